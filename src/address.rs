@@ -1,0 +1,432 @@
+//! The typed face of a pid: addresses, calls and their replies.
+
+use std::any::type_name;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use event_listener::EventListener;
+use futures::future::FusedFuture;
+
+use crate::control::{AnyControl, Control, poll_news};
+use crate::dispatch::completion::Slip;
+use crate::host::{Host, Route, Target, Way};
+use crate::observe::Counter;
+use crate::oneshot::Oneshot;
+use crate::process::event::Tag;
+use crate::process::exit::Exit;
+use crate::process::failure::{CallError, Failure};
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::process::refusal::{Refusal, SendError};
+use crate::process::turn;
+use crate::sync::{Arc, Mutex};
+use crate::time::{Outstanding, Sleep};
+
+/// A pid with its way there: cheap to clone, works on any thread, and takes messages of type `M` alone.
+///
+/// ```
+/// use procession::{Address, Context, Exit, Runtime};
+///
+/// async fn adder(mut ctx: Context<u64>) -> Result<u64, Exit> {
+///     Ok(ctx.receive().await? + ctx.receive().await?)
+/// }
+/// let rt = Runtime::new()?;
+/// let adder = rt.spawn(adder);
+/// let address: Address<u64> = adder.address();
+/// address.send(3)?;
+/// std::thread::spawn(move || address.send(4)).join().unwrap()?;
+/// assert_eq!(rt.block_on(adder)?, 7);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Address<M> {
+    control: Arc<Control<M>>,
+}
+
+impl<M> Clone for Address<M> {
+    fn clone(&self) -> Self {
+        Self { control: Arc::clone(&self.control) }
+    }
+}
+
+impl<M> fmt::Debug for Address<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address<{}>({})", type_name::<M>(), self.control.head.pid)
+    }
+}
+
+impl<M> PartialEq for Address<M> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.control, &other.control)
+    }
+}
+
+impl<M> Eq for Address<M> {}
+
+impl<M: Send + 'static> Address<M> {
+    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+        Self { control }
+    }
+
+    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+        &self.control
+    }
+
+    /// The pid.
+    pub fn pid(&self) -> Pid {
+        self.control.head.pid
+    }
+
+    /// Sends a message; never blocks. Messages from one sender arrive in the order in which they were sent.
+    ///
+    /// # Errors
+    /// The message, when the process has ended.
+    #[inline]
+    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
+        self.control.push(message).map_err(|message| {
+            let host = &self.control.head.host;
+            host.shared.metrics.add(Counter::Refused, 1);
+            SendError::new(host.gone(), message)
+        })
+    }
+
+    /// Asks, and resolves to the reply: the request is a message that carries a [`Reply`].
+    ///
+    /// The message is sent at the first poll, or by [`Call::start`].
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Reply, Runtime};
+    /// enum Msg { Len(String, Reply<usize>) }
+    /// async fn server(mut ctx: Context<Msg>) -> Result<(), Exit> {
+    ///     loop {
+    ///         let Msg::Len(text, reply) = ctx.receive().await?;
+    ///         reply.send(text.len());
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let server = rt.spawn(server);
+    /// let second = std::time::Duration::from_secs(1);
+    /// assert_eq!(rt.block_on(server.call(|reply| Msg::Len("four".into(), reply)).timeout(second))?, 4);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn call<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> M) -> Call<T> {
+        self.control.head.host.call(self, request)
+    }
+
+    /// Resolves when the process has ended, with how.
+    pub fn ended(&self) -> Ended {
+        Ended::new(Some(self.control.clone()))
+    }
+}
+
+impl<M: Send + 'static> Target<M> for &Address<M> {}
+impl<M: Send + 'static> Route<M> for &Address<M> {
+    fn way(&self) -> Way<'_, M> {
+        Way::Here(&self.control)
+    }
+}
+
+type Asking<T> = Oneshot<Result<T, CallError>>;
+
+enum ReplyTo<T> {
+    Future { cell: Arc<Asking<T>>, host: Host },
+    Yield(Slip),
+}
+
+/// The right to answer one call; it travels inside the message, or anywhere.
+///
+/// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
+/// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
+pub struct Reply<T> {
+    to: Option<ReplyTo<T>>,
+}
+
+impl<T: Send + 'static> Reply<T> {
+    pub(crate) fn to_yield(slip: Slip) -> Self {
+        Self { to: Some(ReplyTo::Yield(slip)) }
+    }
+
+    /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
+    pub fn send(self, value: T) {
+        let _late = self.try_send(value);
+    }
+
+    /// Answers.
+    ///
+    /// # Errors
+    /// The value, when nobody waits for it any more.
+    pub fn try_send(mut self, value: T) -> Result<(), T> {
+        match self.to.take() {
+            Some(ReplyTo::Future { cell, host }) => cell.send(Ok(value)).map_err(|refused| {
+                host.shared.metrics.add(Counter::LateReplies, 1);
+                refused.unwrap_or_else(|_| unreachable!("a value was sent"))
+            }),
+            Some(ReplyTo::Yield(slip)) => {
+                if !slip.is_wanted() {
+                    slip.late();
+                    return Err(value);
+                }
+                slip.finish(Ok(Payload::new(value)));
+                Ok(())
+            }
+            None => unreachable!("a reply is used once, by value"),
+        }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub fn is_closed(&self) -> bool {
+        match &self.to {
+            Some(ReplyTo::Future { cell, .. }) => cell.is_closed(),
+            Some(ReplyTo::Yield(slip)) => !slip.is_wanted(),
+            None => true,
+        }
+    }
+
+    /// Resolves when nobody waits for the answer any more; cancel safe.
+    pub async fn closed(&self) {
+        std::future::poll_fn(|cx| {
+            let closed = match &self.to {
+                Some(ReplyTo::Future { cell, .. }) => cell.watch(cx.waker()),
+                Some(ReplyTo::Yield(slip)) => !slip.watch(cx.waker()),
+                None => true,
+            };
+            if closed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        let Some(to) = self.to.take() else { return };
+        let error = match turn::dying_of() {
+            Some(exit) => CallError::Died(exit),
+            None => CallError::Dropped,
+        };
+        match to {
+            ReplyTo::Future { cell, .. } => drop(cell.send(Err(error))),
+            ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply<{}>", type_name::<T>())
+    }
+}
+
+type Request = Box<dyn FnOnce() -> Result<(), CallError> + Send>;
+
+enum CallState<T> {
+    Unsent { request: Mutex<Request>, cell: Arc<Asking<T>> },
+    Sent(Arc<Asking<T>>),
+    Refused(CallError),
+    Over,
+}
+
+/// A question on its way; resolves to the reply. Dropped, it is cancelled: a reply that comes later goes nowhere.
+#[must_use = "futures do nothing unless polled"]
+pub struct Call<T> {
+    state: CallState<T>,
+    /// The process that asks, if it is one.
+    asker: Option<Arc<dyn AnyControl>>,
+    outstanding: Option<Outstanding>,
+    host: Host,
+    limit: Option<Box<Sleep>>,
+}
+
+impl<T> fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call<{}>", type_name::<T>())
+    }
+}
+
+impl<T> Call<T> {
+    /// Sends the request now, not at the first poll.
+    pub fn start(mut self) -> Self {
+        self.send();
+        self
+    }
+
+    fn send(&mut self) {
+        let CallState::Unsent { request, cell } = std::mem::replace(&mut self.state, CallState::Over) else {
+            unreachable!("only an unsent call is sent")
+        };
+        self.state = match (request.into_inner())() {
+            Ok(()) => {
+                self.outstanding = self.asker.take().map(Outstanding::new);
+                CallState::Sent(cell)
+            }
+            Err(error) => CallState::Refused(error),
+        };
+    }
+
+    fn end(&mut self) {
+        self.outstanding = None;
+        self.limit = None;
+        if let CallState::Sent(cell) = std::mem::replace(&mut self.state, CallState::Over) {
+            drop(cell.close());
+        }
+    }
+
+    /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.limit = Some(Box::new(self.host.sleep(time)));
+        self
+    }
+}
+
+impl<T> Future for Call<T> {
+    type Output = Result<T, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let CallState::Unsent { .. } = this.state {
+            this.send();
+        }
+        let answer = match &this.state {
+            CallState::Sent(cell) => match cell.poll(cx.waker()) {
+                Poll::Ready(answer) => answer.unwrap_or(Err(CallError::Dropped)),
+                Poll::Pending => {
+                    let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
+                    match limit {
+                        Some(Poll::Ready(())) => Err(CallError::TimedOut),
+                        _ => return Poll::Pending,
+                    }
+                }
+            },
+            CallState::Refused(error) => Err(error.clone()),
+            CallState::Over => return Poll::Pending,
+            CallState::Unsent { .. } => unreachable!("sent above"),
+        };
+        this.end();
+        Poll::Ready(answer)
+    }
+}
+
+impl<T> FusedFuture for Call<T> {
+    fn is_terminated(&self) -> bool {
+        matches!(self.state, CallState::Over)
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Sends a request; a refusal as the caller of it knows it, with the request.
+fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), (CallError, SendError<N>)> {
+    let sent = match to {
+        Way::Here(control) => host.send(&Address { control: Arc::clone(control) }, request),
+        Way::Pid(pid) => host.send(*pid, request),
+    };
+    sent.map_err(|refused| {
+        let error = match refused.refusal() {
+            Refusal::WrongType { expected } => CallError::WrongType { expected },
+            Refusal::Full => CallError::Full,
+            Refusal::ShutDown => CallError::ShutDown,
+            _ => CallError::NoProcess,
+        };
+        (error, refused)
+    })
+}
+
+impl Host {
+    /// Asks, and resolves to the reply: see [`Address::call`].
+    pub fn call<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        self.call_from(None, to, request)
+    }
+
+    pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
+        &self,
+        asker: Option<Arc<dyn AnyControl>>,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        let cell = Arc::new(Oneshot::new());
+        let reply = Reply { to: Some(ReplyTo::Future { cell: Arc::clone(&cell), host: self.clone() }) };
+        let message = request(reply);
+        let host = self.clone();
+        let send: Request = match to.way() {
+            Way::Here(control) => {
+                let control = Arc::clone(control);
+                Box::new(move || ask(&host, &Way::Here(&control), message).map_err(|(error, _)| error))
+            }
+            Way::Pid(pid) => Box::new(move || ask(&host, &Way::Pid(pid), message).map_err(|(error, _)| error)),
+        };
+        Call {
+            state: CallState::Unsent { request: Mutex::new(send), cell },
+            asker,
+            outstanding: None,
+            host: self.clone(),
+            limit: None,
+        }
+    }
+}
+
+/// Asks on behalf of a hand-written process: the reply answers its yield.
+pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
+    control: &Arc<dyn AnyControl>,
+    tag: Tag,
+    to: &Way<'_, N>,
+    request: impl FnOnce(Reply<T>) -> N,
+) {
+    let message = request(Reply::to_yield(Slip::new(Arc::clone(control), tag)));
+    if let Err((error, refused)) = ask(&control.head().host, to, message) {
+        // Before the request is dropped, for the reply in it would answer `Dropped`.
+        let _ = control.complete(tag, Err(Failure::new(error)), false);
+        drop(refused);
+    }
+}
+
+/// Resolves when a process has ended, with how.
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct Ended {
+    control: Option<Arc<dyn AnyControl>>,
+    listener: Option<EventListener>,
+    over: bool,
+}
+
+impl Ended {
+    pub(crate) fn new(control: Option<Arc<dyn AnyControl>>) -> Self {
+        Self { control, listener: None, over: false }
+    }
+}
+
+impl Future for Ended {
+    type Output = Exit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Pending;
+        }
+        let exit = match &this.control {
+            None => Exit::NoProcess,
+            Some(control) => {
+                let head = control.head();
+                match poll_news(&head.news, &mut this.listener, cx, || head.exit()) {
+                    Poll::Ready(exit) => exit,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        };
+        this.over = true;
+        Poll::Ready(exit)
+    }
+}
+
+impl FusedFuture for Ended {
+    fn is_terminated(&self) -> bool {
+        self.over
+    }
+}

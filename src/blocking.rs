@@ -1,0 +1,488 @@
+//! The blocking pool: threads for work that would block a worker, a bounded number of them, behind a bounded queue.
+//! Threads come when they are needed and go when they were idle for a while. It runs jobs and knows nothing of whose
+//! they are; whoever hands one in wraps it so that its result or its panic reaches somebody.
+
+use crate::clock::Clock;
+use crate::process::panic::{catch, drop_caught};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// What a thread of the pool runs. A panic in it is caught and forgotten.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs the function that it is given, once, with something entered around it: another runtime's context.
+pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// How a pool is to be.
+#[derive(Clone)]
+pub(crate) struct Options {
+    /// At most so many threads; 0 is taken for 1.
+    pub(crate) most: usize,
+    /// At most so many jobs that no thread is there for yet.
+    pub(crate) queue: usize,
+    /// A thread that was idle for so long goes.
+    pub(crate) keep: Duration,
+    /// The name of the threads.
+    pub(crate) name: String,
+    /// Called on each thread, around all that it does.
+    pub(crate) around: Option<Around>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            most: 512,
+            queue: 100_000,
+            keep: Duration::from_secs(10),
+            name: String::from("procession-blocking"),
+            around: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { most, queue, keep, name, around } = self;
+        f.debug_struct("Options")
+            .field("most", most)
+            .field("queue", queue)
+            .field("keep", keep)
+            .field("name", name)
+            .field("around", &around.is_some())
+            .finish()
+    }
+}
+
+/// Threads that run jobs, in the order in which these came. Dropped, it closes.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// An idle thread waits here for a job, or for the pool to close.
+    work: Condvar,
+    /// Told when a closed pool's last thread leaves.
+    empty: Condvar,
+    options: Options,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Threads that there are.
+    threads: usize,
+    /// Those of them that run no job: they wait, or are about to look at the queue. Each is good for one of the queue's
+    /// jobs, so what is queued beyond this number has to wait.
+    free: usize,
+    closed: bool,
+    /// For tests: the system has no more threads.
+    #[cfg(test)]
+    exhausted: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, threads, free, closed, .. } = self;
+        f.debug_struct("State")
+            .field("queued", &queue.len())
+            .field("threads", threads)
+            .field("free", free)
+            .field("closed", closed)
+            .finish()
+    }
+}
+
+impl Pool {
+    /// A pool with no threads yet.
+    pub(crate) fn new(options: Options) -> Self {
+        let options = Options { most: options.most.max(1), ..options };
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free.
+    ///
+    /// # Errors
+    ///
+    /// The job, if the queue is full, if the pool is closed, or if it has no thread and the system gives it none.
+    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        if state.closed {
+            return Err(job);
+        }
+        if state.queue.len() >= state.free {
+            // Nobody is there for it. The thread is started under the lock: nobody may queue a job in the belief that
+            // there will be a thread before it is known whether there is one.
+            let started = state.threads < shared.options.most && shared.start(&state).is_ok();
+            if started {
+                state.threads += 1;
+                state.free += 1;
+            } else if state.threads == 0 || state.queue.len() - state.free >= shared.options.queue {
+                return Err(job);
+            }
+        }
+        state.queue.push_back(job);
+        drop(state);
+        shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Takes no more jobs, drops those that are queued, and sends the threads away. What runs already is not waited for.
+    pub(crate) fn close(&self) {
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        let dropped = std::mem::take(&mut state.queue);
+        drop(state);
+        self.shared.work.notify_all();
+        // One by one, so that a panic in the drop of one leaves the others theirs.
+        for job in dropped {
+            let _ = drop_caught(job);
+        }
+    }
+
+    /// Waits until no thread is left, which in a pool that is not closed needs all of them to be idle for long; says
+    /// whether that came about in time. Called by a job of this pool, it waits in vain for that job.
+    pub(crate) fn wait(&self, within: Duration) -> bool {
+        let clock = Clock::real();
+        let end = clock.now() + within;
+        let mut state = self.shared.state.lock();
+        loop {
+            if state.threads == 0 {
+                return true;
+            }
+            let left = end - clock.now();
+            if left.is_zero() {
+                return false;
+            }
+            (state, _) = wait_within(&self.shared.empty, state, left);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Starts a thread; `_state` is the lock that this happens under.
+    fn start(self: &Arc<Self>, _state: &State) -> io::Result<()> {
+        #[cfg(test)]
+        if _state.exhausted {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let shared = Arc::clone(self);
+        thread::Builder::new().name(self.options.name.clone()).spawn(move || shared.live())?;
+        Ok(())
+    }
+
+    /// What a thread does.
+    fn live(&self) {
+        let mut served = false;
+        if let Some(around) = &self.options.around {
+            let mut serve = || {
+                // Somebody who calls twice has served already.
+                if !std::mem::replace(&mut served, true) {
+                    self.serve();
+                }
+            };
+            // A panic in it, or not calling at all, is no reason to leave jobs lying that were accepted.
+            let _ = catch(|| around(&mut serve));
+        }
+        if !served {
+            self.serve();
+        }
+    }
+
+    /// Runs jobs until the pool is closed, or no job came for long. The thread counts as free when it gets here, and is
+    /// not counted any more when it leaves.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                state.free -= 1;
+                drop(state);
+                let _ = catch(job);
+                state = self.state.lock();
+                state.free += 1;
+            } else if state.closed {
+                return self.leave(state);
+            } else {
+                let idle_too_long;
+                (state, idle_too_long) = wait_within(&self.work, state, self.options.keep);
+                // A job that came in the last moment is still taken.
+                if idle_too_long && state.queue.is_empty() {
+                    return self.leave(state);
+                }
+            }
+        }
+    }
+
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.free -= 1;
+        state.threads -= 1;
+        if state.threads == 0 {
+            drop(state);
+            self.empty.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use crate::sync::wait;
+
+    /// A number that threads can wait for.
+    #[derive(Default)]
+    struct Level {
+        now: Mutex<usize>,
+        changed: Condvar,
+    }
+
+    impl Level {
+        fn raise(&self) {
+            *self.now.lock() += 1;
+            self.changed.notify_all();
+        }
+
+        fn reached(&self, level: usize) {
+            let mut now = self.now.lock();
+            while *now < level {
+                now = wait(&self.changed, now, None);
+            }
+        }
+
+        fn get(&self) -> usize {
+            *self.now.lock()
+        }
+    }
+
+    /// A pool whose jobs say that they began, and wait until they may end.
+    struct Fixture {
+        pool: Pool,
+        began: Arc<Level>,
+        gate: Arc<Level>,
+        ended: Arc<Level>,
+    }
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    impl Fixture {
+        fn new(most: usize, queue: usize, keep: Duration) -> Self {
+            let pool = Pool::new(Options { most, queue, keep, ..Options::default() });
+            Self { pool, began: Arc::default(), gate: Arc::default(), ended: Arc::default() }
+        }
+
+        fn run(&self) -> bool {
+            let (began, gate, ended) = (Arc::clone(&self.began), Arc::clone(&self.gate), Arc::clone(&self.ended));
+            let job = move || {
+                began.raise();
+                gate.reached(1);
+                ended.raise();
+            };
+            self.pool.run(Box::new(job)).is_ok()
+        }
+
+        fn threads(&self) -> (usize, usize) {
+            let state = self.pool.shared.state.lock();
+            (state.threads, state.free)
+        }
+
+        /// Waits until so many threads are free: a job that ended frees its thread only a moment later.
+        fn free(&self, free: usize) {
+            while self.threads().1 < free {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn threads_and_queue_are_bounded() {
+        let f = Fixture::new(2, 3, LONG);
+        for accepted in [true, true, true, true, true, false, false] {
+            assert_eq!(f.run(), accepted);
+        }
+        f.began.reached(2);
+        assert_eq!((f.began.get(), f.threads()), (2, (2, 0)));
+        f.gate.raise();
+        f.ended.reached(5);
+        assert_eq!(f.threads().0, 2);
+        assert!(f.run());
+        f.ended.reached(6);
+    }
+
+    #[test]
+    fn a_queue_of_none_still_runs_what_there_is_a_thread_for() {
+        let f = Fixture::new(1, 0, LONG);
+        assert!(f.run() && !f.run());
+        f.gate.raise();
+        f.ended.reached(1);
+        f.free(1);
+        assert!(f.run());
+        f.ended.reached(2);
+    }
+
+    #[test]
+    fn free_threads_are_used_again() {
+        let f = Fixture::new(8, 0, LONG);
+        f.gate.raise();
+        for done in 1..=20 {
+            assert!(f.run());
+            f.ended.reached(done);
+            f.free(1);
+            assert_eq!(f.threads(), (1, 1));
+        }
+    }
+
+    #[test]
+    fn threads_have_the_pools_name() {
+        let f = Fixture::new(1, 0, LONG);
+        let (name, ended) = (Arc::new(Mutex::new(None)), Arc::clone(&f.ended));
+        let seen = Arc::clone(&name);
+        let job = move || {
+            *seen.lock() = thread::current().name().map(String::from);
+            ended.raise();
+        };
+        assert!(f.pool.run(Box::new(job)).is_ok());
+        f.ended.reached(1);
+        assert_eq!(name.lock().as_deref(), Some("procession-blocking"));
+    }
+
+    #[test]
+    fn idle_threads_go_and_come_again() {
+        let f = Fixture::new(4, 0, Duration::from_millis(5));
+        f.gate.raise();
+        for round in 1..=2 {
+            for _ in 0..3 {
+                assert!(f.run());
+            }
+            f.ended.reached(3 * round);
+            assert!(f.pool.wait(LONG));
+            assert_eq!(f.threads(), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_job_and_not_the_thread() {
+        let f = Fixture::new(1, 10, LONG);
+        assert!(f.pool.run(Box::new(|| panic!("in a job"))).is_ok());
+        f.gate.raise();
+        assert!(f.run());
+        f.ended.reached(1);
+        assert_eq!(f.threads().0, 1);
+    }
+
+    #[test]
+    fn closing_drops_each_queued_job_once_and_takes_no_more() {
+        struct Dropped(Arc<AtomicUsize>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+                panic!("in the drop of a job");
+            }
+        }
+        let f = Fixture::new(1, 10, LONG);
+        assert!(f.run());
+        f.began.reached(1);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        for _ in 0..5 {
+            let guard = Dropped(Arc::clone(&dropped));
+            assert!(f.pool.run(Box::new(move || drop(guard))).is_ok());
+        }
+        f.pool.close();
+        assert_eq!(dropped.load(SeqCst), 5);
+        assert!(!f.run());
+        // The running job is not waited for.
+        assert!(!f.pool.wait(Duration::from_millis(1)));
+        assert_eq!(f.threads().0, 1);
+        f.gate.raise();
+        assert!(f.pool.wait(LONG));
+        assert_eq!((f.ended.get(), f.threads()), (1, (0, 0)));
+        f.pool.close();
+        assert!(f.pool.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn closing_sends_idle_threads_away() {
+        let f = Fixture::new(2, 0, LONG);
+        f.gate.raise();
+        assert!(f.run());
+        f.ended.reached(1);
+        f.pool.close();
+        assert!(f.pool.wait(LONG));
+    }
+
+    #[test]
+    fn without_any_thread_the_job_comes_back() {
+        let f = Fixture::new(4, 1, LONG);
+        f.pool.shared.state.lock().exhausted = true;
+        let job: Job = Box::new(|| ());
+        assert!(f.pool.run(job).is_err());
+        assert_eq!((f.threads(), f.pool.shared.state.lock().queue.len()), ((0, 0), 0));
+        f.pool.shared.state.lock().exhausted = false;
+        assert!(f.run());
+        f.began.reached(1);
+        // With one thread and no other to be had, jobs queue behind it, as far as there is room.
+        f.pool.shared.state.lock().exhausted = true;
+        assert!(f.run() && !f.run());
+        f.gate.raise();
+        f.ended.reached(2);
+    }
+
+    #[test]
+    fn jobs_run_inside_what_is_entered_around() {
+        fn with(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) {
+            let around: Option<Around> = Some(Arc::new(around));
+            let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });
+            let ended = Arc::new(Level::default());
+            for _ in 0..3 {
+                let ended = Arc::clone(&ended);
+                assert!(pool.run(Box::new(move || ended.raise())).is_ok());
+            }
+            ended.reached(3);
+            pool.close();
+            assert!(pool.wait(LONG));
+        }
+        let entered = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&entered);
+        with(move |f| {
+            count.fetch_add(1, SeqCst);
+            f();
+            count.fetch_add(10, SeqCst);
+            f();
+        });
+        assert!(entered.load(SeqCst) >= 1);
+        with(|_| panic!("around"));
+        with(|_| {});
+    }
+
+    #[test]
+    fn many_jobs_from_many_threads_all_run() {
+        const EACH: usize = 2_000;
+        let pool = Pool::new(Options { most: 3, queue: usize::MAX, keep: Duration::ZERO, ..Options::default() });
+        let ended = Arc::new(Level::default());
+        thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for _ in 0..EACH {
+                        let ended = Arc::clone(&ended);
+                        assert!(pool.run(Box::new(move || ended.raise())).is_ok());
+                    }
+                });
+            }
+        });
+        ended.reached(3 * EACH);
+        assert!(pool.wait(LONG));
+        assert_eq!((ended.get(), pool.shared.state.lock().free), (3 * EACH, 0));
+    }
+}

@@ -1,0 +1,238 @@
+//! Async functions as processes: what a body may be and may return, and the machine that polls it.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use pin_project_lite::pin_project;
+
+use crate::context::{Context, Me};
+use crate::process::exit::{BoxError, Exit};
+use crate::process::payload::Payload;
+use crate::process::refusal::InitError;
+use crate::process::{Events, Next, Process, Start, StepOutput};
+use crate::sync::Mutex;
+use crate::task::Machine;
+
+/// What can be spawned as a process: `async fn(Context<M>)`, `|ctx| body(ctx, 1)`, `async move |ctx: Context<M>| …`.
+pub trait Body<M: Send + 'static, Fut>: FnOnce(Context<M>) -> Fut + Send + 'static {}
+impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut + Send + 'static> Body<M, Fut> for F {}
+
+/// A body's future: `Send`, and ending in an [`Outcome`].
+pub trait BodyFuture: Future<Output: Outcome> + Send + 'static {}
+impl<Fut: Future<Output: Outcome> + Send + 'static> BodyFuture for Fut {}
+
+/// What joining a body with this future gives.
+pub type Output<Fut> = <<Fut as Future>::Output as Outcome>::Output;
+
+/// What a body may return: `()`, or `Result<T, E>` for any `E` that converts into a boxed error. An [`Exit`] inside the
+/// error is found again, so that `?` carries a cancel through `anyhow` or an error of your own.
+pub trait Outcome {
+    /// What joining gives.
+    type Output: Send + 'static;
+    /// As a result.
+    ///
+    /// # Errors
+    /// How the process ends instead.
+    fn into_result(self) -> Result<Self::Output, Exit>;
+}
+
+impl Outcome for () {
+    type Output = ();
+    fn into_result(self) -> Result<(), Exit> {
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static, E: Into<BoxError>> Outcome for Result<T, E> {
+    type Output = T;
+    fn into_result(self) -> Result<T, Exit> {
+        self.map_err(Exit::failed)
+    }
+}
+
+pin_project! {
+    /// Where a body is in its life.
+    #[project = BodyProjection]
+    pub(crate) enum AsyncBody<M, F, Fut>
+    where
+        M: Send,
+        M: 'static,
+    {
+        Unstarted { body: Option<F>, marker: std::marker::PhantomData<fn(M)> },
+        Running { #[pin] future: Fut },
+        Gone,
+    }
+}
+
+impl<M: Send + 'static, F, Fut> AsyncBody<M, F, Fut> {
+    pub(crate) fn new(body: F) -> Self {
+        Self::Unstarted { body: Some(body), marker: std::marker::PhantomData }
+    }
+
+    pub(crate) fn into_inner(self) -> Option<F> {
+        match self {
+            Self::Unstarted { body, .. } => body,
+            _ => None,
+        }
+    }
+}
+
+impl<M, F, Fut> Machine for AsyncBody<M, F, Fut>
+where
+    M: Send + 'static,
+    F: FnOnce(Context<M>) -> Fut,
+    Fut: Future<Output: Outcome>,
+{
+    type Message = M;
+    type Output = Output<Fut>;
+
+    /// A body has one entry, and takes no input but what it captured.
+    fn init(self: Pin<&mut Self>, start: Start<'_>, _: &Me<M>) -> Result<(), InitError> {
+        if start.method.is_empty() {
+            return Ok(());
+        }
+        Err(InitError::UnknownMethod { method: start.method.to_owned(), known: Vec::new() })
+    }
+
+    fn step(
+        mut self: Pin<&mut Self>,
+        me: &Me<M>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Result<Next<Self::Output>, Exit> {
+        if let BodyProjection::Unstarted { body, .. } = self.as_mut().project() {
+            if let Some(body) = body.take() {
+                let future = body(Context::new(me.control().clone()));
+                self.set(Self::Running { future });
+            }
+        }
+        match self.project() {
+            BodyProjection::Running { future } => match future.poll(cx) {
+                Poll::Pending => Ok(Next::Wait),
+                Poll::Ready(outcome) => outcome.into_result().map(Next::Done),
+            },
+            _ => unreachable!("a body is not stepped after its end"),
+        }
+    }
+
+    fn close(self: Pin<&mut Self>) {}
+
+    fn clear(mut self: Pin<&mut Self>, _: &Me<M>) {
+        self.set(Self::Gone);
+    }
+}
+
+type MethodBody<M, T> = Mutex<Box<dyn FnOnce(Context<M>, Payload) -> BoxFuture<'static, Result<T, Exit>> + Send>>;
+
+struct Entry<M: Send + 'static, T> {
+    body: MethodBody<M, T>,
+    input: TypeId,
+    input_name: &'static str,
+}
+
+/// Async entry points under names: one process that can be started in several ways.
+///
+/// An unknown method, or an input of another type than the entry point's, is an [`InitError`] that says which there
+/// are.
+///
+/// ```
+/// use procession::{Context, Exit, Methods, Runtime};
+///
+/// async fn serve(_: Context, port: u16) -> Result<u32, Exit> { Ok(u32::from(port)) }
+/// async fn migrate(_: Context, from: u32) -> Result<u32, Exit> { Ok(from + 1) }
+/// let app = || Methods::new().method("serve", serve).method("migrate", migrate);
+///
+/// let rt = Runtime::new()?;
+/// assert_eq!(rt.block_on(rt.execute(app(), "migrate", 3_u32))?, 4);
+/// let error = rt.block_on(rt.execute(app(), "burn", ())).unwrap_err();
+/// assert!(error.to_string().contains("burn") && error.to_string().contains("migrate"));
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Methods<M: Send + 'static, T> {
+    entries: BTreeMap<&'static str, Entry<M, T>>,
+    chosen: Option<(MethodBody<M, T>, Payload)>,
+    // Locks that are never taken: they make `Methods` as `Sync` as an error that carries it back has to be.
+    future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
+}
+
+impl<M: Send + 'static, T> fmt::Debug for Methods<M, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Methods").field("known", &self.entries.keys()).finish()
+    }
+}
+
+impl<M: Send + 'static, T: Send + 'static> Default for Methods<M, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M: Send + 'static, T: Send + 'static> Methods<M, T> {
+    /// No entry point yet.
+    pub fn new() -> Self {
+        Self { entries: BTreeMap::new(), chosen: None, future: None }
+    }
+
+    /// An entry point more; of two with the same name the last holds.
+    #[must_use]
+    pub fn method<I, F, Fut>(mut self, name: &'static str, body: F) -> Self
+    where
+        I: Send + 'static,
+        F: FnOnce(Context<M>, I) -> Fut + Send + 'static,
+        Fut: Future<Output: Outcome<Output = T>> + Send + 'static,
+    {
+        let run = move |context, input: Payload| {
+            let input = input.downcast::<I>().unwrap_or_else(|_| unreachable!("`init` compared the types"));
+            body(context, input).map(Outcome::into_result).boxed()
+        };
+        let entry = Entry {
+            body: Mutex::new(Box::new(run)),
+            input: TypeId::of::<I>(),
+            input_name: std::any::type_name::<I>(),
+        };
+        self.entries.insert(name, entry);
+        self
+    }
+}
+
+impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
+    type Message = M;
+    type Output = T;
+
+    fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+        let Some(entry) = self.entries.remove(start.method) else {
+            return Err(InitError::UnknownMethod {
+                method: start.method.to_owned(),
+                known: self.entries.keys().copied().collect(),
+            });
+        };
+        if entry.input != start.input.type_id() && entry.input != TypeId::of::<Payload>() {
+            return Err(InitError::WrongInput {
+                method: start.method.to_owned(),
+                expected: entry.input_name,
+                found: start.input.type_name(),
+            });
+        }
+        self.chosen = Some((entry.body, start.input));
+        Ok(())
+    }
+
+    fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
+        // Its bodies read the mailbox themselves.
+        events.leave();
+        if let Some((body, input)) = self.chosen.take() {
+            let future = body.into_inner()(Context::new(out.control().clone()), input);
+            self.future = Some(Mutex::new(future));
+        }
+        let future = self.future.as_mut().expect("init chose an entry").get_mut();
+        match future.as_mut().poll(&mut std::task::Context::from_waker(out.waker())) {
+            Poll::Pending => Ok(Next::Wait),
+            Poll::Ready(result) => result.map(Next::Done),
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! The async face of a process: what a body is given to act ([`Me`]) and to listen ([`Mailbox`]), both in one as a
+//! [`Context`].
+
+use std::fmt;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context as Cx, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::FusedFuture;
+use futures::stream::FusedStream;
+
+use crate::address::{Address, Call, Reply};
+use crate::clock::Instant;
+use crate::control::{AnyControl, Control};
+use crate::host::{Host, Target};
+use crate::mailbox::Front;
+use crate::perform::{Cancelled, Perform};
+use crate::process::command::Command;
+use crate::process::event::Event;
+use crate::process::exit::Exit;
+use crate::process::failure::Failure;
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::process::refusal::SendError;
+use crate::process::turn;
+use crate::sync::Arc;
+use crate::time::{Sleep, Timeout};
+
+/// The acting half of a [`Context`]: everything that a process does to the world.
+///
+/// Cheap to clone. Its futures borrow nothing, start when they are first polled, and are cancelled when they are
+/// dropped; those of [`perform`](Self::perform) work inside their own process only.
+pub struct Me<M = Payload> {
+    control: Arc<Control<M>>,
+}
+
+impl<M> Clone for Me<M> {
+    fn clone(&self) -> Self {
+        Self { control: Arc::clone(&self.control) }
+    }
+}
+
+impl<M> fmt::Debug for Me<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Me").field(&self.control.head.pid).finish()
+    }
+}
+
+impl<M: Send + 'static> Me<M> {
+    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+        Self { control }
+    }
+
+    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+        &self.control
+    }
+
+    pub(crate) fn any(&self) -> Arc<dyn AnyControl> {
+        self.control.clone()
+    }
+
+    /// The pid of this process.
+    pub fn pid(&self) -> Pid {
+        self.control.head.pid
+    }
+
+    /// The typed address of this process.
+    pub fn address(&self) -> Address<M> {
+        Address::new(Arc::clone(&self.control))
+    }
+
+    /// The host that this process lives in.
+    pub fn host(&self) -> &Host {
+        &self.control.head.host
+    }
+
+    // ---- What it wants
+
+    /// Yields a command at the first poll and resolves to its answer. Several may be in flight, under `join!`,
+    /// `select!` or `FuturesUnordered`.
+    ///
+    /// ```
+    /// # use procession::{Command, Context, Failure, Runtime};
+    /// struct Double(u64);
+    /// impl Command for Double { type Reply = u64; }
+    ///
+    /// async fn body(ctx: Context) -> Result<u64, Failure> {
+    ///     let (a, b) = futures::join!(ctx.perform(Double(1)), ctx.perform(Double(2)));
+    ///     Ok(a? + b?)
+    /// }
+    /// let rt = Runtime::builder().handle(|c: Double| c.0 * 2).build()?;
+    /// assert_eq!(rt.block_on(rt.spawn(body))?, 6);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the handler failed with; [`Failure::NoHandler`] when there is none; [`Failure::Outside`] when it is polled
+    /// outside this process.
+    ///
+    /// # Cancel safety
+    /// Dropped, the command is cancelled: its handler sees that, and a late answer is discarded.
+    /// [`Perform::detach`] lets it run on.
+    pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
+        Perform::new(self.any(), command)
+    }
+
+    /// Sends a message; never waits. As [`Host::send`].
+    ///
+    /// # Errors
+    /// The message and why it was refused.
+    pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
+        self.host().send(to, message)
+    }
+
+    /// Asks, and resolves to the reply. As [`Address::call`].
+    pub fn call<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        self.host().call_from(Some(self.any()), to, request)
+    }
+
+    // ---- Time and chance
+
+    /// What time it is, on the runtime's clock.
+    pub fn now(&self) -> Instant {
+        self.host().now()
+    }
+
+    /// A random number; from the seed, in a simulation.
+    pub fn random(&self) -> u64 {
+        self.host().random()
+    }
+
+    /// Resolves after this time, counted from now.
+    pub fn sleep(&self, time: Duration) -> Sleep {
+        self.sleep_until(self.now() + time)
+    }
+
+    /// Resolves at this moment; at once if it has passed.
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        Sleep::new(self.host().clone(), at, Some(self.any()))
+    }
+
+    /// Resolves as `future` does, or fails with [`Failure::TimedOut`] after this time, counted from now. The future
+    /// is polled first, so what is there in time is not lost.
+    pub fn timeout<F: Future>(
+        &self,
+        time: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Failure>> + use<F, M> {
+        Timeout::new(future, self.sleep(time))
+    }
+
+    // ---- Living together
+
+    /// Lets others run: resolves when this process is stepped again, behind them.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        std::future::poll_fn(|cx| {
+            if yielded {
+                return Poll::Ready(());
+            }
+            yielded = true;
+            if turn::is_of(self.control.address()) {
+                turn::again();
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Resolves when this process is asked to end, with the reason; at once if it was asked before. For bodies that
+    /// wait for something else than their mailbox.
+    pub fn cancelled(&self) -> Cancelled {
+        Cancelled::new(self.any())
+    }
+
+    /// Whether this process was asked to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.control.head.cancel().is_some()
+    }
+
+    /// Says that it has started, where [`ProcessBuilder::ready_by_hand`](crate::ProcessBuilder::ready_by_hand) was
+    /// asked for.
+    pub fn ready(&self) {
+        self.control.head.started();
+    }
+
+    /// The value of this type that whoever spawned this process gave it, or was given itself.
+    pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.control.head.inherited.value()
+    }
+}
+
+/// The receiving half of a [`Context`]: messages in the order they came.
+///
+/// As a `Stream` it ends when the process is asked to end. [`Host::mailbox`] makes one outside any process, for
+/// threads and tasks of other executors; that one lives until it is dropped.
+pub struct Mailbox<M: Send + 'static> {
+    control: Arc<Control<M>>,
+    /// What was taken out of the inbox and is not read yet.
+    front: Front<M>,
+    /// It is nobody's but its owner's: its pid dies with it.
+    outside: bool,
+}
+
+impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Mailbox").field(&self.control.head.pid).finish()
+    }
+}
+
+impl<M: Send + 'static> Mailbox<M> {
+    pub(crate) fn new(control: Arc<Control<M>>, outside: bool) -> Self {
+        Self { control, front: Front::default(), outside }
+    }
+
+    /// The pid that leads here.
+    pub fn pid(&self) -> Pid {
+        self.control.head.pid
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// [`Exit::Cancelled`] once the process was asked to end, now and ever after, even if messages are unread: what is
+    /// queued then is for [`try_receive`](Self::try_receive). A mailbox outside any process, killed, says
+    /// [`Exit::Killed`] after its last message.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken nothing.
+    pub fn receive(&mut self) -> Receive<'_, M> {
+        Receive { mailbox: Some(self) }
+    }
+
+    /// Waits for the first message that `pick` takes; the others keep their places.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken nothing: what was passed over stays in order.
+    pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
+        let mut looked_at = 0;
+        std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await
+    }
+
+    fn poll_where<T>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        pick: &mut impl FnMut(M) -> Result<T, M>,
+        looked_at: &mut usize,
+    ) -> Poll<Result<T, Exit>> {
+        loop {
+            if let Some((reason, _)) = self.control.head.cancel() {
+                return Poll::Ready(Err(Exit::Cancelled(reason)));
+            }
+            if let Some(picked) = self.front.pick(looked_at, pick) {
+                return Poll::Ready(Ok(picked));
+            }
+            match self.next(cx, true) {
+                Poll::Ready(Ok(message)) => self.front.push_back(message),
+                Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The next message if one is there, also after a cancel: for draining.
+    pub fn try_receive(&mut self) -> Option<M> {
+        self.front.pop().or_else(|| self.control.inbox.pop(&mut self.front))
+    }
+
+    /// Waits for whatever comes next: messages, a cancel, in the order they came.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken nothing.
+    pub async fn event(&mut self) -> Event<M> {
+        std::future::poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
+        loop {
+            if let Some(signal) = self.control.inbox.pop_signal(self.front.len()) {
+                return Poll::Ready(signal.into());
+            }
+            if let Some(message) = self.front.pop() {
+                return Poll::Ready(Event::Message(message));
+            }
+            match self.next(cx, false) {
+                // A signal may have come before this message: back to the front, and look again.
+                Poll::Ready(Ok(message)) => self.front.push_front(message),
+                Poll::Ready(Err(_)) | Poll::Pending => {
+                    // Between the look at the signals and the wait one may have come, which woke nobody.
+                    match self.control.inbox.pop_signal(0) {
+                        Some(signal) => return Poll::Ready(signal.into()),
+                        None => return Poll::Pending,
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
+        if let Some((reason, _)) = self.control.head.cancel() {
+            return Poll::Ready(Err(Exit::Cancelled(reason)));
+        }
+        if turn::is_of(Arc::as_ptr(&self.control) as usize) && !turn::spend() {
+            // A mailbox that is never empty: the others first.
+            self.control.head.host.count_budget_yield();
+            turn::again();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some(message) = self.front.pop() {
+            return Poll::Ready(Ok(message));
+        }
+        self.next(cx, true)
+    }
+
+    /// The next message of the inbox, past what was read ahead; or waits for one.
+    fn next(&mut self, cx: &mut Cx<'_>, heeds_cancel: bool) -> Poll<Result<M, Exit>> {
+        let own_turn = turn::is_of(Arc::as_ptr(&self.control) as usize);
+        // Cloned before the lock is taken: a waker is somebody's code.
+        let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
+        let (message, former) = self.control.inbox.pop_or_wait(&mut self.front, other);
+        drop(former);
+        if let Some(message) = message {
+            return Poll::Ready(Ok(message));
+        }
+        // Whoever cancels sets the flag before it looks who waits: asked again now, no cancel is missed.
+        if heeds_cancel {
+            if let Some((reason, _)) = self.control.head.cancel() {
+                return Poll::Ready(Err(Exit::Cancelled(reason)));
+            }
+        }
+        match self.outside.then(|| self.control.head.exit()).flatten() {
+            Some(exit) => Poll::Ready(Err(exit)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<M: Send + 'static> Stream for Mailbox<M> {
+    type Item = M;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        self.poll_receive(cx).map(Result::ok)
+    }
+}
+
+impl<M: Send + 'static> FusedStream for Mailbox<M> {
+    fn is_terminated(&self) -> bool {
+        self.control.head.cancel().is_some() || self.control.head.has_ended()
+    }
+}
+
+impl<M: Send + 'static> Unpin for Mailbox<M> {}
+
+impl<M: Send + 'static> Drop for Mailbox<M> {
+    fn drop(&mut self) {
+        self.control.leave(self.front.take(), self.outside);
+    }
+}
+
+/// Resolves to the next message: see [`Mailbox::receive`].
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct Receive<'a, M: Send + 'static> {
+    mailbox: Option<&'a mut Mailbox<M>>,
+}
+
+impl<M: Send + 'static> Future for Receive<'_, M> {
+    type Output = Result<M, Exit>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        let Some(mailbox) = self.mailbox.as_deref_mut() else { return Poll::Pending };
+        let received = mailbox.poll_receive(cx);
+        if received.is_ready() {
+            self.mailbox = None;
+        }
+        received
+    }
+}
+
+impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
+    fn is_terminated(&self) -> bool {
+        self.mailbox.is_none()
+    }
+}
+
+/// Given to a body by value: `Context` takes any payload, `Context<Msg>` takes `Msg`.
+///
+/// It is both halves in one: what [`Me`] can it can by `Deref`, what [`Mailbox`] can it can itself.
+///
+/// ```
+/// # use procession::{Context, Exit, Runtime};
+/// async fn count(mut ctx: Context<String>) -> Result<usize, Exit> {
+///     let mut letters = 0;
+///     for _ in 0..2 {
+///         letters += ctx.receive().await?.len();
+///     }
+///     Ok(letters)
+/// }
+/// let rt = Runtime::new()?;
+/// let count = rt.spawn(count);
+/// count.send("one".into())?;
+/// count.send("three".into())?;
+/// assert_eq!(rt.block_on(count)?, 8);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Context<M: Send + 'static = Payload> {
+    me: Me<M>,
+    mailbox: Mailbox<M>,
+}
+
+impl<M: Send + 'static> fmt::Debug for Context<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.me.control.head.pid).finish()
+    }
+}
+
+impl<M: Send + 'static> Deref for Context<M> {
+    type Target = Me<M>;
+
+    fn deref(&self) -> &Me<M> {
+        &self.me
+    }
+}
+
+impl<M: Send + 'static> Context<M> {
+    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+        Self { me: Me::new(Arc::clone(&control)), mailbox: Mailbox::new(control, false) }
+    }
+
+    /// As [`Mailbox::receive`].
+    ///
+    /// # Errors
+    /// [`Exit::Cancelled`] once the process was asked to end: `?` carries it out of the body.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken nothing.
+    pub fn receive(&mut self) -> Receive<'_, M> {
+        self.mailbox.receive()
+    }
+
+    /// As [`Mailbox::receive_where`].
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
+        self.mailbox.receive_where(pick).await
+    }
+
+    /// As [`Mailbox::try_receive`].
+    pub fn try_receive(&mut self) -> Option<M> {
+        self.mailbox.try_receive()
+    }
+
+    /// As [`Mailbox::event`].
+    pub async fn event(&mut self) -> Event<M> {
+        self.mailbox.event().await
+    }
+
+    /// The receiving half.
+    pub fn mailbox(&mut self) -> &mut Mailbox<M> {
+        &mut self.mailbox
+    }
+
+    /// Both halves, so that the mailbox can be handed to a combinator while calls are in flight.
+    pub fn split(self) -> (Me<M>, Mailbox<M>) {
+        (self.me, self.mailbox)
+    }
+}
+
+impl Host {
+    /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
+    ///
+    /// It lives until the [`Mailbox`] is dropped, or its pid is killed.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// let rt = Runtime::new()?;
+    /// let (results, mut mailbox) = rt.mailbox::<u64>();
+    /// rt.spawn(async move |_: Context| results.send(42).is_ok_and(|()| true).then_some(()).ok_or("refused"));
+    /// assert_eq!(rt.block_on(mailbox.receive())?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn mailbox<N: Send + 'static>(&self) -> (Address<N>, Mailbox<N>) {
+        let control = self.outside_control();
+        (Address::new(Arc::clone(&control)), Mailbox::new(control, true))
+    }
+
+    /// A mailbox for mail that was accepted and that nobody will read, because its receiver died first. While several
+    /// exist, the newest gets it; while none does, such mail is counted and dropped.
+    ///
+    /// A [`Reply`] inside such a letter answers only when the letter is dropped.
+    pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
+        let control = self.outside_control();
+        self.shared.mourners.lock().push(Arc::clone(&control));
+        Mailbox::new(control, true)
+    }
+}

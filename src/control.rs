@@ -1,0 +1,365 @@
+//! The control block of one process: its pid, its mailbox, its yields, and what became of it.
+//!
+//! Everybody who knows the process shares this: its task, its addresses, the pid table, the completions of its yields.
+//! The typed part is the mailbox; `AnyControl` is the view of whoever knows only the pid.
+
+use std::any::{Any, type_name};
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use event_listener::{Event, EventListener};
+
+use crate::clock::Instant;
+use crate::host::Host;
+use crate::mailbox::Inbox;
+use crate::observe::State;
+use crate::process::event::{Completed, Signal, Tag};
+use crate::process::exit::{Exit, Reason};
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::process::refusal::Refusal;
+use crate::process::turn;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, OnceLock};
+use crate::yields::{Answer, Answered, Late, Yields};
+
+/// Bits of [`Head::flags`].
+pub(crate) mod flag {
+    /// Ends at the next scheduling point.
+    pub(crate) const KILLED: u32 = 1;
+    /// Was told to end.
+    pub(crate) const CANCELLED: u32 = 1 << 1;
+    /// Its first step is done.
+    pub(crate) const STARTED: u32 = 1 << 2;
+    /// Says itself when it has started.
+    pub(crate) const BY_HAND: u32 = 1 << 3;
+    /// A mailbox outside any process: nobody runs it, its owner reads it.
+    pub(crate) const OUTSIDE: u32 = 1 << 4;
+}
+
+/// Not yet scheduled for the first time; the states proper follow.
+const NEW: u8 = u8::MAX;
+
+/// The part of a control block that does not depend on the type of its messages.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) pid: Pid,
+    pub(crate) host: Host,
+    pub(crate) yields: Yields,
+    flags: AtomicU32,
+    state: AtomicU8,
+    pub(crate) steps: AtomicU64,
+    /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
+    pub(crate) news: Event,
+    cancel: OnceLock<Box<(Reason, Instant)>>,
+    /// `None` inside says that it ended normally: the common case costs no allocation.
+    exit: OnceLock<Option<Box<Exit>>>,
+    pub(crate) inherited: Inherited,
+}
+
+impl Head {
+    pub(crate) fn new(pid: Pid, host: Host, inherited: Inherited) -> Self {
+        Self {
+            pid,
+            host,
+            yields: Yields::new(),
+            flags: AtomicU32::new(0),
+            state: AtomicU8::new(NEW),
+            steps: AtomicU64::new(0),
+            news: Event::new(),
+            cancel: OnceLock::new(),
+            exit: OnceLock::new(),
+            inherited,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag != 0
+    }
+
+    /// Sets a flag; true if it was not set before.
+    pub(crate) fn set(&self, flag: u32) -> bool {
+        self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
+    }
+
+    /// Notes the state that the process is in now, and returns the one that it was in.
+    #[inline]
+    pub(crate) fn enter(&self, state: State) -> Option<State> {
+        let former = self.state();
+        self.state.store(state as u8, Ordering::Relaxed);
+        former
+    }
+
+    pub(crate) fn state(&self) -> Option<State> {
+        State::from_u8(self.state.load(Ordering::Relaxed))
+    }
+
+    /// How it ended, once it did.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.exit.get().map(|exit| exit.as_deref().cloned().unwrap_or(Exit::Normal))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.exit.get().is_some()
+    }
+
+    pub(crate) fn set_exit(&self, exit: &Exit) {
+        let exit = if exit.is_normal() { None } else { Some(Box::new(exit.clone())) };
+        let _ = self.exit.set(exit);
+        self.news.notify(usize::MAX);
+    }
+
+    /// Why and until when it was asked to end.
+    pub(crate) fn cancel(&self) -> Option<(Reason, Instant)> {
+        if !self.has(flag::CANCELLED) {
+            return None;
+        }
+        self.cancel.get().map(|note| (note.0.clone(), note.1))
+    }
+
+    pub(crate) fn started(&self) {
+        if self.set(flag::STARTED) {
+            self.news.notify(usize::MAX);
+        }
+    }
+}
+
+/// Typed values that travel to whatever a process spawns: trace ids, identities.
+///
+/// A chain of shared links: what a child adds its parent does not see.
+#[derive(Clone, Default)]
+pub struct Inherited(Option<Arc<Link>>);
+
+struct Link {
+    value: Arc<dyn Any + Send + Sync>,
+    next: Inherited,
+}
+
+impl Inherited {
+    /// The value of this type that was given last, by the process's spawner or one further up.
+    pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let mut next = self;
+        while let Some(link) = &next.0 {
+            if let Ok(value) = Arc::clone(&link.value).downcast::<T>() {
+                return Some(value);
+            }
+            next = &link.next;
+        }
+        None
+    }
+
+    pub(crate) fn with<T: Send + Sync + 'static>(&self, value: T) -> Self {
+        Self(Some(Arc::new(Link { value: Arc::new(value), next: self.clone() })))
+    }
+}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut length = 0;
+        let mut next = self;
+        while let Some(link) = &next.0 {
+            length += 1;
+            next = &link.next;
+        }
+        f.debug_struct("Inherited").field("values", &length).finish()
+    }
+}
+
+/// The control block.
+#[derive(Debug)]
+pub(crate) struct Control<M> {
+    pub(crate) head: Head,
+    pub(crate) inbox: Inbox<M>,
+}
+
+impl<M: Send + 'static> Control<M> {
+    /// Its identity while it lives.
+    pub(crate) fn address(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// Puts a message into the mailbox and wakes whoever waits for it.
+    ///
+    /// # Errors
+    /// The message, when the process has ended.
+    #[inline]
+    pub(crate) fn push(&self, message: M) -> Result<(), M> {
+        self.inbox.push(message).map(|wakes| wakes.wake())
+    }
+}
+
+impl<M: Send + 'static> Control<M> {
+    /// The receiving half is dropped, with mail that was taken out and not read.
+    pub(crate) fn leave(&self, unread: VecDeque<M>, outside: bool) {
+        let exit = self.head.exit().or_else(turn::dying_of).unwrap_or(Exit::Normal);
+        self.head.host.dead_letters_of(self.head.pid, unread, &exit);
+        if outside {
+            self.end_outside(&exit);
+        }
+    }
+
+    fn end_outside(&self, exit: &Exit) {
+        if self.head.has_ended() {
+            return;
+        }
+        self.head.host.forget(&self.head);
+        let remains = self.inbox.close();
+        self.head.host.bury(self, remains, exit);
+    }
+}
+
+/// What the pid table holds: a process whose type is not known.
+pub(crate) trait AnyControl: Send + Sync + 'static {
+    fn as_any(&self) -> &dyn Any;
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+    fn head(&self) -> &Head;
+    /// Delivers a message of any type.
+    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
+    /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
+    fn signal(&self, signal: Signal);
+    /// Wakes the process, and whoever waits on its mailbox.
+    fn rouse(&self);
+    /// Wakes the process alone.
+    fn wake(&self);
+    /// How many messages wait.
+    fn mailbox_len(&self) -> usize;
+    /// Ends a mailbox outside any process.
+    fn close_outside(&self, exit: &Exit);
+}
+
+impl<M: Send + 'static> AnyControl for Control<M> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
+        match payload.downcast::<M>() {
+            Ok(message) => {
+                self.push(message).map_err(|message| (self.head.host.gone(), Payload::new(message)))
+            }
+            Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let own_turn = turn::is_of(std::ptr::from_ref(self) as usize);
+        match self.inbox.signal(signal, !own_turn) {
+            Ok(wakes) => {
+                if own_turn {
+                    turn::answered();
+                }
+                wakes.wake();
+            }
+            Err(refused) => drop(refused),
+        }
+    }
+
+    fn rouse(&self) {
+        self.inbox.rouse().wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.inbox.own() {
+            waker.wake();
+        }
+    }
+
+    fn mailbox_len(&self) -> usize {
+        self.inbox.len()
+    }
+
+    fn close_outside(&self, exit: &Exit) {
+        self.end_outside(exit);
+    }
+}
+
+impl dyn AnyControl {
+    /// Answers a yield of this process, whoever it is that answers.
+    pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
+        let head = self.head();
+        match head.yields.complete(tag, answer, check)? {
+            Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
+            Answered::Own => {
+                if turn::pid() == Some(head.pid) {
+                    turn::answered();
+                } else {
+                    self.wake();
+                }
+            }
+            Answered::Other(waker) => {
+                if turn::pid() == Some(head.pid) {
+                    turn::answered();
+                }
+                waker.wake();
+            }
+            Answered::Unheard(answer) => drop(answer),
+        }
+        Ok(())
+    }
+
+    /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.
+    pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
+        let head = self.head();
+        if head.cancel.set(Box::new((reason.clone(), deadline))).is_err() {
+            return false;
+        }
+        head.set(flag::CANCELLED);
+        self.signal(Signal::Cancel { reason, deadline });
+        head.news.notify(usize::MAX);
+        true
+    }
+
+    /// Ends the process at its next scheduling point.
+    pub(crate) fn kill(&self) {
+        if !self.head().set(flag::KILLED) {
+            return;
+        }
+        if self.head().has(flag::OUTSIDE) {
+            self.close_outside(&Exit::Killed);
+        } else {
+            self.rouse();
+        }
+    }
+}
+
+impl fmt::Debug for dyn AnyControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Control").field(&self.head().pid).finish()
+    }
+}
+
+/// Polls until `check` finds something, sleeping on `event` in between.
+pub(crate) fn poll_news<T>(
+    event: &Event,
+    listener: &mut Option<EventListener>,
+    cx: &mut Context<'_>,
+    mut check: impl FnMut() -> Option<T>,
+) -> Poll<T> {
+    loop {
+        if let Some(found) = check() {
+            *listener = None;
+            return Poll::Ready(found);
+        }
+        match listener {
+            // Looks once more after it has begun to listen: what came in between is seen then.
+            None => *listener = Some(event.listen()),
+            Some(waiting) => {
+                if Pin::new(waiting).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                *listener = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From a command to its handler: by the command's type, or by name; frozen when the runtime is built.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::marker::PhantomData;
+
+pub(crate) mod completion;
+
+use self::completion::{Completion, Slip};
+use crate::process::command::{Command, Named};
+use crate::process::failure::Failure;
+use crate::process::panic::catch;
+use crate::process::payload::Payload;
+use crate::process::refusal::BuildError;
+use crate::sync::Arc;
+use crate::yields::Yield;
+
+/// Answers commands: at once, later from any thread, or never (then a deadline helps).
+///
+/// Handlers run on the worker that stepped the process and must not block it; see [`handler`](crate::handler) for
+/// those that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is one; layers are handlers around
+/// handlers.
+///
+/// ```
+/// use procession::{Command, Completion, Handler};
+/// struct NextId;
+/// impl Command for NextId { type Reply = u64; }
+///
+/// struct Ids(std::sync::atomic::AtomicU64);
+/// impl Handler<NextId> for Ids {
+///     fn handle(&self, _: NextId, completion: Completion<u64>) {
+///         completion.complete(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+///     }
+/// }
+/// let rt = procession::Runtime::builder().handler(Ids(0.into())).build()?;
+/// let id = rt.spawn(async |ctx: procession::Context| ctx.perform(NextId).await);
+/// assert_eq!(rt.block_on(id)?, 0);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub trait Handler<C: Command>: Send + Sync + 'static {
+    /// Takes the command; whoever holds `completion` owes its answer. A panic in here is a failure to the process that
+    /// performed, and nothing else.
+    fn handle(&self, command: C, completion: Completion<C::Reply>);
+}
+
+impl<C: Command, F> Handler<C> for F
+where
+    F: Fn(C, Completion<C::Reply>) + Send + Sync + 'static,
+{
+    fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        self(command, completion);
+    }
+}
+
+/// A handler whose command's type is known only inside.
+trait Erased: Send + Sync {
+    fn handle(&self, command: Payload, slip: Slip);
+}
+
+struct Typed<C, H>(H, PhantomData<fn(C)>);
+
+impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
+    fn handle(&self, command: Payload, slip: Slip) {
+        match command.downcast::<C>() {
+            Ok(command) => self.0.handle(command, Completion::new(slip)),
+            Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
+        }
+    }
+}
+
+/// Type ids are hashes already.
+#[derive(Default)]
+struct TypeIdHasher(u64);
+
+impl Hasher for TypeIdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 ^= u64::from_ne_bytes(word);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 ^= word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type ByType = HashMap<TypeId, Box<dyn Erased>, BuildHasherDefault<TypeIdHasher>>;
+
+/// The handlers of one runtime.
+#[derive(Default)]
+pub(crate) struct Dispatcher {
+    by_type: ByType,
+    by_name: std::collections::BTreeMap<Cow<'static, str>, Box<dyn Handler<Named>>>,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher")
+            .field("types", &self.by_type.len())
+            .field("names", &self.by_name.keys())
+            .finish()
+    }
+}
+
+impl Dispatcher {
+    /// Registers the handler of a command type.
+    ///
+    /// # Errors
+    /// The type has one.
+    pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
+        let former = self.by_type.insert(TypeId::of::<C>(), Box::new(Typed(handler, PhantomData)));
+        match former {
+            None => Ok(()),
+            Some(_) => Err(BuildError::DuplicateHandler(std::any::type_name::<C>().into())),
+        }
+    }
+
+    /// Registers the handler of a name.
+    ///
+    /// # Errors
+    /// The name has one.
+    pub(crate) fn add_named(
+        &mut self,
+        name: Cow<'static, str>,
+        handler: impl Handler<Named>,
+    ) -> Result<(), BuildError> {
+        match self.by_name.insert(name.clone(), Box::new(handler)) {
+            None => Ok(()),
+            Some(_) => Err(BuildError::DuplicateHandler(name)),
+        }
+    }
+
+    /// Hands a yield to its handler; without one it is answered at once with a failure that names the command.
+    pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Arc<dyn crate::control::AnyControl>) {
+        let slip = Slip::new(to, tag);
+        let type_id = command.type_id();
+        if let Some(handler) = self.by_type.get(&type_id) {
+            return completion::guarded(|| handler.handle(command, slip));
+        }
+        if type_id != TypeId::of::<Named>() {
+            return slip.finish(Err(Failure::NoHandler(command.type_name().into())));
+        }
+        let Ok(named) = command.downcast::<Named>() else { unreachable!("its type was compared") };
+        match self.by_name.get(&named.name) {
+            Some(handler) => completion::guarded(|| handler.handle(named, Completion::new(slip))),
+            None => {
+                let name = named.name.clone();
+                drop(catch(|| drop(named)));
+                slip.finish(Err(Failure::NoHandler(name)));
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The right to answer one yield, exactly once.
+//!
+//! By type it can't be used twice; dropped, it answers for itself. Which of several answers counts (a completion
+//! against `complete_yield`, against a cancel, against the death of the process) is decided under the lock of the
+//! process's tag table, see `yields.rs`.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures::future::FusedFuture;
+
+use crate::control::AnyControl;
+use crate::host::Host;
+use crate::observe::Counter;
+use crate::process::event::Tag;
+use crate::process::exit::Reason;
+use crate::process::failure::Failure;
+use crate::process::panic::catch;
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::sync::Arc;
+use crate::yields::Answer;
+
+thread_local! {
+    /// Yields whose completion was dropped while a handler unwinds on this thread: they are answered with the panic.
+    static UNWINDING: RefCell<Option<Vec<Slip>>> = const { RefCell::new(None) };
+}
+
+/// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
+pub(crate) struct Slip(Option<(Arc<dyn AnyControl>, Tag)>);
+
+impl Slip {
+    pub(crate) fn new(to: Arc<dyn AnyControl>, tag: Tag) -> Self {
+        Self(Some((to, tag)))
+    }
+
+    fn parts(&self) -> (&Arc<dyn AnyControl>, Tag) {
+        let (to, tag) = self.0.as_ref().expect("a slip is used once, by value");
+        (to, *tag)
+    }
+
+    /// Answers. What comes too late is counted and dropped.
+    pub(crate) fn finish(mut self, answer: Answer) {
+        if let Some((to, tag)) = self.0.take() {
+            answer_or_discard(&*to, tag, answer);
+        }
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let (to, tag) = self.parts();
+        to.head().yields.is_wanted(tag)
+    }
+
+    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends.
+    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+        let (to, tag) = self.parts();
+        to.head().yields.watch(tag, watcher)
+    }
+
+    /// Gives up the right to answer a call that nobody waits for any more.
+    pub(crate) fn late(self) {
+        if let Some((to, _)) = self.release() {
+            to.head().host.shared.metrics.add(Counter::LateReplies, 1);
+        }
+    }
+
+    /// Gives up the right to answer; whoever knows the tag may.
+    fn release(mut self) -> Option<(Arc<dyn AnyControl>, Tag)> {
+        self.0.take()
+    }
+}
+
+fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
+    let metrics = &to.head().host.shared.metrics;
+    match to.complete(tag, answer, false) {
+        Ok(()) => metrics.add(Counter::Completions, 1),
+        Err((_, answer)) => {
+            metrics.add(Counter::Discarded, 1);
+            drop(answer);
+        }
+    }
+}
+
+impl Drop for Slip {
+    fn drop(&mut self) {
+        let Some((to, tag)) = self.0.take() else { return };
+        if std::thread::panicking() {
+            let mut slip = Some(Slip(Some((Arc::clone(&to), tag))));
+            let _ = UNWINDING.try_with(|unwinding| {
+                if let Ok(mut list) = unwinding.try_borrow_mut() {
+                    if let Some(list) = list.as_mut() {
+                        list.extend(slip.take());
+                    }
+                }
+            });
+            match slip {
+                None => return,
+                Some(slip) => drop(slip.release()),
+            }
+        }
+        answer_or_discard(&*to, tag, Err(Failure::Abandoned));
+    }
+}
+
+/// Runs a handler. If it panics, the yields whose completions it held fail with the panic's text.
+pub(crate) fn guarded(handle: impl FnOnce()) {
+    let outer = UNWINDING.with(|unwinding| unwinding.replace(Some(Vec::new())));
+    let result = catch(handle);
+    let held = UNWINDING.with(|unwinding| unwinding.replace(outer)).unwrap_or_default();
+    let text = result.err().unwrap_or_else(|| Reason::from("a handler panicked"));
+    for slip in held {
+        slip.finish(Err(Failure::Panicked(text.clone())));
+    }
+}
+
+/// The right to answer one yield, from any thread, at any time.
+///
+/// Dropped unanswered it answers [`Failure::Abandoned`]. After its process died, or gave the yield up, the answer is
+/// discarded and counted; it can never reach another process.
+pub struct Completion<T> {
+    slip: Option<Slip>,
+    intercept: Option<Box<Interceptor<T>>>,
+    marker: PhantomData<fn(T)>,
+}
+
+type Interceptor<T> = crate::sync::Mutex<Box<dyn FnOnce(Result<T, Failure>, Completion<T>) + Send>>;
+
+impl<T: Send + 'static> Completion<T> {
+    pub(crate) fn new(slip: Slip) -> Self {
+        Self { slip: Some(slip), intercept: None, marker: PhantomData }
+    }
+
+    fn slip(&self) -> &Slip {
+        self.slip.as_ref().expect("a completion is used once, by value")
+    }
+
+    /// Answers with a reply.
+    pub fn complete(self, reply: T) {
+        self.finish(Ok(reply));
+    }
+
+    /// Answers with a failure.
+    pub fn fail(self, failure: impl Into<Failure>) {
+        self.finish(Err(failure.into()));
+    }
+
+    /// Answers.
+    pub fn finish(mut self, answer: Result<T, Failure>) {
+        let Some(slip) = self.slip.take() else { return };
+        match self.intercept.take() {
+            None => slip.finish(answer.map(Payload::new)),
+            Some(then) => then.into_inner()(answer, Completion::new(slip)),
+        }
+    }
+
+    /// A completion whose answer passes through `then` first: what layers are made of.
+    ///
+    /// `then` runs on the thread that answers. It is also told of [`Failure::Abandoned`] when the new completion is
+    /// dropped.
+    pub fn intercept(
+        self,
+        then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
+    ) -> Completion<T> {
+        let mut outer = self;
+        let slip = outer.slip.take();
+        let then: Box<dyn FnOnce(Result<T, Failure>, Completion<T>) + Send> = match outer.intercept.take() {
+            None => Box::new(then),
+            Some(before) => Box::new(move |answer, completion: Completion<T>| {
+                then(answer, Completion { slip: completion.release(), intercept: Some(before), marker: PhantomData })
+            }),
+        };
+        Completion { slip, intercept: Some(Box::new(crate::sync::Mutex::new(then))), marker: PhantomData }
+    }
+
+    fn release(mut self) -> Option<Slip> {
+        self.slip.take()
+    }
+
+    /// Whose yield this is.
+    pub fn pid(&self) -> Pid {
+        self.slip().parts().0.head().pid
+    }
+
+    /// Which yield of that process this is.
+    pub fn tag(&self) -> Tag {
+        self.slip().parts().1
+    }
+
+    /// The host of that process.
+    pub fn host(&self) -> &Host {
+        &self.slip().parts().0.head().host
+    }
+
+    /// Gives up this handle for its (pid, tag) form: the yield stays in flight, and whoever knows the two answers it
+    /// by [`Host::complete_yield`]. Nothing answers `Abandoned` any more.
+    pub fn into_tag(mut self) -> (Pid, Tag) {
+        let parts = (self.pid(), self.tag());
+        if let Some(slip) = self.slip.take() {
+            drop(slip.release());
+        }
+        parts
+    }
+
+    /// Whether the answer would be discarded: the process has ended, or gave the yield up.
+    pub fn is_cancelled(&self) -> bool {
+        !self.slip().is_wanted()
+    }
+
+    /// Resolves when the answer is not wanted any more.
+    pub fn cancelled(&self) -> Unwanted {
+        let (to, tag) = self.slip().parts();
+        Unwanted { yielded: Some((Arc::clone(to), tag)) }
+    }
+
+    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.slip().watch(cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if let Some(then) = self.intercept.take() {
+            if let Some(slip) = self.slip.take() {
+                // A layer hears of it, and decides what its own caller hears.
+                let outer = Completion { slip: Some(slip), intercept: None, marker: PhantomData };
+                let failure = if std::thread::panicking() {
+                    Failure::Panicked(Reason::from("a handler panicked"))
+                } else {
+                    Failure::Abandoned
+                };
+                drop(catch(|| then.into_inner()(Err(failure), outer)));
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Completion");
+        if let Some((to, tag)) = self.slip.as_ref().and_then(|slip| slip.0.as_ref()) {
+            debug.field("pid", &to.head().pid).field("tag", tag);
+        }
+        debug.finish()
+    }
+}
+
+/// Resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Unwanted {
+    yielded: Option<(Arc<dyn AnyControl>, Tag)>,
+}
+
+impl Future for Unwanted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.yielded {
+            Some((to, tag)) if to.head().yields.watch(*tag, cx.waker()) => Poll::Pending,
+            _ => {
+                self.yielded = None;
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl FusedFuture for Unwanted {
+    fn is_terminated(&self) -> bool {
+        self.yielded.is_none()
+    }
+}

@@ -1,0 +1,658 @@
+//! Everything of a runtime but its threads: the pid table, the handlers, the clock, and the paths by which messages,
+//! answers and deaths travel.
+//!
+//! A [`Host`] is what the threaded runtime and a simulation have in common. Where processes run comes in as one
+//! schedule function; what time it is and what chance says come in with the clock and the seed.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+use async_task::{Runnable, ScheduleInfo};
+use event_listener::Event;
+use slab::Slab;
+
+use crate::address::{Address, Ended};
+use crate::blocking::Pool;
+use crate::chance::Rng;
+use crate::clock::{Clock, Instant};
+use crate::control::{AnyControl, Control, Head, Inherited, flag};
+use crate::dispatch::Dispatcher;
+use crate::mailbox::{Inbox, Remains};
+use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
+use crate::process::event::Tag;
+use crate::process::exit::{Exit, Reason};
+use crate::process::failure::Failure;
+use crate::process::panic::{catch, drop_caught};
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::process::refusal::{CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
+use crate::process::turn;
+use crate::relay::Relay;
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{Arc, Mutex};
+use crate::time::timers::{Fire, Timers};
+use crate::yields::Late;
+
+/// What async-task keeps beside each task.
+#[derive(Debug)]
+pub(crate) struct Meta {
+    pub(crate) owner: Owner,
+    /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
+    pub(crate) ready_at: AtomicU64,
+    /// A seam: all are normal so far.
+    pub(crate) priority: u8,
+}
+
+/// What a task is.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    Process(Arc<dyn AnyControl>),
+    /// A future without a pid: an async handler, or what came by `spawn_future`.
+    Future(Host),
+}
+
+impl Meta {
+    pub(crate) fn new(owner: Owner) -> Self {
+        Self { owner, ready_at: AtomicU64::new(0), priority: 1 }
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        match &self.owner {
+            Owner::Process(control) => &control.head().host,
+            Owner::Future(host) => host,
+        }
+    }
+
+    /// Notes that the task is ready. Called by every schedule function before it queues the task.
+    pub(crate) fn ready(&self) {
+        let host = self.host();
+        if let Owner::Process(control) = &self.owner {
+            host.transition(control.head(), State::Ready);
+        }
+        if host.shared.metrics.tick() {
+            self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a worker runs the task now.
+    pub(crate) fn running(&self) {
+        if self.ready_at.load(Ordering::Relaxed) != 0 {
+            let since = self.ready_at.swap(0, Ordering::Relaxed);
+            let host = self.host();
+            host.shared.metrics.sample_delay(host.now().ns().saturating_sub(since));
+        }
+    }
+}
+
+/// How far a runtime is on its way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Open,
+    /// Refuses work from outside, runs what is there.
+    Closing,
+    /// Refuses all work.
+    Closed,
+}
+
+/// What happens beyond the end of a process that panicked.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum OnPanic {
+    /// The [`Observer`], if there is one, is told.
+    #[default]
+    Observe,
+    /// As `Observe`, and this function is called on the thread that ran the process.
+    Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
+    /// As `Observe`, and the runtime begins to shut down: new work from outside is refused, every process is
+    /// cancelled.
+    ShutDown,
+}
+
+impl fmt::Debug for OnPanic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnPanic::Observe => "Observe",
+            OnPanic::Call(_) => "Call",
+            OnPanic::ShutDown => "ShutDown",
+        })
+    }
+}
+
+/// Where a runnable task goes: the one seam between what runs and where it runs.
+pub(crate) type Schedule = fn(Runnable<Meta>, ScheduleInfo);
+
+/// What a host is made of; the runtime fills it in.
+pub(crate) struct Shared {
+    pub(crate) relay: Relay<dyn AnyControl>,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) clock: Clock,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) pool: Pool,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) on_panic: OnPanic,
+    pub(crate) schedule: Schedule,
+    /// Whatever `schedule` needs to find its queues.
+    pub(crate) place: Arc<dyn Any + Send + Sync>,
+    /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
+    pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
+    pub(crate) chance: Mutex<Rng>,
+    pub(crate) phase: AtomicU8,
+    /// When what still runs during a shutdown is killed.
+    pub(crate) deadline: AtomicU64,
+    /// The tasks that have no pid, to be found when the runtime ends.
+    pub(crate) futures: Mutex<Slab<Waker>>,
+    /// Told when the last process has ended, while the runtime shuts down.
+    pub(crate) emptied: Event,
+    /// Mailboxes outside any process: they don't keep a shutdown waiting.
+    pub(crate) outside: AtomicUsize,
+    pub(crate) mourners: Mutex<Vec<Arc<Control<Package>>>>,
+    pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
+}
+
+/// Where processes live: the handle to a runtime (or a simulation) that everybody may hold.
+///
+/// Cheap to clone; works on any thread, inside a process or outside. It does not keep the runtime running: once that
+/// has shut down or was dropped, spawns and sends are refused.
+#[derive(Clone)]
+pub struct Host {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("node", &self.shared.relay.node()).finish_non_exhaustive()
+    }
+}
+
+/// A message on its way to a pid.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Package {
+    /// Who sent it, where that is known.
+    pub from: Option<Pid>,
+    /// Whom it is for.
+    pub to: Pid,
+    /// The message.
+    pub payload: Payload,
+}
+
+impl Package {
+    /// A message for `to`, from whoever is being stepped on this thread.
+    pub fn new(to: Pid, payload: Payload) -> Self {
+        Self { from: turn::pid(), to, payload }
+    }
+}
+
+/// The one routing interface: delivers a package to a pid.
+///
+/// A [`Host`] is one; others are attached for other nodes ([`Host::attach_node`]) or under a pid of this one
+/// ([`Host::attach`]).
+pub trait Receiver: Send + Sync + 'static {
+    /// Takes the package, or hands it back. Must not block: it runs on the sender's thread.
+    ///
+    /// # Errors
+    /// The package and why it was refused.
+    fn deliver(&self, package: Package) -> Result<(), SendError<Package>>;
+}
+
+impl Receiver for Host {
+    fn deliver(&self, package: Package) -> Result<(), SendError<Package>> {
+        let Package { from, to, payload } = package;
+        let refuse = |refusal, payload| Err(SendError::new(refusal, Package { from, to, payload }));
+        if self.shared.relay.is_here(to) {
+            return match self.shared.relay.get(to) {
+                Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
+                None => refuse(self.gone(), payload),
+            };
+        }
+        let node = self.shared.nodes.lock().get(&to.node()).cloned();
+        match node {
+            Some(receiver) => receiver.deliver(Package { from, to, payload }),
+            None => refuse(Refusal::NoProcess, payload),
+        }
+    }
+}
+
+/// A receiver attached under a pid: what is sent there goes to it.
+struct Attached {
+    head: Head,
+    receiver: Box<dyn Receiver>,
+}
+
+impl AnyControl for Attached {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
+        if self.head.has(flag::KILLED) {
+            return Err((self.head.host.gone(), payload));
+        }
+        self.receiver.deliver(Package::new(self.head.pid, payload)).map_err(|refused| {
+            let refusal = refused.refusal();
+            (refusal, refused.into_message().payload)
+        })
+    }
+
+    fn signal(&self, signal: crate::process::event::Signal) {
+        drop(signal);
+    }
+
+    fn rouse(&self) {}
+
+    fn wake(&self) {}
+
+    fn mailbox_len(&self) -> usize {
+        0
+    }
+
+    fn close_outside(&self, exit: &Exit) {
+        self.head.host.forget(&self.head);
+        self.head.set_exit(exit);
+    }
+}
+
+/// Whom to send to: a typed address is checked by the compiler, a `Pid` at the send.
+pub trait Target<M>: Route<M> {}
+
+#[allow(private_interfaces)]
+mod sealed {
+    use super::{Arc, Control, Pid};
+
+    /// Where a message for a target goes.
+    pub enum Way<'a, M> {
+        #[doc(hidden)]
+        Here(&'a Arc<Control<M>>),
+        #[doc(hidden)]
+        Pid(Pid),
+    }
+
+    impl<M> std::fmt::Debug for Way<'_, M> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Way")
+        }
+    }
+
+    pub trait Route<M> {
+        #[doc(hidden)]
+        fn way(&self) -> Way<'_, M>;
+    }
+}
+pub(crate) use sealed::{Route, Way};
+
+impl<M> Target<M> for Pid {}
+impl<M> Route<M> for Pid {
+    fn way(&self) -> Way<'_, M> {
+        Way::Pid(*self)
+    }
+}
+
+impl Host {
+    /// The runtime's clock: monotonic, or virtual in a simulation.
+    pub fn now(&self) -> Instant {
+        self.shared.clock.now()
+    }
+
+    /// A random number, from the runtime's seed.
+    pub(crate) fn random(&self) -> u64 {
+        self.shared.chance.lock().next()
+    }
+
+    /// The number of this runtime as a node.
+    pub fn node(&self) -> u32 {
+        self.shared.relay.node()
+    }
+
+    /// A snapshot of the counters; two can be subtracted.
+    pub fn counters(&self) -> Counters {
+        self.shared.metrics.counters()
+    }
+
+    /// How many processes live.
+    pub fn processes_alive(&self) -> usize {
+        self.shared.relay.len().saturating_sub(self.shared.outside.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.shared.phase.load(Ordering::SeqCst) {
+            0 => Phase::Open,
+            1 => Phase::Closing,
+            _ => Phase::Closed,
+        }
+    }
+
+    /// Moves on to `phase`; never back.
+    pub(crate) fn advance(&self, phase: Phase) {
+        self.shared.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    /// What a sender is told whose receiver is gone.
+    pub(crate) fn gone(&self) -> Refusal {
+        if self.phase() == Phase::Closed { Refusal::ShutDown } else { Refusal::NoProcess }
+    }
+
+    // ---- Messages
+
+    /// Sends a message; never blocks.
+    ///
+    /// Messages from one sender to one receiver arrive in the order in which they were sent. To another node,
+    /// acceptance is all that `Ok` promises.
+    ///
+    /// # Errors
+    /// The message and why it was refused: the process has ended or never was, or it takes another type.
+    pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
+        let sent = match to.way() {
+            Way::Here(control) => control.push(message).map_err(|message| (control.head.host.gone(), message)),
+            Way::Pid(pid) => self.send_to_pid(pid, message),
+        };
+        sent.map_err(|(refusal, message)| {
+            self.shared.metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, message)
+        })
+    }
+
+    fn send_to_pid<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
+        if let Some(control) = self.shared.relay.get(pid) {
+            if let Some(control) = control.as_any().downcast_ref::<Control<N>>() {
+                return control.push(message).map_err(|message| (self.gone(), message));
+            }
+            return control.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload)));
+        }
+        self.deliver(Package::new(pid, Payload::new(message)))
+            .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
+    }
+
+    /// The typed address of a process, if it lives and takes messages of type `N`.
+    pub fn address<N: Send + 'static>(&self, pid: Pid) -> Option<Address<N>> {
+        self.typed(pid).map(Address::new)
+    }
+
+    /// The control block of a process that takes `N`.
+    fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Arc<Control<N>>> {
+        self.shared.relay.get(pid)?.into_any().downcast::<Control<N>>().ok()
+    }
+
+    /// Attaches a receiver under a pid of its own: a way for pids to lead to whatever takes packages.
+    ///
+    /// It is detached by [`kill`](Self::kill), or with the runtime. `None` when the runtime has shut down.
+    pub fn attach(&self, receiver: impl Receiver) -> Option<Pid> {
+        if self.phase() == Phase::Closed {
+            return None;
+        }
+        let host = self.clone();
+        let pid = self.shared.relay.insert(0, |pid| {
+            let head = Head::new(pid, host, Inherited::default());
+            head.set(flag::OUTSIDE);
+            Arc::new(Attached { head, receiver: Box::new(receiver) })
+        });
+        self.shared.outside.fetch_add(1, Ordering::SeqCst);
+        pid
+    }
+
+    /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.
+    pub fn attach_node(&self, node: u32, receiver: impl Receiver) {
+        let former = self.shared.nodes.lock().insert(node, Arc::new(receiver));
+        drop(former);
+    }
+
+    /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
+    ///
+    /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
+    pub(crate) fn outside_control<N: Send + 'static>(&self) -> Arc<Control<N>> {
+        let mut made = None;
+        let host = self.clone();
+        self.shared.outside.fetch_add(1, Ordering::SeqCst);
+        let inserted = self.shared.relay.insert(0, |pid| {
+            let head = Head::new(pid, host, Inherited::default());
+            head.set(flag::OUTSIDE);
+            head.set(flag::STARTED);
+            let control = Arc::new(Control { head, inbox: Inbox::new() });
+            made = Some(Arc::clone(&control));
+            control
+        });
+        let control = match made {
+            Some(control) => control,
+            // No pid is free: a mailbox that is closed from the start.
+            None => self.stillborn(Exit::Refused(Reason::from("all pids are in use"))),
+        };
+        if inserted.is_some() && self.phase() == Phase::Closed {
+            control.close_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
+        }
+        control
+    }
+
+    /// A control block of a process that never was: what the handle of a refused spawn points to.
+    pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Arc<Control<N>> {
+        let pid = Pid::new(self.node(), 0, u32::MAX, 1);
+        let control =
+            Arc::new(Control { head: Head::new(pid, self.clone(), Inherited::default()), inbox: Inbox::new() });
+        let remains = control.inbox.close();
+        drop(remains.settle());
+        control.head.set_exit(&exit);
+        control
+    }
+
+    // ---- Yields
+
+    /// Answers a yield by its tag: the untyped way, for hosts that can't carry a [`Completion`](crate::Completion).
+    ///
+    /// # Errors
+    /// The answer, when there is no such process, its tag is not in flight, was answered before, or wants another
+    /// type.
+    pub fn complete_yield(&self, pid: Pid, tag: Tag, answer: Result<Payload, Failure>) -> Result<(), CompleteError> {
+        let Some(control) = self.shared.relay.get(pid) else {
+            return Err(CompleteError::new(CompleteRefusal::NoProcess, answer));
+        };
+        control.complete(tag, answer, true).map_err(|(late, answer)| {
+            let refusal = match late {
+                Late::Spent => CompleteRefusal::Spent,
+                Late::Unknown => CompleteRefusal::UnknownTag,
+                Late::WrongType(expected) => CompleteRefusal::WrongType { expected },
+            };
+            CompleteError::new(refusal, answer)
+        })
+    }
+
+    // ---- Lives
+
+    /// Asks a process to end, and kills it if it has not after `grace`.
+    ///
+    /// It is told once, by a cancel event; asked again, it is not told again. What it does with its grace is its own
+    /// affair: clean-up commands are answered as always.
+    ///
+    /// # Errors
+    /// No such process lives.
+    pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
+        let control = self.shared.relay.get(pid).ok_or(NoProcess(pid))?;
+        let deadline = self.now() + grace;
+        if control.cancel(reason.into(), deadline) {
+            self.kill_at(&control, deadline);
+        }
+        Ok(())
+    }
+
+    /// Ends a process at its next scheduling point, whatever it is doing; its outstanding yields are cancelled.
+    ///
+    /// # Errors
+    /// No such process lives.
+    pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
+        self.shared.relay.get(pid).ok_or(NoProcess(pid))?.kill();
+        Ok(())
+    }
+
+    fn kill_at(&self, control: &Arc<dyn AnyControl>, deadline: Instant) {
+        let condemned = Arc::downgrade(control);
+        self.fire_at(
+            deadline,
+            Fire::Call(Box::new(move || {
+                if let Some(control) = condemned.upgrade() {
+                    control.kill();
+                }
+            })),
+        );
+    }
+
+    /// Resolves when the process has ended, with how; at once if no such process lives.
+    pub fn ended(&self, pid: Pid) -> Ended {
+        Ended::new(self.shared.relay.get(pid))
+    }
+
+    // ---- Time
+
+    /// Leaves something with the timers.
+    pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> crate::time::timers::Key {
+        let (key, earlier) = self.shared.timers.insert(at, fire);
+        if earlier {
+            (self.shared.rearm)();
+        }
+        key
+    }
+
+    // ---- The end of a process, in the order in which it happens
+
+    /// The pid names nothing from now on.
+    pub(crate) fn forget(&self, head: &Head) {
+        let entry = self.shared.relay.remove(head.pid);
+        if entry.is_some() && head.has(flag::OUTSIDE) {
+            self.shared.outside.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(entry);
+    }
+
+    /// What is left of a process whose state is gone: its mail, its yields, and those who want to hear of its end.
+    pub(crate) fn bury<M: Send + 'static>(&self, control: &Control<M>, remains: Remains<M>, exit: &Exit) {
+        let head = &control.head;
+        self.dead_letters_of(head.pid, remains.settle(), exit);
+        head.yields.close();
+        self.transition(head, State::Complete);
+        head.set_exit(exit);
+        if !head.has(flag::OUTSIDE) {
+            self.shared.metrics.add(Counter::Exited, 1);
+        }
+        if self.phase() != Phase::Open {
+            // Two that end at the same time each count themselves first: one of them at least sees both.
+            fence(Ordering::SeqCst);
+            if self.all_ended() {
+                self.shared.emptied.notify(usize::MAX);
+            }
+        }
+    }
+
+    /// A process spent its turn's budget and goes behind the others.
+    pub(crate) fn count_budget_yield(&self) {
+        self.shared.metrics.add(Counter::BudgetYields, 1);
+    }
+
+    /// Whether every process that was spawned has been buried.
+    pub(crate) fn all_ended(&self) -> bool {
+        let counters = self.counters();
+        counters.spawned == counters.exited
+    }
+
+    /// Mail that was accepted and that nobody will read.
+    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, to: Pid, mail: VecDeque<M>, exit: &Exit) {
+        if mail.is_empty() {
+            return;
+        }
+        self.shared.metrics.add(Counter::DeadLetters, mail.len() as u64);
+        let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
+        for message in mail {
+            let mourner = if own_kind { None } else { self.mourner() };
+            match mourner {
+                Some(mourner) => {
+                    let package = Package { from: None, to, payload: Payload::new(message) };
+                    if let Err(package) = mourner.push(package) {
+                        let _ = turn::dying(exit, || drop_caught(package));
+                    }
+                }
+                None => {
+                    let _ = turn::dying(exit, || drop_caught(message));
+                }
+            }
+        }
+    }
+
+    fn mourner(&self) -> Option<Arc<Control<Package>>> {
+        let mut mourners = self.shared.mourners.lock();
+        while let Some(last) = mourners.last() {
+            if !last.head.has_ended() {
+                return Some(Arc::clone(last));
+            }
+            mourners.pop();
+        }
+        None
+    }
+
+    /// Notes that a process is in another state now.
+    #[inline]
+    pub(crate) fn transition(&self, head: &Head, to: State) {
+        let from = head.enter(to);
+        if let Some(observer) = &self.shared.observer {
+            let transition = Transition { pid: head.pid, from, to, worker: self.shared.metrics.worker(), at: self.now() };
+            let _ = catch(|| observer.transition(&transition));
+        }
+    }
+
+    /// A process panicked: tells whoever the policy says.
+    pub(crate) fn panicked(&self, pid: Pid, text: &str) {
+        self.shared.metrics.add(Counter::Panics, 1);
+        if let Some(observer) = &self.shared.observer {
+            let _ = catch(|| observer.panicked(pid, text));
+        }
+        match &self.shared.on_panic {
+            OnPanic::Observe => {}
+            OnPanic::Call(f) => drop(catch(|| f(pid, text))),
+            OnPanic::ShutDown => self.begin_shutdown(Instant::FAR),
+        }
+    }
+
+    pub(crate) fn shutdown_deadline(&self) -> Instant {
+        Instant::from_ns(self.shared.deadline.load(Ordering::SeqCst))
+    }
+
+    /// The processes that have not ended.
+    pub(crate) fn alive(&self) -> Vec<Arc<dyn AnyControl>> {
+        let mut all = self.shared.relay.all();
+        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
+        all
+    }
+
+    /// Refuses work from outside and tells every process to end.
+    pub(crate) fn begin_shutdown(&self, deadline: Instant) {
+        self.shared.deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
+        self.advance(Phase::Closing);
+        for control in self.alive() {
+            control.cancel(Reason::SHUTDOWN, deadline);
+        }
+    }
+
+    /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
+    pub(crate) fn condemn(&self) {
+        self.advance(Phase::Closed);
+        for control in self.shared.relay.all() {
+            control.kill();
+        }
+        let futures: Vec<Waker> = self.shared.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        futures.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A refused message as its sender knows it.
+fn back<N: Send + 'static>(payload: Payload) -> N {
+    payload.downcast::<N>().unwrap_or_else(|payload| {
+        unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
+    })
+}

@@ -1,0 +1,112 @@
+//! A process runtime.
+//!
+//! A *process* is a small isolated state machine with a mailbox and a [`Pid`], written as an async function or as raw
+//! [`step`](Process::step) calls. What it wants from the world leaves it as *yields* ([`Command`]s) to handlers and
+//! comes back as *events*. Work-stealing workers run a million of them; an async app that you already have can hold the
+//! runtime inside it.
+//!
+//! ```
+//! use procession::{Command, Context, Exit, Reply, Runtime};
+//!
+//! struct Fetch(String);                                   // a command …
+//! impl Command for Fetch {
+//!     type Reply = String;
+//! }
+//!
+//! enum Msg {
+//!     Visit(String),
+//!     Count(Reply<usize>),
+//! }
+//!
+//! async fn crawler(mut ctx: Context<Msg>) -> Result<(), Exit> {
+//!     let mut letters = 0;                                // locals are the state
+//!     loop {
+//!         match ctx.receive().await? {                    // a shutdown leaves through `?`
+//!             Msg::Visit(url) => letters += ctx.perform(Fetch(url)).await?.len(),
+//!             Msg::Count(reply) => reply.send(letters),
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::builder()
+//!         .handle_blocking(|c: Fetch| format!("page at {}", c.0)) // … a handler answers it, elsewhere, later
+//!         .build()?;
+//!     let crawler = rt.spawn(crawler);                    // JoinHandle: result, reason, typed address
+//!     crawler.send(Msg::Visit("a".into()))?;
+//!     crawler.send(Msg::Visit("b".into()))?;
+//!     let second = std::time::Duration::from_secs(1);
+//!     assert_eq!(rt.block_on(crawler.call(Msg::Count).timeout(second))?, 18);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # The map
+//!
+//! | you want to | look at |
+//! |---|---|
+//! | start | [`Runtime`], [`Builder`], [`run`] |
+//! | write a process | [`Context`] for an async body, [`Process`] for a state machine, [`Methods`] for several entries |
+//! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
+//! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
+//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`] |
+//! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
+//! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
+//! | watch it | [`Observer`], [`State`], [`Counters`] |
+//!
+//! # What it is not
+//!
+//! A step that computes without end can't be interrupted: Rust code runs until it returns (see [`should_yield`]).
+//! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
+//! program. Running out of memory aborts. A program that forks keeps no worker in the child.
+
+mod address;
+mod blocking;
+mod body;
+mod chance;
+mod clock;
+mod context;
+mod control;
+mod dispatch;
+pub mod handler;
+mod host;
+mod mailbox;
+mod observe;
+mod oneshot;
+mod perform;
+mod process;
+mod relay;
+mod runtime;
+mod scheduler;
+mod spawn;
+mod sync;
+mod task;
+mod time;
+mod yields;
+
+pub use address::{Address, Call, Ended, Reply};
+pub use body::{Body, BodyFuture, Methods, Outcome, Output};
+pub use clock::Instant;
+pub use context::{Context, Mailbox, Me, Receive};
+pub use control::Inherited;
+pub use dispatch::Handler;
+pub use dispatch::completion::{Completion, Unwanted};
+pub use handler::Answer;
+pub use host::{Host, OnPanic, Package, Receiver, Target};
+pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
+pub use perform::{Cancelled, Perform};
+pub use process::command::{Asked, Command, Named};
+pub use process::event::{Completed, Event, Tag};
+pub use process::exit::{BoxError, Exit, Reason, Result};
+pub use process::failure::{CallError, Failure};
+pub use process::payload::Payload;
+pub use process::pid::{ParsePidError, Pid};
+pub use process::refusal::{
+    BuildError, CompleteError, CompleteRefusal, InitError, NoProcess, Refusal, SendError, SpawnError, SpawnRefusal,
+    YieldError,
+};
+pub use process::turn::should_yield;
+pub use process::{Events, Next, Process, Start, StepOutput};
+pub use runtime::{Builder, Left, Runtime, Shutdown, run};
+pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
+pub use time::Sleep;

@@ -1,0 +1,111 @@
+//! What can be seen from outside while processes run: the states of processes and workers, the `Observer` that hears of
+//! their changes, and the counters. It only tells; nothing here decides anything.
+
+mod histogram;
+pub(crate) mod metrics;
+
+pub use histogram::Histogram;
+pub use metrics::Counters;
+pub(crate) use metrics::{Counter, Metrics};
+
+use crate::clock::Instant;
+use crate::process::pid::Pid;
+
+/// What a process is doing.
+///
+/// ```text
+///           spawn             a worker takes it
+///   (new) ────────▶ Ready ─────────────────────▶ Running ──── done, failed, killed, panicked ───▶ Complete
+///                     ▲  ▲                        │  │  │
+///                     │  └─ again, woken meanwhile┘  │  │
+///                     │ any event, any foreign wake  │  │
+///                     ├───────────── Blocked ◀───────┘  │   yields outstanding
+///                     └───────────── Idle ◀─────────────┘   nothing outstanding
+/// ```
+///
+/// Any event and any foreign wake makes a blocked or an idle process ready: the two names only say whether yields are
+/// outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum State {
+    /// Waiting for a worker.
+    Ready,
+    /// On a worker.
+    Running,
+    /// Waiting for an event, with yields outstanding.
+    Blocked,
+    /// Waiting for an event, with nothing outstanding.
+    Idle,
+    /// Ended.
+    Complete,
+}
+
+impl State {
+    /// The state with this number, as `state as u8` gives it.
+    pub(crate) fn from_u8(number: u8) -> Option<Self> {
+        [State::Ready, State::Running, State::Blocked, State::Idle, State::Complete].get(usize::from(number)).copied()
+    }
+}
+
+/// One process went from one state to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Transition {
+    /// Which process.
+    pub pid: Pid,
+    /// The state that it left; `None` if it is new.
+    pub from: Option<State>,
+    /// The state that it is in now.
+    pub to: State,
+    /// On which worker this happened; `None` if on a thread that is not one, as a send from outside is.
+    pub worker: Option<usize>,
+    /// When.
+    pub at: Instant,
+}
+
+/// What a worker is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// Running processes.
+    Running,
+    /// Looking for work.
+    Searching,
+    /// Asleep until somebody has work for it.
+    Parked,
+    /// In a step that keeps it longer than it should; a substitute may stand in for it.
+    Blocked,
+}
+
+/// Hears of everything that happens in a runtime, while it happens.
+///
+/// Its methods are called on whichever thread the change happens on, several at once, in the middle of the scheduler's
+/// work: keep them short, and never block in them. For one process the calls come in the order of its changes. A panic
+/// in one is caught and goes no further.
+///
+/// ```
+/// # use procession::{Observer, State, Transition};
+/// # use std::sync::atomic::{AtomicUsize, Ordering};
+/// #[derive(Default)]
+/// struct Ended(AtomicUsize);
+///
+/// impl Observer for Ended {
+///     fn transition(&self, t: &Transition) {
+///         if t.to == State::Complete {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+#[expect(unused_variables, reason = "the names are for whoever writes an observer")]
+pub trait Observer: Send + Sync + 'static {
+    /// A process went from one state to another.
+    fn transition(&self, t: &Transition) {}
+
+    /// A worker went to this state.
+    fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
+
+    /// A process panicked, with this message. This is what a runtime does about a panic unless it was built with another
+    /// policy: the process ends, and its observer is told.
+    fn panicked(&self, pid: Pid, message: &str) {}
+}

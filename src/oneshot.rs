@@ -1,0 +1,99 @@
+//! One value from one sender to one receiver, each of whom may leave first and be noticed.
+//!
+//! A small lock around plain data. `futures::channel::oneshot` does not let a sender that is only borrowed, as a
+//! [`Reply`](crate::Reply) inside a message is, wait for its receiver to leave; hence our own.
+
+use std::mem;
+use std::task::Waker;
+
+use crate::sync::Mutex;
+
+#[derive(Debug)]
+enum State<T> {
+    Empty { receiver: Option<Waker>, watchers: Vec<Waker> },
+    Full(T),
+    /// The receiver took the value, or left.
+    Over,
+}
+
+#[derive(Debug)]
+pub(crate) struct Oneshot<T>(Mutex<State<T>>);
+
+impl<T> Oneshot<T> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(State::Empty { receiver: None, watchers: Vec::new() }))
+    }
+
+    /// Puts the value there and wakes the receiver.
+    ///
+    /// # Errors
+    /// The value, when the receiver has left or a value came before.
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+        let mut state = self.0.lock();
+        if !matches!(*state, State::Empty { .. }) {
+            return Err(value);
+        }
+        let State::Empty { receiver, watchers } = mem::replace(&mut *state, State::Full(value)) else {
+            unreachable!("checked above")
+        };
+        drop(state);
+        if let Some(waker) = receiver {
+            waker.wake();
+        }
+        drop(watchers);
+        Ok(())
+    }
+
+    /// Takes the value, or leaves `waker` to be woken. `None` inside when it was taken before.
+    pub(crate) fn poll(&self, waker: &Waker) -> std::task::Poll<Option<T>> {
+        let fresh = waker.clone();
+        let mut state = self.0.lock();
+        let former = match &mut *state {
+            State::Empty { receiver, .. } => receiver.replace(fresh),
+            State::Full(_) | State::Over => {
+                let State::Full(value) = mem::replace(&mut *state, State::Over) else {
+                    drop(state);
+                    return std::task::Poll::Ready(None);
+                };
+                drop(state);
+                return std::task::Poll::Ready(Some(value));
+            }
+        };
+        drop(state);
+        drop(former);
+        std::task::Poll::Pending
+    }
+
+    /// The receiver leaves: what comes now is refused. Returns a value that was there.
+    pub(crate) fn close(&self) -> Option<T> {
+        let former = mem::replace(&mut *self.0.lock(), State::Over);
+        match former {
+            State::Empty { watchers, receiver } => {
+                watchers.into_iter().for_each(Waker::wake);
+                drop(receiver);
+                None
+            }
+            State::Full(value) => Some(value),
+            State::Over => None,
+        }
+    }
+
+    /// Whether a value would be refused.
+    pub(crate) fn is_closed(&self) -> bool {
+        !matches!(*self.0.lock(), State::Empty { .. })
+    }
+
+    /// As [`is_closed`](Self::is_closed); while it is not, `watcher` will be woken when the receiver leaves.
+    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+        let fresh = watcher.clone();
+        let mut state = self.0.lock();
+        let State::Empty { watchers, .. } = &mut *state else { return true };
+        if watchers.iter().any(|known| known.will_wake(watcher)) {
+            drop(state);
+            drop(fresh);
+        } else {
+            watchers.push(fresh);
+        }
+        false
+    }
+}

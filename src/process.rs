@@ -1,0 +1,313 @@
+//! The contract of a process: events in, output out, one step at a time.
+//!
+//! What can reach a process is in `process/event.rs`, what it may want in `process/command.rs`, how it ends in
+//! `process/exit.rs`. The states that it goes through stand above [`State`](crate::State).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
+use std::task::Waker;
+use std::time::Duration;
+
+pub(crate) mod command;
+pub(crate) mod event;
+pub(crate) mod exit;
+pub(crate) mod failure;
+pub(crate) mod panic;
+pub(crate) mod payload;
+pub(crate) mod pid;
+pub(crate) mod refusal;
+pub(crate) mod turn;
+
+use self::command::{Asked, Command};
+use self::event::{Event, Signal, Tag};
+use self::exit::Exit;
+use self::payload::Payload;
+use self::pid::Pid;
+use self::refusal::{InitError, YieldError};
+use crate::address::{Reply, ask_as_yield};
+use crate::context::Me;
+use crate::control::{Control, Inherited};
+use crate::dispatch::completion::Slip;
+use crate::host::Target;
+use crate::observe::Counter;
+use crate::time::timers::Fire;
+use crate::yields::Ear;
+
+/// How a process is started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Start<'a> {
+    /// The entry method; empty if none was named.
+    pub method: &'a str,
+    /// What it was given; `()` if nothing was.
+    pub input: Payload,
+    /// Who it is.
+    pub pid: Pid,
+    /// What it inherits from whoever spawned it.
+    pub context: &'a Inherited,
+}
+
+/// The raw face of a process: a state machine.
+///
+/// An async body is driven by the same task and has the same powers; this face allocates nothing and shows everything.
+///
+/// ```
+/// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
+///
+/// enum Msg { Add(u64), Get(Reply<u64>) }
+/// #[derive(Default)]
+/// struct Counter { count: u64 }
+///
+/// impl Process for Counter {
+///     type Message = Msg;
+///     type Output = u64;
+///
+///     fn step(&mut self, events: Events<'_, Msg>, _: &mut StepOutput<'_, Msg>) -> Result<Next<u64>, Exit> {
+///         for event in events {
+///             match event {
+///                 Event::Message(Msg::Add(n)) => self.count += n,
+///                 Event::Message(Msg::Get(reply)) => reply.send(self.count),
+///                 Event::Cancel { .. } => return Ok(Next::Done(self.count)),
+///                 _ => {}
+///             }
+///         }
+///         Ok(Next::Wait)
+///     }
+/// }
+/// let rt = Runtime::new()?;
+/// let counter = rt.spawn_process(Counter::default());
+/// counter.send(Msg::Add(2))?;
+/// assert_eq!(rt.block_on(counter.call(Msg::Get))?, 2);
+/// rt.cancel(counter.pid(), "enough", std::time::Duration::from_secs(1))?;
+/// assert_eq!(rt.block_on(counter)?, 2);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub trait Process: 'static {
+    /// What its [`Address`](crate::Address) takes; [`Payload`] takes anything.
+    type Message: Send + 'static;
+    /// What joining it gives.
+    type Output: Send + 'static;
+
+    /// Prepares for the first step, on a worker. What is sent before it waits in the mailbox.
+    ///
+    /// # Errors
+    /// The process ends with [`Exit::InitFailed`], and no step ever runs.
+    fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+        let _ = start;
+        Ok(())
+    }
+
+    /// Takes the events that arrived since the last step, and says what it wants next.
+    ///
+    /// The first step comes right after `init`, with what is there, which may be nothing. Events that are left unread
+    /// come first in the next step.
+    ///
+    /// # Errors
+    /// The process ends with this exit.
+    fn step(
+        &mut self,
+        events: Events<'_, Self::Message>,
+        out: &mut StepOutput<'_, Self::Message>,
+    ) -> Result<Next<Self::Output>, Exit>;
+
+    /// Runs exactly once for every process whose `init` succeeded, after the last step, whatever ended it.
+    fn close(&mut self) {}
+}
+
+/// What a step wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Next<T> {
+    /// An event.
+    Wait,
+    /// Another step, behind the others.
+    Again,
+    /// Nothing more. What was yielded in this step is still dispatched; its answers are discarded.
+    Done(T),
+}
+
+/// The mail of a hand-written process as its task keeps it between steps.
+#[derive(Debug)]
+pub(crate) struct Mail<M> {
+    messages: VecDeque<M>,
+    signals: VecDeque<(u64, Signal)>,
+    /// How many messages the process was given so far: what places signals among messages.
+    given: u64,
+    look: Look,
+}
+
+/// Whether the step that runs has looked into the inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    NotYet,
+    Taken,
+    /// It leaves the inbox to a [`Mailbox`](crate::Mailbox).
+    Left,
+}
+
+impl<M: Send + 'static> Mail<M> {
+    pub(crate) fn new() -> Self {
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0, look: Look::NotYet }
+    }
+
+    /// The events for a step that begins.
+    pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
+        self.look = Look::NotYet;
+        Events { mail: self, control }
+    }
+
+    /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
+    /// stepped for them, as for any event.
+    pub(crate) fn missed(&mut self, control: &Control<M>) -> bool {
+        if self.look != Look::NotYet {
+            return false;
+        }
+        let before = self.messages.len() + self.signals.len();
+        control.inbox.drain(&mut self.messages, &mut self.signals);
+        self.messages.len() + self.signals.len() > before
+    }
+
+    pub(crate) fn take_messages(&mut self) -> VecDeque<M> {
+        std::mem::take(&mut self.messages)
+    }
+}
+
+/// The events since the last step, in the order they came. They are taken over when the first one is asked for.
+pub struct Events<'a, M> {
+    mail: &'a mut Mail<M>,
+    control: &'a Control<M>,
+}
+
+impl<M: Send + 'static> Events<'_, M> {
+    fn look(&mut self) {
+        if self.mail.look == Look::NotYet {
+            self.mail.look = Look::Taken;
+            self.control.inbox.drain(&mut self.mail.messages, &mut self.mail.signals);
+        }
+    }
+
+    /// Leaves the inbox alone, for a process that reads it by a [`Mailbox`](crate::Mailbox).
+    pub(crate) fn leave(self) {
+        self.mail.look = Look::Left;
+    }
+}
+
+impl<M: Send + 'static> Iterator for Events<'_, M> {
+    type Item = Event<M>;
+
+    fn next(&mut self) -> Option<Event<M>> {
+        self.look();
+        while self.mail.signals.front().is_some_and(|(before, _)| *before <= self.mail.given) {
+            let (_, signal) = self.mail.signals.pop_front()?;
+            if let Signal::Completed(completed) = &signal {
+                if !self.control.head.yields.collect(completed.tag) {
+                    // Cancelled while it waited here.
+                    continue;
+                }
+            }
+            return Some(signal.into());
+        }
+        let message = self.mail.messages.pop_front()?;
+        self.mail.given += 1;
+        Some(Event::Message(message))
+    }
+}
+
+impl<M> fmt::Debug for Events<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("messages", &self.mail.messages.len())
+            .field("signals", &self.mail.signals.len())
+            .finish()
+    }
+}
+
+/// The way out of a step.
+///
+/// Everything that [`Me`] can too (sends and spawns take effect at once and return their result); what would be a
+/// future there is a tag here, and its answer comes as [`Event::Completed`].
+#[derive(Debug)]
+pub struct StepOutput<'a, M: Send + 'static> {
+    me: &'a Me<M>,
+    waker: &'a Waker,
+}
+
+impl<M: Send + 'static> Deref for StepOutput<'_, M> {
+    type Target = Me<M>;
+
+    fn deref(&self) -> &Me<M> {
+        self.me
+    }
+}
+
+impl<'a, M: Send + 'static> StepOutput<'a, M> {
+    pub(crate) fn new(me: &'a Me<M>, waker: &'a Waker) -> Self {
+        Self { me, waker }
+    }
+
+    /// The waker of the task, for a process that polls futures.
+    pub(crate) fn waker(&self) -> &'a Waker {
+        self.waker
+    }
+
+    fn start<C: Command>(&self) -> Tag<C> {
+        let yields = &self.me.control().head.yields;
+        self.count();
+        yields.start(Ear::Event, None).unwrap_or_else(|_| unreachable!("no tag was chosen"))
+    }
+
+    fn count(&self) {
+        self.me.host().shared.metrics.add(Counter::Yields, 1);
+    }
+
+    /// Yields a command; it is dispatched when the step returns, in the order of the yields.
+    pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
+        let tag = self.start::<C>();
+        self.me.control().head.yields.defer(tag.erase(), Payload::new(command));
+        tag
+    }
+
+    /// As [`perform`](Self::perform), under a tag of the process's own choosing.
+    ///
+    /// # Errors
+    /// The command, when that tag is still in flight.
+    pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), YieldError<C>> {
+        let yields = &self.me.control().head.yields;
+        if !tag.is_chosen() || yields.start(Ear::Event, Some(tag)).is_err() {
+            return Err(YieldError::new(command));
+        }
+        yields.defer(tag.erase(), Payload::new(command));
+        self.count();
+        Ok(())
+    }
+
+    /// Asks another process; the reply answers the tag.
+    ///
+    /// The failure of a call that could not be answered is a [`CallError`](crate::CallError) inside
+    /// [`Failure::Error`](crate::Failure::Error).
+    pub fn call<N: Send + 'static, T: Send + 'static>(
+        &mut self,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Tag<Asked<T>> {
+        let tag = self.start::<Asked<T>>();
+        ask_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
+        tag
+    }
+
+    /// Asks to be told when this time has passed, counted from now.
+    pub fn sleep(&mut self, time: Duration) -> Tag<Asked<()>> {
+        let tag = self.start::<Asked<()>>();
+        let slip = Slip::new(self.me.any(), tag.erase());
+        let host = self.me.host();
+        host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
+        tag
+    }
+
+    /// Gives up a yield: its handler sees that, and no event of it comes any more. False if it was answered and read,
+    /// or given up before.
+    pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
+        self.me.control().head.yields.cancel(tag.erase())
+    }
+}

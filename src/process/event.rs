@@ -1,0 +1,154 @@
+//! All that can reach a process, and the tags by which answers find their yields.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::command::Command;
+use super::exit::Reason;
+use super::failure::Failure;
+use super::payload::Payload;
+use crate::clock::Instant;
+
+/// All that can reach a process, in the order it came.
+///
+/// A hand-written process sees every kind; an async body sees them by [`Context::event`](crate::Context::event), but
+/// never `Completed`: that resolves its futures.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<M = Payload> {
+    /// Somebody sent a message.
+    Message(M),
+    /// A yield was answered.
+    Completed(Completed),
+    /// The process is asked to end, once; what still runs at `deadline` is killed.
+    Cancel {
+        /// Why.
+        reason: Reason,
+        /// When it is killed.
+        deadline: Instant,
+    },
+}
+
+/// What waits in a mailbox beside the messages.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    Completed(Completed),
+    Cancel { reason: Reason, deadline: Instant },
+}
+
+impl<M> From<Signal> for Event<M> {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Completed(completed) => Event::Completed(completed),
+            Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
+        }
+    }
+}
+
+/// An answer that came to a hand-written process.
+#[derive(Debug)]
+pub struct Completed {
+    pub(crate) tag: Tag,
+    pub(crate) answer: Result<Payload, Failure>,
+}
+
+impl Completed {
+    /// Which yield this answers.
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The typed answer, for whom holds the tag of this yield; itself back to whom does not.
+    ///
+    /// # Errors
+    /// `Err(self)` when `tag` is another yield's.
+    pub fn take<C: Command>(self, tag: Tag<C>) -> Result<Result<C::Reply, Failure>, Completed> {
+        if self.tag != tag {
+            return Err(self);
+        }
+        Ok(typed(self.answer))
+    }
+
+    /// The answer as it came.
+    ///
+    /// # Errors
+    /// The failure that the command was answered with.
+    pub fn into_result(self) -> Result<Payload, Failure> {
+        self.answer
+    }
+}
+
+/// The answer of the type that was asked for. Answers are checked when they are given, so a mismatch can only come
+/// from a host that was told the wrong tag; it is a failure, never a panic.
+pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
+    answer?.downcast::<T>().map_err(|payload| {
+        Failure::new(format!("the answer is a `{}` where a `{}` was expected", payload.type_name(), type_name::<T>()))
+    })
+}
+
+/// Which yield an answer belongs to: `Copy`, comparable with any other tag of the same process, never used twice.
+pub struct Tag<C = Payload> {
+    /// Counts the yields of one process; with the top bit set, the number that the process chose itself.
+    pub(crate) number: u64,
+    /// Where the tag table keeps it.
+    pub(crate) key: u32,
+    marker: PhantomData<fn() -> C>,
+}
+
+impl<C> Tag<C> {
+    /// Marks the numbers that processes choose themselves.
+    pub(crate) const CHOSEN: u64 = 1 << 63;
+
+    pub(crate) fn issued(number: u64, key: u32) -> Self {
+        Self { number, key, marker: PhantomData }
+    }
+
+    /// A tag of the process's own choosing, for [`StepOutput::perform_as`](crate::StepOutput::perform_as): hosts of
+    /// scripts often number their calls themselves. It may be used again once it was answered.
+    pub fn chosen(number: u32) -> Self {
+        Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
+    }
+
+    /// The same tag, whatever its command.
+    pub fn erase(self) -> Tag {
+        self.cast()
+    }
+
+    pub(crate) fn cast<D>(self) -> Tag<D> {
+        Tag { number: self.number, key: self.key, marker: PhantomData }
+    }
+
+    pub(crate) fn is_chosen(self) -> bool {
+        self.number & Self::CHOSEN != 0
+    }
+}
+
+impl<C> Clone for Tag<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Tag<C> {}
+
+impl<A, B> PartialEq<Tag<B>> for Tag<A> {
+    fn eq(&self, other: &Tag<B>) -> bool {
+        self.number == other.number
+    }
+}
+
+impl<C> Eq for Tag<C> {}
+
+impl<C> std::hash::Hash for Tag<C> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl<C> fmt::Debug for Tag<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_chosen() { "chosen " } else { "" };
+        write!(f, "Tag({kind}{})", self.number & !Self::CHOSEN)
+    }
+}

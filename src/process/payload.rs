@@ -1,0 +1,360 @@
+//! `Payload`: one value of any type, small ones without an allocation. This is the crate's one file with unsafe code:
+//! `Box<dyn Any>` allocates for every message, which the messaging benches show as the largest part of a send.
+//! It knows nothing of mailboxes or pids.
+
+#![allow(unsafe_code)]
+
+use std::any::{TypeId, type_name};
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr;
+
+/// One message of any type. A value of up to 16 bytes, aligned to 8 at most, is held inline; any other is boxed.
+///
+/// A payload takes 24 bytes, an `Option<Payload>` too. It drops its value once, unless `downcast` took it out.
+///
+/// Payloads do not nest: `Payload::new` of a payload gives that payload back, so one that was passed through generic
+/// code still holds what its sender put in. In the same spirit any payload *is* a `Payload`: `is::<Payload>()` is
+/// true and `downcast::<Payload>()` gives it back as it is.
+///
+/// It is `Sync` though its value need not be: no method gives out a reference to the value.
+pub struct Payload {
+    /// Which type is inside. It is written together with `storage`, and neither ever changes.
+    vtable: &'static VTable,
+    /// The value itself, or the pointer of its box: `vtable` knows.
+    storage: Storage,
+}
+
+/// Room for 16 bytes of anything. `MaybeUninit` keeps padding and the provenance of pointers intact when it is moved.
+type Storage = MaybeUninit<[u64; 2]>;
+
+/// What can be done to a value whose type is forgotten.
+struct VTable {
+    // Functions, since `TypeId::of` and `type_name` are not `const` in the oldest Rust that we build with.
+    type_id: fn() -> TypeId,
+    type_name: fn() -> &'static str,
+    /// Drops the value in a storage, and its box; `None` if there is nothing to do.
+    ///
+    /// To be called once, with the storage of a payload that has this vtable, which must not be read afterwards.
+    drop: Option<unsafe fn(&mut Storage)>,
+}
+
+impl Payload {
+    /// Puts a value in.
+    pub fn new<T: Send + 'static>(value: T) -> Self {
+        let value = ManuallyDrop::new(value);
+        // Decided when compiled, for the compared ids are constants of `T`.
+        if same::<T, Payload>() {
+            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
+            // points to a payload. `value` is never dropped or used again, so the payload is moved, not copied.
+            return unsafe { ptr::read((&raw const value).cast::<Payload>()) };
+        }
+        let mut storage = Storage::uninit();
+        if inline::<T>() {
+            // SAFETY: `inline` says that `T` fits the 16 bytes of the storage and needs no more than its alignment, so
+            // the pointer is valid for writing a `T`. Nothing that was there needs a drop.
+            unsafe { storage.as_mut_ptr().cast::<T>().write(ManuallyDrop::into_inner(value)) };
+        } else {
+            let boxed = Box::into_raw(Box::new(ManuallyDrop::into_inner(value)));
+            // SAFETY: `T` is `Sized`, so the pointer is one word, which fits the storage in size and alignment.
+            // Nothing that was there needs a drop.
+            unsafe { storage.as_mut_ptr().cast::<*mut T>().write(boxed) };
+        }
+        Self { vtable: VTable::of::<T>(), storage }
+    }
+
+    /// Whether the value is a `T`.
+    #[inline]
+    pub fn is<T: 'static>(&self) -> bool {
+        // Equal tables hold equal `type_id` functions, so they need no call. The reverse does not hold: the table of
+        // one type may exist twice.
+        same::<T, Payload>() || ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
+    }
+
+    /// Takes the value out.
+    ///
+    /// # Errors
+    ///
+    /// The payload itself, unchanged, if its value is not a `T`.
+    pub fn downcast<T: 'static>(self) -> Result<T, Payload> {
+        if !self.is::<T>() {
+            return Err(self);
+        }
+        let this = ManuallyDrop::new(self);
+        if same::<T, Payload>() {
+            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
+            // points to a `T`. `this` is never dropped or used again, so the payload is moved, not copied.
+            return Ok(unsafe { ptr::read((&raw const this).cast::<T>()) });
+        }
+        if inline::<T>() {
+            // SAFETY: the value is a `T`, as `is` said, and `new` wrote it at this place by the same verdict of
+            // `inline`. `this` is never dropped or used again, so the value is moved, not copied. It may have been
+            // put in on another thread: it is `Send`, and whoever moved the payload here made that write visible.
+            Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
+        } else {
+            // SAFETY: the value is a `T`, as `is` said, and `new` wrote the pointer of its box at this place by the
+            // same verdict of `inline`. `this` is never dropped or used again, so there stays one owner.
+            let boxed = unsafe { this.storage.as_ptr().cast::<*mut T>().read() };
+            // SAFETY: `new` got the pointer from `Box::<T>::into_raw`, and nobody else makes a box of it: `this` is
+            // not dropped, and `downcast` consumes the payload.
+            Ok(*unsafe { Box::from_raw(boxed) })
+        }
+    }
+
+    /// The name of the value's type, for people: it is not unique.
+    pub fn type_name(&self) -> &'static str {
+        (self.vtable.type_name)()
+    }
+
+    /// The type of the value.
+    #[inline]
+    pub(crate) fn type_id(&self) -> TypeId {
+        (self.vtable.type_id)()
+    }
+}
+
+impl Drop for Payload {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(drop) = self.vtable.drop {
+            // SAFETY: the storage is of a payload with this vtable, for both were written by one `new`. It still
+            // holds its value, since `downcast` disarms this drop, and this drop runs once. If the value's own drop
+            // panics, nothing here is left half done: the two fields that follow have no drop.
+            unsafe { drop(&mut self.storage) };
+        }
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({})", self.type_name())
+    }
+}
+
+// `Send` and `Sync` come by themselves, as the fields are bytes and functions. Both are sound: `new` takes only what is
+// `Send`, and a `&Payload` gives no access to the value. This fails to compile should a field ever take them away.
+const _: () = {
+    const fn send_and_sync<T: Send + Sync>() {}
+    send_and_sync::<Payload>();
+    assert!(size_of::<Payload>() == 24 && size_of::<Option<Payload>>() == 24);
+};
+
+impl VTable {
+    #[inline]
+    const fn of<T: 'static>() -> &'static Self {
+        &const {
+            VTable {
+                type_id: TypeId::of::<T>,
+                type_name: type_name::<T>,
+                drop: match (inline::<T>(), std::mem::needs_drop::<T>()) {
+                    (true, false) => None,
+                    (true, true) => Some(drop_inline::<T>),
+                    (false, _) => Some(drop_boxed::<T>),
+                },
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// `inline::<T>()` must be true, the storage must hold a `T`, and must not be read afterwards.
+unsafe fn drop_inline<T>(storage: &mut Storage) {
+    // SAFETY: the storage holds a `T`, written at this place with its alignment, and nobody reads it afterwards, also
+    // if this panics: the caller vouches. The reference is unique, so nobody else looks at the value meanwhile.
+    unsafe { storage.as_mut_ptr().cast::<T>().drop_in_place() };
+}
+
+/// # Safety
+///
+/// `inline::<T>()` must be false, the storage must hold the pointer of a `Box<T>`, and must not be read afterwards.
+unsafe fn drop_boxed<T>(storage: &mut Storage) {
+    // SAFETY: the storage holds a `*mut T` at this place: the caller vouches.
+    let boxed = unsafe { storage.as_mut_ptr().cast::<*mut T>().read() };
+    // SAFETY: the pointer came from `Box::<T>::into_raw`, and as the storage is not read again, it becomes a box only
+    // here. A panic in the value's drop still frees the memory: that is `Box`'s own promise.
+    drop(unsafe { Box::from_raw(boxed) });
+}
+
+/// Whether a `T` is held without a box.
+const fn inline<T>() -> bool {
+    size_of::<T>() <= size_of::<Storage>() && align_of::<T>() <= align_of::<Storage>()
+}
+
+#[inline]
+fn same<A: 'static, B: 'static>() -> bool {
+    TypeId::of::<A>() == TypeId::of::<B>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::Rng;
+    use crate::sync::Arc;
+    use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::num::Wrapping;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Counts its drops; `N` words big beside the counter.
+    struct Counted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
+
+    impl<const N: usize> Drop for Counted<N> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[derive(Debug, PartialEq, Clone, Copy)]
+    #[repr(align(16))]
+    struct Wide(u64);
+
+    #[derive(Debug, PartialEq, Clone, Copy)]
+    struct Zero;
+
+    fn round_trip<T: Send + PartialEq + Clone + fmt::Debug + 'static>(value: T) {
+        let payload = Payload::new(value.clone());
+        assert!(payload.is::<T>() && !payload.is::<Wrapping<T>>());
+        assert_eq!(payload.type_id(), TypeId::of::<T>());
+        assert_eq!(payload.type_name(), type_name::<T>());
+        assert_eq!(format!("{payload:?}"), format!("Payload({})", type_name::<T>()));
+        let payload = payload.downcast::<Wrapping<T>>().expect_err("it is not wrapped");
+        assert_eq!(payload.downcast::<T>().expect("it is a T"), value);
+        drop(Payload::new(value));
+    }
+
+    #[test]
+    fn values_of_every_size_come_out_as_they_went_in() {
+        round_trip(());
+        round_trip(Zero);
+        round_trip(7_u8);
+        round_trip([1_u8; 15]);
+        round_trip([1_u8; 16]);
+        round_trip([1_u8; 17]);
+        round_trip(u128::MAX);
+        round_trip((1_u64, 2_u8));
+        round_trip("static");
+        round_trip(String::from("boxed"));
+        round_trip(Wide(3));
+        round_trip([Wide(3); 9]);
+        round_trip(vec![vec![1], vec![2, 3]]);
+        round_trip(Some(Box::new(4)));
+        round_trip([0_u64; 1000]);
+    }
+
+    #[test]
+    fn sixteen_bytes_are_inline_and_a_wide_alignment_is_not() {
+        assert!(inline::<()>() && inline::<[u8; 16]>() && inline::<(u64, u64)>() && inline::<&str>());
+        assert!(!inline::<[u8; 17]>() && !inline::<Wide>() && !inline::<String>());
+        #[repr(align(16))]
+        struct WideZero;
+        assert!(!inline::<WideZero>());
+        drop(Payload::new(WideZero));
+        assert_eq!(align_of_val(&Payload::new(Wide(1)).downcast::<Wide>().expect("wide")), 16);
+    }
+
+    fn drops<const N: usize>() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let new = || Payload::new(Counted(Arc::clone(&count), [7; N]));
+        let payload = new();
+        assert_eq!(count.load(Relaxed), 0);
+        drop(payload);
+        assert_eq!(count.load(Relaxed), 1);
+        let value = new().downcast::<Counted<N>>().expect("counted");
+        assert_eq!((count.load(Relaxed), value.1), (1, [7; N]));
+        drop(value);
+        assert_eq!(count.load(Relaxed), 2);
+        drop(new().downcast::<u8>().expect_err("no u8"));
+        assert_eq!(count.load(Relaxed), 3);
+        assert_eq!(Arc::strong_count(&count), 1);
+    }
+
+    #[test]
+    fn a_value_is_dropped_once() {
+        drops::<0>();
+        drops::<1>();
+        drops::<2>();
+        drops::<100>();
+    }
+
+    #[test]
+    fn a_payload_in_a_payload_stays_flat() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let payload = Payload::new(Payload::new(Payload::new(Counted(Arc::clone(&count), [0; 1]))));
+        assert_eq!(payload.type_id(), TypeId::of::<Counted<1>>());
+        assert!(payload.is::<Payload>() && payload.is::<Counted<1>>());
+        let payload = payload.downcast::<Payload>().expect("every payload is one");
+        assert_eq!(count.load(Relaxed), 0);
+        drop(payload.downcast::<Counted<1>>().expect("flat"));
+        assert_eq!(count.load(Relaxed), 1);
+        assert_eq!(Payload::new(Payload::new(5_u8)).downcast::<u8>().expect("flat"), 5);
+    }
+
+    #[test]
+    fn a_panic_in_the_values_drop_drops_nothing_twice() {
+        struct Bomb<const N: usize>(Counted<0>, #[allow(dead_code)] [u64; N]);
+        impl<const N: usize> Drop for Bomb<N> {
+            fn drop(&mut self) {
+                assert_eq!(self.0.0.load(Relaxed) % 2, 0);
+                panic!("bomb");
+            }
+        }
+        fn explode<const N: usize>() {
+            let count = Arc::new(AtomicUsize::new(0));
+            let payload = Payload::new(Bomb(Counted(Arc::clone(&count), []), [1; N]));
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(payload))).is_err());
+            assert_eq!((count.load(Relaxed), Arc::strong_count(&count)), (1, 1));
+        }
+        explode::<0>();
+        explode::<1>();
+        explode::<50>();
+    }
+
+    #[test]
+    fn payloads_cross_threads() {
+        // A `Cell` is `Send` and not `Sync`; its payload is both.
+        let payload = Arc::new(Payload::new(std::cell::Cell::new(9)));
+        let name = crate::sync::thread::spawn({
+            let payload = Arc::clone(&payload);
+            move || payload.type_name()
+        });
+        assert_eq!(name.join().expect("no panic"), type_name::<std::cell::Cell<i32>>());
+        let payload = Arc::into_inner(payload).expect("the thread has ended");
+        let moved = crate::sync::thread::spawn(move || payload.downcast::<std::cell::Cell<i32>>().map(|c| c.get()));
+        assert_eq!(moved.join().expect("no panic").expect("a cell"), 9);
+    }
+
+    #[test]
+    fn ten_thousand_random_moves_balance() {
+        let mut rng = Rng::seeded(24);
+        let count = Arc::new(AtomicUsize::new(0));
+        let (mut held, mut made) = (Vec::new(), 0);
+        for turn in 0..10_000 {
+            let shared = Arc::clone(&count);
+            match rng.below(8) {
+                0 => held.push(Payload::new(Counted(shared, [turn; 0]))),
+                1 => held.push(Payload::new(Counted(shared, [turn; 1]))),
+                2 => held.push(Payload::new(Counted(shared, [turn; 5]))),
+                3 => held.push(Payload::new(Payload::new(Counted(shared, [turn; 1])))),
+                _ if held.is_empty() => continue,
+                kind => {
+                    let at = rng.below(held.len());
+                    let payload = held.swap_remove(at);
+                    match kind {
+                        4 => drop(payload),
+                        5 => held.push(payload.downcast::<u64>().expect_err("there is none")),
+                        6 => match payload.downcast::<Counted<1>>() {
+                            Ok(value) => held.push(Payload::new(value)),
+                            Err(payload) => held.push(payload),
+                        },
+                        _ => drop(payload.downcast::<Counted<5>>()),
+                    }
+                    continue;
+                }
+            }
+            made += 1;
+        }
+        assert_eq!(count.load(Relaxed), made - held.len());
+        drop(held);
+        assert_eq!((count.load(Relaxed), Arc::strong_count(&count)), (made, 1));
+    }
+}

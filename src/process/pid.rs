@@ -1,0 +1,249 @@
+//! `Pid`: the name of one life of one process, and how it is printed and parsed. It holds no way to the process;
+//! whoever sends to it looks it up, and a pid whose process is gone finds nothing.
+
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+/// Names a process: `Copy`, ordered, hashable; prints as `<node.index.generation>` and parses back.
+///
+/// It has a local part of 64 bits, the slot (*index*) that the process lives in and the *generation* of that slot, and
+/// says which *node* (which runtime of the program) and which *incarnation* of that node it belongs to. So the pid of
+/// a process that ended, or that lived in another runtime, never reaches a later process. It takes 16 bytes, an
+/// `Option<Pid>` too.
+///
+/// The text has the incarnation in hexadecimal after the node, `<1-9f3c.7.2>`, unless it is 0, as it is in
+/// simulations, where the same seed must print the same trace: `<1.7.2>`. Each pid has exactly one text.
+///
+/// Pids order by node, incarnation, generation, index, which has no meaning beyond being the same everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pid {
+    node: u32,
+    incarnation: u32,
+    /// Index in the low half, generation in the high one. Generations start at 1, so this is never 0.
+    local: NonZeroU64,
+}
+
+impl Pid {
+    /// # Panics
+    ///
+    /// If the generation is 0: slots count theirs from 1.
+    pub(crate) const fn new(node: u32, incarnation: u32, index: u32, generation: u32) -> Self {
+        assert!(generation != 0, "generations start at 1");
+        match NonZeroU64::new((generation as u64) << 32 | index as u64) {
+            Some(local) => Self { node, incarnation, local },
+            None => unreachable!(),
+        }
+    }
+
+    /// Which runtime of the program it belongs to.
+    pub const fn node(self) -> u32 {
+        self.node
+    }
+
+    /// Which life of that runtime; 0 in simulations.
+    pub const fn incarnation(self) -> u32 {
+        self.incarnation
+    }
+
+    /// The slot of the process in its runtime's table.
+    pub const fn index(self) -> u32 {
+        self.local.get() as u32
+    }
+
+    /// How many processes that slot has held, this one included; at least 1.
+    pub const fn generation(self) -> u32 {
+        (self.local.get() >> 32) as u32
+    }
+
+    fn write(self, to: &mut impl fmt::Write) -> fmt::Result {
+        let Self { node, incarnation, .. } = self;
+        let (index, generation) = (self.index(), self.generation());
+        match incarnation {
+            0 => write!(to, "<{node}.{index}.{generation}>"),
+            _ => write!(to, "<{node}-{incarnation:x}.{index}.{generation}>"),
+        }
+    }
+}
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.width().is_none() && f.precision().is_none() {
+            return self.write(f);
+        }
+        let mut text = String::new();
+        self.write(&mut text)?;
+        f.pad(&text)
+    }
+}
+
+impl fmt::Debug for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Pid {
+    type Err = ParsePidError;
+
+    /// Takes exactly what `Display` writes: no spaces, signs, leading zeros or capital digits.
+    fn from_str(text: &str) -> Result<Self, ParsePidError> {
+        use Wrong::*;
+        let inner = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).ok_or(ParsePidError(Brackets))?;
+        let mut parts = inner.split('.');
+        let (Some(node), Some(index), Some(generation), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(ParsePidError(Parts));
+        };
+        let (node, incarnation) = match node.split_once('-') {
+            None => (node, 0),
+            Some((node, hex)) => match number(hex, 16) {
+                None | Some(0) => return Err(ParsePidError(Incarnation)),
+                Some(incarnation) => (node, incarnation),
+            },
+        };
+        let node = number(node, 10).ok_or(ParsePidError(Node))?;
+        let index = number(index, 10).ok_or(ParsePidError(Index))?;
+        match number(generation, 10) {
+            None | Some(0) => Err(ParsePidError(Generation)),
+            Some(generation) => Ok(Pid::new(node, incarnation, index, generation)),
+        }
+    }
+}
+
+/// A number as `Display` writes it. `from_str_radix` alone would take `+1`, `007` and `FF`.
+fn number(digits: &str, radix: u32) -> Option<u32> {
+    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+    let shortest = digits == "0" || !digits.starts_with('0');
+    if plain && shortest { u32::from_str_radix(digits, radix).ok() } else { None }
+}
+
+/// The text is not a pid's; says which part of it is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsePidError(Wrong);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    Brackets,
+    Parts,
+    Node,
+    Incarnation,
+    Index,
+    Generation,
+}
+
+impl fmt::Display for ParsePidError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Wrong::Brackets => "not a pid: it must stand between `<` and `>`",
+            Wrong::Parts => "not a pid: it must have three parts, `<node.index.generation>`",
+            Wrong::Node => "not a pid: the node must be a decimal number of 32 bits",
+            Wrong::Incarnation => "not a pid: the incarnation must be a hexadecimal number of 32 bits, and not 0",
+            Wrong::Index => "not a pid: the index must be a decimal number of 32 bits",
+            Wrong::Generation => "not a pid: the generation must be a decimal number of 32 bits, and not 0",
+        })
+    }
+}
+
+impl Error for ParsePidError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_is_16_bytes_and_an_option_of_it_too() {
+        assert_eq!(size_of::<Pid>(), 16);
+        assert_eq!(size_of::<Option<Pid>>(), 16);
+    }
+
+    #[test]
+    fn pids_print_and_parse_back() {
+        let max = u32::MAX;
+        for (pid, text) in [
+            (Pid::new(0, 0, 0, 1), "<0.0.1>"),
+            (Pid::new(1, 0, 7, 2), "<1.7.2>"),
+            (Pid::new(1, 0x9f3c, 7, 2), "<1-9f3c.7.2>"),
+            (Pid::new(0, 10, 0, 10), "<0-a.0.10>"),
+            (Pid::new(max, max, max, max), "<4294967295-ffffffff.4294967295.4294967295>"),
+            (Pid::new(max, 0, 0, max), "<4294967295.0.4294967295>"),
+        ] {
+            assert_eq!(pid.to_string(), text);
+            assert_eq!(format!("{pid:?}"), text);
+            assert_eq!(text.parse(), Ok(pid));
+        }
+        assert_eq!(format!("{:>9}|{:<9}|", Pid::new(1, 0, 7, 2), Pid::new(1, 0, 7, 3)), "  <1.7.2>|<1.7.3>  |");
+    }
+
+    #[test]
+    fn every_pid_survives_the_round_trip() {
+        let edges = [0, 1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 31, u32::MAX - 1, u32::MAX];
+        for node in edges {
+            for incarnation in edges {
+                for index in edges {
+                    for generation in edges.into_iter().skip(1) {
+                        let pid = Pid::new(node, incarnation, index, generation);
+                        assert_eq!(
+                            (pid.node(), pid.incarnation(), pid.index(), pid.generation()),
+                            (node, incarnation, index, generation)
+                        );
+                        assert_eq!(pid.to_string().parse(), Ok(pid));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_pid_is_refused_and_told_why() {
+        for (text, wrong) in [
+            ("", Wrong::Brackets),
+            ("<", Wrong::Brackets),
+            ("1.2.3", Wrong::Brackets),
+            ("<1.2.3", Wrong::Brackets),
+            (" <1.2.3>", Wrong::Brackets),
+            ("<1.2.3>\n", Wrong::Brackets),
+            ("<>", Wrong::Parts),
+            ("<1.2>", Wrong::Parts),
+            ("<1.2.3.4>", Wrong::Parts),
+            ("<.2.3>", Wrong::Node),
+            ("<+1.2.3>", Wrong::Node),
+            ("<01.2.3>", Wrong::Node),
+            ("< 1.2.3>", Wrong::Node),
+            ("<4294967296.2.3>", Wrong::Node),
+            ("<-f.2.3>", Wrong::Node),
+            ("<1-.2.3>", Wrong::Incarnation),
+            ("<1-0.2.3>", Wrong::Incarnation),
+            ("<1-0a.2.3>", Wrong::Incarnation),
+            ("<1-F.2.3>", Wrong::Incarnation),
+            ("<1-+f.2.3>", Wrong::Incarnation),
+            ("<1-f-f.2.3>", Wrong::Incarnation),
+            ("<1-100000000.2.3>", Wrong::Incarnation),
+            ("<1..3>", Wrong::Index),
+            ("<1.a.3>", Wrong::Index),
+            ("<1.-1.3>", Wrong::Index),
+            ("<1.4294967296.3>", Wrong::Index),
+            ("<1.2.>", Wrong::Generation),
+            ("<1.2.0>", Wrong::Generation),
+            ("<1.2.00>", Wrong::Generation),
+            ("<1.2.٣>", Wrong::Generation),
+            ("<1.2.4294967296>", Wrong::Generation),
+        ] {
+            assert_eq!(text.parse::<Pid>(), Err(ParsePidError(wrong)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn pids_order_by_node_first() {
+        let ordered = [
+            Pid::new(1, 0, 9, 1),
+            Pid::new(1, 0, 0, 2),
+            Pid::new(1, 1, 0, 1),
+            Pid::new(2, 0, 0, 1),
+            Pid::new(2, 0, 1, 1),
+        ];
+        assert!(ordered.is_sorted());
+    }
+}

@@ -1,0 +1,554 @@
+//! Where everything meets: a host, a scheduler, a clock. Building a runtime, lending it threads, ending it.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::{Poll, Waker};
+use std::thread::LocalKey;
+use std::time::Duration;
+
+use async_task::{Runnable, ScheduleInfo};
+
+use crate::blocking::{self, Pool};
+use crate::body::{Body, BodyFuture, Output};
+use crate::chance::{self, Rng};
+use crate::clock::{Clock, Instant};
+use crate::control::poll_news;
+use crate::dispatch::{Dispatcher, Handler};
+use crate::handler::{self, Answer};
+use crate::host::{Host, Meta, OnPanic, Shared};
+use crate::observe::{Metrics, Observer, State, WorkerState};
+use crate::process::command::{Command, Named};
+use crate::process::exit::Exit;
+use crate::process::panic::catch;
+use crate::process::pid::Pid;
+use crate::process::refusal::BuildError;
+use crate::relay::Relay;
+use crate::scheduler::{self, Local, Placement, Scheduler, Task};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex};
+use crate::time::alarm::{self, Alarm};
+use crate::time::timers::Timers;
+
+/// How long a dropped runtime waits for steps that are under way.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same after a shutdown whose deadline has passed: everybody had the time.
+const PATIENCE_AFTER_DEADLINE: Duration = Duration::from_millis(100);
+
+thread_local! {
+    static CURRENT: Cell<Option<Box<Local<Runnable<Meta>>>>> = const { Cell::new(None) };
+}
+
+impl Task for Runnable<Meta> {
+    fn run(self) {
+        self.metadata().running();
+        Runnable::run(self);
+    }
+
+    fn priority(&self) -> u8 {
+        self.metadata().priority
+    }
+
+    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+        &CURRENT
+    }
+}
+
+type Threads = Scheduler<Runnable<Meta>>;
+
+/// The schedule function of the threaded runtime.
+fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
+    runnable.metadata().ready();
+    let how = if info.woken_while_running { Placement::Yielded } else { Placement::Woken };
+    let place = &runnable.metadata().host().shared.place;
+    let address = Arc::as_ptr(place).cast::<()>() as usize;
+    // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
+    // cache line.
+    let Err(runnable) = Threads::schedule_here(address, runnable, how) else { return };
+    // Kept over the push: once that is done the task may run, end, and let go of its runtime.
+    let place = Arc::clone(&runnable.metadata().host().shared.place);
+    match place.downcast::<Threads>() {
+        Ok(threads) => threads.schedule(runnable, how),
+        Err(_) => unreachable!("this schedule function is given out with threads as its place"),
+    }
+}
+
+/// Time as the workers see it.
+struct Time {
+    timers: Arc<Timers>,
+}
+
+impl scheduler::Driver for Time {
+    type Alarm = Alarm;
+
+    fn turn(&self) -> usize {
+        self.timers.turn()
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.timers.wait()
+    }
+
+    fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
+        alarm::ring(after, waker.clone())
+    }
+}
+
+/// Owns workers, or none: then the threads that lend themselves by [`run`](Self::run) or [`block_on`](Self::block_on)
+/// drive it, and with none of those nothing runs.
+///
+/// Dropped, it kills what is left. A thread inside a step that never returns is named on stderr and left behind.
+///
+/// ```
+/// let rt = procession::Runtime::new()?;
+/// let answer = rt.spawn(async |_: procession::Context| Ok::<_, procession::Exit>(6 * 7));
+/// assert_eq!(rt.block_on(answer)?, 42);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Runtime {
+    host: Host,
+    threads: Arc<Threads>,
+    workers: usize,
+    patience: Duration,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("node", &self.host.node()).field("workers", &self.workers).finish()
+    }
+}
+
+impl Deref for Runtime {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+/// Builds a runtime, runs one body on it to its end, shuts down.
+///
+/// ```
+/// async fn hello(ctx: procession::Context) {
+///     println!("hello from {}", ctx.pid());
+/// }
+/// procession::run(hello)?;
+/// # Ok::<(), procession::Exit>(())
+/// ```
+///
+/// # Errors
+/// How the body ended instead; [`Exit::Failed`] with a [`BuildError`] if no runtime could be built.
+pub fn run<M, F, Fut>(body: F) -> Result<Output<Fut>, Exit>
+where
+    M: Send + 'static,
+    F: Body<M, Fut>,
+    Fut: BodyFuture,
+{
+    let rt = Runtime::new().map_err(Exit::failed)?;
+    rt.block_on(rt.spawn(body))
+}
+
+impl Runtime {
+    /// A runtime with one worker for each core, and no handler.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// A runtime to one's own measure.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The handle that everybody may hold.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Runs a future on this thread, which lends itself to the runtime until the future is done: in between it runs
+    /// processes, and sleeps when there are none.
+    ///
+    /// It works on any thread, also inside a step, where it keeps the worker.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.threads.block_on(future)
+    }
+
+    /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole
+    /// runtime can live inside another executor, with no thread of its own.
+    ///
+    /// It runs a bounded number of processes per poll, and is woken by the waker of whoever polls it when there is
+    /// more. Dropped, it passes on what it holds. A process that keeps its thread keeps the future from being polled;
+    /// beyond the places for workers and lent threads together, a further lender drives nothing until one is free.
+    pub async fn run<F: Future>(&self, future: F) -> F::Output {
+        self.threads.run(future).await
+    }
+
+    /// Ends the runtime in order: refuses new work from outside, tells every process to end, keeps running until the
+    /// last one has, clean-up commands included, or `within` is over; then kills.
+    ///
+    /// Returns at its deadline even if a step never ends, and says who was left. A runtime without workers is driven
+    /// by this future itself, and can do that only if every step returns.
+    pub async fn shutdown(mut self, within: Duration) -> Shutdown {
+        let host = self.host.clone();
+        host.begin_shutdown(host.now() + within);
+        let ended = AllEnded { host: host.clone(), listener: None, within, alarm: None };
+        let ended = pin!(ended);
+        if self.workers == 0 {
+            self.threads.run(ended).await;
+        } else {
+            ended.await;
+        }
+        let left: Vec<Left> = host
+            .alive()
+            .iter()
+            .map(|control| {
+                let head = control.head();
+                Left { pid: head.pid, state: head.state(), outstanding: head.yields.outstanding() }
+            })
+            .collect();
+        if !left.is_empty() {
+            self.patience = PATIENCE_AFTER_DEADLINE;
+        }
+        drop(self);
+        Shutdown { left }
+    }
+
+    /// Stops the workers, buries who is left, and lets go of the rest.
+    fn end(&mut self) {
+        self.host.advance(crate::host::Phase::Closed);
+        self.threads.stop();
+        let stopped = self.threads.wait_stopped(self.patience);
+        self.host.condemn();
+        if !stopped {
+            for control in self.host.alive() {
+                let head = control.head();
+                if head.state() == Some(State::Running) {
+                    eprintln!(
+                        "procession: {} is in a step that does not return; its thread is left behind",
+                        head.pid
+                    );
+                }
+            }
+        }
+        // Every one of these was told to end: it is run once more for that, and wakes nobody who would not be told.
+        loop {
+            let tasks = self.threads.drain();
+            if tasks.is_empty() {
+                break;
+            }
+            for task in tasks {
+                let _ = catch(|| Task::run(task));
+            }
+        }
+        self.threads.close();
+        self.host.shared.pool.close();
+        self.host.shared.timers.clear();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Resolves when every process has ended, or the time is over by a clock that needs no worker.
+struct AllEnded {
+    host: Host,
+    listener: Option<event_listener::EventListener>,
+    within: Duration,
+    alarm: Option<(Alarm, Instant)>,
+}
+
+impl Future for AllEnded {
+    type Output = ();
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let host = &this.host;
+        if poll_news(&host.shared.emptied, &mut this.listener, cx, || host.all_ended().then_some(())).is_ready() {
+            return Poll::Ready(());
+        }
+        let now = this.host.now();
+        let until = match &this.alarm {
+            Some((_, until)) => *until,
+            None => now + this.within,
+        };
+        if now >= until {
+            return Poll::Ready(());
+        }
+        this.alarm = Some((alarm::ring(until.saturating_duration_since(now), cx.waker().clone()), until));
+        Poll::Pending
+    }
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Who had not ended at the deadline, and was killed then.
+    pub left: Vec<Left>,
+}
+
+/// A process that had not ended at the deadline of a shutdown, and what it was doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// Who.
+    pub pid: Pid,
+    /// In which state; `Running` for a step that does not return.
+    pub state: Option<State>,
+    /// How many answers it was waiting for.
+    pub outstanding: usize,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was ", self.pid)?;
+        match self.state {
+            Some(State::Running) => f.write_str("in a step that did not return"),
+            Some(State::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
+            Some(State::Idle) => f.write_str("waiting for mail"),
+            _ => f.write_str("waiting for a worker"),
+        }
+    }
+}
+
+/// Wraps what a thread of the runtime does from its first to its last moment.
+type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// How a runtime is built. A turbofish is never needed: the command is the closure's argument type.
+#[must_use = "a builder builds nothing until `build`"]
+pub struct Builder {
+    workers: Option<usize>,
+    dispatcher: Dispatcher,
+    refused: Option<BuildError>,
+    observer: Option<Arc<dyn Observer>>,
+    on_panic: OnPanic,
+    blocking_threads: usize,
+    blocking_queue: usize,
+    around: Option<Around>,
+    node: Option<u32>,
+    seed: Option<u64>,
+    shuffle: bool,
+    exact: bool,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("workers", &self.workers)
+            .field("dispatcher", &self.dispatcher)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self {
+            workers: None,
+            dispatcher: Dispatcher::default(),
+            refused: None,
+            observer: None,
+            on_panic: OnPanic::default(),
+            blocking_threads: 64,
+            blocking_queue: 1 << 16,
+            around: None,
+            node: None,
+            seed: None,
+            shuffle: false,
+            exact: false,
+        }
+    }
+
+    /// How many workers: by default as many as the machine has cores. With 0 the runtime owns no thread: those that
+    /// lend themselves drive it.
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = Some(count);
+        self
+    }
+
+    /// Registers the handler of a command type. A second one for the same type is an error when building.
+    pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
+        if let Err(error) = self.dispatcher.add(handler) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Registers the handler of the commands of one name: see [`Named`].
+    pub fn handler_named(mut self, name: impl Into<Cow<'static, str>>, handler: impl Handler<Named>) -> Self {
+        if let Err(error) = self.dispatcher.add_named(name.into(), handler) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Registers a function that answers at once: see [`handler::inline`].
+    pub fn handle<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
+        self.handler(handler::inline(f))
+    }
+
+    /// Registers a function that answers by a future: see [`handler::future`].
+    pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
+    where
+        C: Command,
+        A: Answer<C::Reply>,
+        Fut: Future<Output = A> + Send + 'static,
+    {
+        self.handler(handler::future(f))
+    }
+
+    /// Registers a function that may block: see [`handler::blocking`].
+    pub fn handle_blocking<C: Command, A: Answer<C::Reply>>(
+        self,
+        f: impl Fn(C) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.handler(handler::blocking(f))
+    }
+
+    /// Who is told of every transition. Without an observer one costs a predicted branch.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// What happens beyond the end of a process that panicked.
+    pub fn on_panic(mut self, policy: OnPanic) -> Self {
+        self.on_panic = policy;
+        self
+    }
+
+    /// How many threads the blocking pool may have (64); they are started when they are needed. With 0 blocking work
+    /// is refused.
+    pub fn blocking_threads(mut self, most: usize) -> Self {
+        self.blocking_threads = most;
+        self
+    }
+
+    /// How much work may wait for a blocking thread (65,536); what comes beyond is refused.
+    pub fn blocking_queue(mut self, most: usize) -> Self {
+        self.blocking_queue = most;
+        self
+    }
+
+    /// Wraps what each worker and each blocking thread does from its first to its last moment, so that another
+    /// runtime's context can be entered there. `f` has to call what it is given, once.
+    ///
+    /// ```
+    /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
+    /// let rt = procession::Runtime::builder()
+    ///     .around_worker(|work| {
+    ///         let _guard = enter();
+    ///         work();
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    pub fn around_worker(mut self, f: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        self.around = Some(Arc::new(f));
+        self
+    }
+
+    /// The number of this runtime as a node; by default one that no other runtime of this program has.
+    pub fn node(mut self, node: u32) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// The seed of everything that is left to chance: by default another one each time.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// For tests: shuffles the next slot and the queues, so that nobody relies on their order.
+    pub fn shuffle(mut self, on: bool) -> Self {
+        self.shuffle = on;
+        self
+    }
+
+    /// Measures every scheduling delay, where one in 64 is by default.
+    pub fn exact_times(mut self, on: bool) -> Self {
+        self.exact = on;
+        self
+    }
+
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// Two handlers for one command, more workers than fit (see [`BuildError::TooManyWorkers`]), or a thread that
+    /// could not be started: then none is left behind.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        /// Numbers the runtimes of this program.
+        static NODES: AtomicU32 = AtomicU32::new(1);
+
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
+        let workers = self.workers.unwrap_or_else(scheduler::cores);
+        let seed = self.seed.unwrap_or_else(chance::seed);
+        let clock = Clock::real();
+        let metrics = Metrics::new(scheduler::SLOTS);
+        let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
+        let timers = Arc::new(Timers::new(clock.clone()));
+        let observe = self.observer.clone().map(|observer| {
+            let clock = clock.clone();
+            let observe = move |worker: usize, state: WorkerState| {
+                let _ = catch(|| observer.worker(worker, state, clock.now()));
+            };
+            Arc::new(observe) as Arc<dyn Fn(usize, WorkerState) + Send + Sync>
+        });
+        let options = scheduler::Options {
+            workers,
+            name: "procession-worker".into(),
+            stack_size: None,
+            seed,
+            shuffle: self.shuffle,
+            around: self.around.clone(),
+            observe,
+        };
+        let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))?;
+        let rearm = Arc::clone(&threads);
+        let place: Arc<dyn Any + Send + Sync> = threads.clone();
+        let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
+        // Never 0, which is a simulation's.
+        let incarnation = chance::seed() as u32 | 1;
+        let shared = Shared {
+            relay: Relay::new(node, incarnation, 4 * workers.max(1)),
+            dispatcher: self.dispatcher,
+            clock,
+            timers,
+            pool: Pool::new(blocking::Options {
+                most: self.blocking_threads,
+                queue: self.blocking_queue,
+                keep: Duration::from_secs(10),
+                name: "procession-blocking".into(),
+                around: self.around,
+            }),
+            metrics,
+            observer: self.observer,
+            on_panic: self.on_panic,
+            schedule,
+            place,
+            rearm: Box::new(move || rearm.rearm()),
+            chance: Mutex::new(Rng::seeded(seed)),
+            phase: AtomicU8::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            futures: Mutex::default(),
+            emptied: event_listener::Event::new(),
+            outside: AtomicUsize::new(0),
+            mourners: Mutex::default(),
+            nodes: Mutex::default(),
+        };
+        let host = Host { shared: Arc::new(shared) };
+        threads.start()?;
+        Ok(Runtime { host, threads, workers, patience: PATIENCE })
+    }
+}

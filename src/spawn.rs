@@ -1,0 +1,547 @@
+//! How processes begin: spawning, with options and without, and the handle that comes back.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
+use event_listener::EventListener;
+use futures::future::FusedFuture;
+use futures::task::{FutureObj, Spawn};
+use pin_project_lite::pin_project;
+
+use crate::address::Address;
+use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::context::Me;
+use crate::control::{AnyControl, Control, Head, Inherited, flag, poll_news};
+use crate::host::{Host, Meta, Owner, Phase, Route, Target, Way};
+use crate::mailbox::Inbox;
+use crate::observe::Counter;
+use crate::oneshot::Oneshot;
+use crate::process::Process;
+use crate::process::exit::{Exit, Reason};
+use crate::process::failure::Failure;
+use crate::process::panic::catch;
+use crate::process::payload::Payload;
+use crate::process::refusal::{SpawnError, SpawnRefusal};
+use crate::process::turn;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::task::{Driver, Entry, Machine, Raw};
+
+/// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
+fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
+    let schedule = runnable.metadata().host().shared.schedule;
+    schedule(runnable, info);
+}
+
+/// Which shard of the pid table this thread uses.
+fn shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+}
+
+type Joined<T> = FallibleTask<Result<T, Exit>, Meta>;
+type Spawned<X> = (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>);
+
+impl Host {
+    /// Spawns an async body as a process. It returns at once; the body runs on a worker.
+    ///
+    /// If the runtime refuses (it has shut down), the handle says so: [`Exit::Refused`].
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        self.join_or_refuse(self.launch(AsyncBody::new(body), Options::default()))
+    }
+
+    /// Spawns a hand-written process.
+    pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
+        self.join_or_refuse(self.launch(Raw::new(process), Options::default()))
+    }
+
+    /// Spawns with options; a refusal hands the body back.
+    pub fn process(&self) -> ProcessBuilder {
+        ProcessBuilder { host: self.clone(), options: Options::default() }
+    }
+
+    /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Dropped, it
+    /// kills the process.
+    ///
+    /// # Errors
+    /// How the process ended instead.
+    pub async fn execute<Q: Process + Send, I: Send + 'static>(
+        &self,
+        process: Q,
+        method: &str,
+        input: I,
+    ) -> Result<Q::Output, Exit> {
+        struct KillOnDrop<T, M: Send + 'static>(JoinHandle<T, M>);
+        impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let handle = self.process().method(method.to_owned()).input(input).spawn_process(process)?;
+        let mut handle = KillOnDrop(handle);
+        (&mut handle.0).await
+    }
+
+    /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
+    /// shut down drops it at once.
+    pub fn spawn_future(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if self.phase() == Phase::Closed {
+            drop(catch(|| drop(future)));
+            return;
+        }
+        let futures = &self.shared.futures;
+        let key = futures.lock().insert(Waker::noop().clone());
+        let task = Registered { future: Some(future), host: self.clone(), key: Some(key) };
+        let meta = Meta::new(Owner::Future(self.clone()));
+        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
+        let former = std::mem::replace(&mut futures.lock()[key], runnable.waker());
+        drop(former);
+        task.detach();
+        runnable.schedule();
+    }
+
+    /// Runs a closure on the blocking pool and resolves to its result. Dropped, the closure runs on, if it has begun.
+    ///
+    /// # Errors
+    /// [`Failure::Panicked`], or [`Failure::Error`] when the pool takes no more work.
+    pub fn spawn_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+        let cell = Arc::new(Oneshot::new());
+        let answer = Arc::clone(&cell);
+        let run = Box::new(move || {
+            if answer.is_closed() {
+                return;
+            }
+            let result = catch(f).map_err(Failure::Panicked);
+            drop(answer.send(result));
+        });
+        if let Err(refused) = self.shared.pool.run(run) {
+            let _ = cell.send(Err(Failure::new(
+                "the blocking pool takes no more work: its queue is full, or the runtime has shut down",
+            )));
+            drop(refused);
+        }
+        Blocking { cell, over: false }
+    }
+
+    fn launch<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    where
+        X: Machine + Send + 'static,
+    {
+        let from_inside = || turn::pid().is_some_and(|pid| self.shared.relay.is_here(pid));
+        match self.phase() {
+            Phase::Open => {}
+            Phase::Closing if from_inside() => {}
+            Phase::Closing | Phase::Closed => return Err((SpawnRefusal::ShutDown, machine)),
+        }
+        let Options { entry, inherited, by_hand } = options;
+        let host = self.clone();
+        let mut made = None;
+        let inserted = self.shared.relay.insert(shard(), |pid| {
+            let head = Head::new(pid, host, inherited);
+            if by_hand {
+                head.set(flag::BY_HAND);
+            }
+            let control = Arc::new(Control { head, inbox: Inbox::new() });
+            made = Some(Arc::clone(&control));
+            control
+        });
+        let (Some(_), Some(control)) = (inserted, made) else {
+            return Err((SpawnRefusal::Limit(u32::MAX as usize), machine));
+        };
+        self.shared.metrics.add(Counter::Spawned, 1);
+        let meta = Meta::new(Owner::Process(control.clone()));
+        let driver = Driver::new(machine, Arc::clone(&control), entry);
+        let (runnable, task) =
+            async_task::Builder::new().metadata(meta).spawn(move |_| driver, WithInfo(schedule));
+        // Before the first schedule. What was sent since the pid was published waits for the first step anyway.
+        control.inbox.set_own(runnable.waker());
+        // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
+        match self.phase() {
+            Phase::Open => {}
+            Phase::Closing => {
+                let any: Arc<dyn AnyControl> = control.clone();
+                any.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+            }
+            Phase::Closed => {
+                control.head.set(flag::KILLED);
+            }
+        }
+        runnable.schedule();
+        Ok((task.fallible(), control))
+    }
+
+    fn join_or_refuse<X: Machine>(
+        &self,
+        spawned: Result<Spawned<X>, (SpawnRefusal, X)>,
+    ) -> JoinHandle<X::Output, X::Message> {
+        match spawned {
+            Ok((task, control)) => JoinHandle { task: Some(task), address: Address::new(control), over: false },
+            Err((refusal, machine)) => {
+                let exit = Exit::Refused(Reason::from(refusal.to_string()));
+                let _ = turn::dying(&exit, || catch(|| drop(machine)));
+                JoinHandle { task: None, address: Address::new(self.stillborn(exit)), over: false }
+            }
+        }
+    }
+}
+
+impl<M: Send + 'static> Me<M> {
+    fn options(&self) -> Options {
+        Options { inherited: self.control().head.inherited.clone(), ..Options::default() }
+    }
+
+    /// Spawns an async body as a process that inherits this one's values. As [`Host::spawn`].
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        self.host().join_or_refuse(self.host().launch(AsyncBody::new(body), self.options()))
+    }
+
+    /// Spawns a hand-written process that inherits this one's values.
+    pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
+        self.host().join_or_refuse(self.host().launch(Raw::new(process), self.options()))
+    }
+
+    /// Spawns with options; a refusal hands the body back.
+    pub fn process(&self) -> ProcessBuilder {
+        ProcessBuilder { host: self.host().clone(), options: self.options() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    entry: Option<Box<Entry>>,
+    inherited: Inherited,
+    by_hand: bool,
+}
+
+impl Options {
+    fn entry(&mut self) -> &mut Entry {
+        self.entry.get_or_insert_default()
+    }
+}
+
+/// How a process is to be spawned.
+///
+/// ```
+/// # use procession::{Context, Runtime};
+/// #[derive(Debug)]
+/// struct TraceId(u64);
+///
+/// async fn child(ctx: Context) -> Result<u64, &'static str> {
+///     Ok(ctx.value::<TraceId>().ok_or("no trace id")?.0)
+/// }
+/// let rt = Runtime::new()?;
+/// let parent = rt.process().value(TraceId(7)).spawn(async |ctx: Context| ctx.spawn(child).await)?;
+/// assert_eq!(rt.block_on(parent)?, 7);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[must_use = "a builder spawns nothing by itself"]
+#[derive(Debug)]
+pub struct ProcessBuilder {
+    host: Host,
+    options: Options,
+}
+
+impl ProcessBuilder {
+    /// The entry method, for processes that have several.
+    pub fn method(mut self, method: impl Into<Cow<'static, str>>) -> Self {
+        self.options.entry().method = method.into();
+        self
+    }
+
+    /// The input of the entry method.
+    pub fn input<I: Send + 'static>(mut self, input: I) -> Self {
+        self.options.entry().input = Some(Payload::new(input));
+        self
+    }
+
+    /// A value that the process, and whatever it spawns, finds by its type.
+    pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.options.inherited = self.options.inherited.with(value);
+        self
+    }
+
+    /// [`started`](JoinHandle::started) waits for [`Me::ready`], not for the first step.
+    pub fn ready_by_hand(mut self) -> Self {
+        self.options.by_hand = true;
+        self
+    }
+
+    /// Spawns an async body.
+    ///
+    /// # Errors
+    /// The body and why it was refused.
+    pub fn spawn<N, F, Fut>(self, body: F) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        match self.host.launch(AsyncBody::new(body), self.options) {
+            Ok((task, control)) => Ok(JoinHandle { task: Some(task), address: Address::new(control), over: false }),
+            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
+        }
+    }
+
+    /// Spawns a hand-written process.
+    ///
+    /// # Errors
+    /// The process and why it was refused.
+    pub fn spawn_process<Q: Process + Send>(
+        self,
+        process: Q,
+    ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
+        match self.host.launch(Raw::new(process), self.options) {
+            Ok((task, control)) => Ok(JoinHandle { task: Some(task), address: Address::new(control), over: false }),
+            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
+        }
+    }
+}
+
+/// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
+#[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
+pub struct JoinHandle<T, M: Send + 'static = Payload> {
+    task: Option<Joined<T>>,
+    address: Address<M>,
+    over: bool,
+}
+
+impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoinHandle").field(&self.address.pid()).finish()
+    }
+}
+
+impl<T, M: Send + 'static> JoinHandle<T, M> {
+    /// The typed address of the process.
+    pub fn address(&self) -> Address<M> {
+        self.address.clone()
+    }
+
+    /// Resolves when the process has started (its `init` succeeded, or its body was polled for the first time), or
+    /// with how it ended before that.
+    pub fn started(&self) -> Started {
+        Started { control: self.address.control().clone(), listener: None, over: false }
+    }
+
+    /// Kills the process.
+    pub fn abort(&self) {
+        let control: Arc<dyn AnyControl> = self.address.control().clone();
+        control.kill();
+    }
+
+    /// Whether the process has ended.
+    pub fn is_finished(&self) -> bool {
+        self.address.control().head.has_ended()
+    }
+}
+
+impl<T, M: Send + 'static> Deref for JoinHandle<T, M> {
+    type Target = Address<M>;
+
+    fn deref(&self) -> &Address<M> {
+        &self.address
+    }
+}
+
+impl<T, M: Send + 'static> Target<M> for &JoinHandle<T, M> {}
+impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
+    fn way(&self) -> Way<'_, M> {
+        Way::Here(self.address.control())
+    }
+}
+
+impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
+
+/// Resolves to the result of the process, or to how it ended.
+///
+/// # Errors
+/// The exit, if it is not normal. A process that awaits its own handle gets an error at once: it would wait for ever.
+///
+/// # Cancel safety
+/// Polled by reference and dropped, it has taken nothing.
+impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
+    type Output = Result<T, Exit>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Pending;
+        }
+        let head = &this.address.control().head;
+        if turn::pid() == Some(head.pid) {
+            return Poll::Ready(Err(Exit::failed("a process can't join itself")));
+        }
+        let result = match &mut this.task {
+            None => Err(head.exit().unwrap_or(Exit::NoProcess)),
+            Some(task) => match Pin::new(task).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(result)) => result,
+                // The task was dropped with its runtime.
+                Poll::Ready(None) => Err(head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN))),
+            },
+        };
+        this.over = true;
+        Poll::Ready(result)
+    }
+}
+
+impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
+    fn is_terminated(&self) -> bool {
+        self.over
+    }
+}
+
+impl<T, M: Send + 'static> Drop for JoinHandle<T, M> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}
+
+/// Resolves when a process has started: see [`JoinHandle::started`].
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub struct Started {
+    control: Arc<dyn AnyControl>,
+    listener: Option<EventListener>,
+    over: bool,
+}
+
+impl Future for Started {
+    type Output = Result<(), Exit>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Pending;
+        }
+        let head = this.control.head();
+        let started = poll_news(&head.news, &mut this.listener, cx, || {
+            if head.has(flag::STARTED) { Some(Ok(())) } else { head.exit().map(Err) }
+        });
+        this.over = started.is_ready();
+        started
+    }
+}
+
+impl FusedFuture for Started {
+    fn is_terminated(&self) -> bool {
+        self.over
+    }
+}
+
+/// Resolves to the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
+#[must_use = "the closure runs anyway, but its result is lost"]
+pub struct Blocking<T> {
+    cell: Arc<Oneshot<Result<T, Failure>>>,
+    over: bool,
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+impl<T> Future for Blocking<T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.over {
+            return Poll::Pending;
+        }
+        match self.cell.poll(cx.waker()) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                self.over = true;
+                Poll::Ready(result.unwrap_or(Err(Failure::Abandoned)))
+            }
+        }
+    }
+}
+
+impl<T> FusedFuture for Blocking<T> {
+    fn is_terminated(&self) -> bool {
+        self.over
+    }
+}
+
+impl<T> Drop for Blocking<T> {
+    fn drop(&mut self) {
+        drop(self.cell.close());
+    }
+}
+
+pin_project! {
+    /// A future without a pid, which the runtime finds when it ends.
+    struct Registered<F> {
+        #[pin]
+        future: Option<F>,
+        host: Host,
+        key: Option<usize>,
+    }
+
+    impl<F> PinnedDrop for Registered<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(key) = this.key.take() {
+                drop(this.host.shared.futures.lock().try_remove(key));
+            }
+            // A panic here must not leave async-task's hands.
+            let _ = catch(|| this.future.set(None));
+        }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Registered<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        if this.host.phase() == Phase::Closed {
+            return Poll::Ready(());
+        }
+        match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
+            Ok(poll) => poll,
+            Err(_) => {
+                this.host.shared.metrics.add(Counter::Panics, 1);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl Spawn for Host {
+    fn spawn_obj(&self, future: FutureObj<'static, ()>) -> Result<(), futures::task::SpawnError> {
+        self.status()?;
+        self.spawn_future(future);
+        Ok(())
+    }
+
+    fn status(&self) -> Result<(), futures::task::SpawnError> {
+        if self.phase() == Phase::Closed { Err(futures::task::SpawnError::shutdown()) } else { Ok(()) }
+    }
+}

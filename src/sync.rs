@@ -1,0 +1,113 @@
+//! What threads share: the one file that names `std::sync`, `std::thread` or a model checker.
+//!
+//! Under `--cfg procession_loom` the same names come from loom, so that the crate's own modules are what is explored.
+//! `Arc` stays the standard one even there: counting references is not a protocol of ours, and loom's can't hold a
+//! trait object.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub(crate) use std::sync::{Arc, OnceLock};
+
+#[cfg(not(procession_loom))]
+mod imp {
+    pub(crate) use std::sync::atomic;
+    pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
+    pub(crate) use std::thread;
+}
+
+#[cfg(procession_loom)]
+mod imp {
+    pub(crate) use loom::sync::atomic;
+    pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
+    pub(crate) use loom::thread;
+}
+
+pub(crate) use imp::{Condvar, MutexGuard, atomic, thread};
+
+/// A lock that a panic does not poison: what it guards is plain data, changed in whole steps, and no user code ever
+/// runs while it is held.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(imp::RawMutex<T>);
+
+impl<T> Mutex<T> {
+    #[cfg(not(procession_loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(imp::RawMutex::new(value))
+    }
+
+    #[cfg(procession_loom)]
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::RawMutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        match self.0.lock() {
+            Ok(guard) => guard,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+
+    /// The lock if nobody holds it now.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// What is inside, for its only holder; costs nothing.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        match self.0.get_mut() {
+            Ok(value) => value,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        match self.0.into_inner() {
+            Ok(value) => value,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+}
+
+/// Waits on `condvar`, at most `time` long if one is given.
+#[cfg(not(procession_loom))]
+pub(crate) fn wait<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: Option<std::time::Duration>,
+) -> MutexGuard<'a, T> {
+    use std::sync::PoisonError;
+    match time {
+        None => condvar.wait(guard).unwrap_or_else(PoisonError::into_inner),
+        Some(time) => condvar.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0,
+    }
+}
+
+/// Waits on `condvar` for at most `time`, and says whether all of it passed with no notification.
+#[cfg(not(procession_loom))]
+pub(crate) fn wait_within<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: std::time::Duration,
+) -> (MutexGuard<'a, T>, bool) {
+    let (guard, result) = condvar.wait_timeout(guard, time).unwrap_or_else(std::sync::PoisonError::into_inner);
+    (guard, result.timed_out())
+}
+
+/// Keeps what two threads write apart: no two of these share a cache line, nor a pair that is fetched together.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct CachePadded<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for CachePadded<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,241 @@
+//! Alarms for futures that nobody of ours drives: polled by a foreign executor, in a program where no thread of the
+//! runtime would see the time pass. One thread serves the whole program; it starts at the first alarm and goes when none
+//! was set for a while.
+
+use super::timers::{Fire, Key, Timers};
+use crate::clock::Clock;
+use crate::process::panic::{catch, drop_caught};
+use crate::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
+use std::io;
+use std::task::Waker;
+use std::time::Duration;
+
+/// Wakes `waker` after so long, of real time; dropping the `Alarm` calls it off.
+///
+/// If there is no thread to do it and the system gives none, the waker is woken at once: whoever is woken looks at the
+/// clock anyway, finds that it is too early and sets the next alarm, which is slow but goes on.
+pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
+    static RINGER: OnceLock<Arc<Ringer>> = OnceLock::new();
+    RINGER.get_or_init(|| Arc::new(Ringer::new(IDLE))).ring(after, waker)
+}
+
+/// A thread that had nothing to wait for so long goes.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Dropped, it wakes nobody any more.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Alarm {
+    ringer: Arc<Ringer>,
+    key: Key,
+}
+
+impl Alarm {
+    /// Has it wake this one instead; says whether it will: not if it has rung.
+    pub(crate) fn update(&self, waker: &Waker) -> bool {
+        self.ringer.timers.update(self.key, waker)
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // The thread is not told: it wakes up for nothing once, and sleeps on.
+        if let Some((fire, _)) = self.ringer.timers.cancel(self.key) {
+            let _ = drop_caught(fire);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Ringer {
+    clock: Clock,
+    timers: Timers,
+    idle: Duration,
+    state: Mutex<State>,
+    /// The thread waits here for the next alarm, or for an earlier one.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: bool,
+    /// For tests: the system has no more threads.
+    #[cfg(test)]
+    exhausted: bool,
+    /// For tests: how many threads there have been.
+    #[cfg(test)]
+    started: usize,
+}
+
+impl Ringer {
+    fn new(idle: Duration) -> Self {
+        let clock = Clock::real();
+        let timers = Timers::new(clock.clone());
+        Self { clock, timers, idle, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Alarm {
+        let (key, earlier) = self.timers.insert(self.clock.now() + after, Fire::Wake(waker));
+        let alarm = Alarm { ringer: Arc::clone(self), key };
+        // The lock comes after the insert: a thread that was about to sleep or to go has either seen the new alarm, or
+        // is told of it, or has said under the lock that it is gone.
+        let mut state = self.state.lock();
+        let there = state.running || self.start(&mut state).is_ok();
+        drop(state);
+        if !there {
+            if let Some((Fire::Wake(waker), _)) = self.timers.cancel(key) {
+                let _ = catch(|| waker.wake());
+            }
+        } else if earlier {
+            self.changed.notify_all();
+        }
+        alarm
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        #[cfg(test)]
+        {
+            if state.exhausted {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            state.started += 1;
+        }
+        let ringer = Arc::clone(self);
+        thread::Builder::new().name(String::from("procession-alarm")).spawn(move || ringer.serve())?;
+        state.running = true;
+        Ok(())
+    }
+
+    /// What the thread does: rings what is due, and sleeps until the next.
+    fn serve(&self) {
+        loop {
+            self.timers.turn();
+            let state = self.state.lock();
+            match self.timers.wait() {
+                Some(time) if time.is_zero() => {}
+                Some(time) => drop(wait_within(&self.changed, state, time)),
+                None => {
+                    let (mut state, idle_too_long) = wait_within(&self.changed, state, self.idle);
+                    if idle_too_long && self.timers.nearest().is_none() {
+                        state.running = false;
+                        drop(state);
+                        // For whoever wants to see it go.
+                        return self.changed.notify_all();
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Instant;
+    use crate::sync::wait;
+    use std::task::Wake;
+
+    /// When it was woken, and how often; somebody can wait for it.
+    #[derive(Debug)]
+    struct Bell {
+        clock: Clock,
+        rung: Mutex<Vec<Instant>>,
+        changed: Condvar,
+    }
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.rung.lock().push(self.clock.now());
+            self.changed.notify_all();
+        }
+    }
+
+    impl Bell {
+        fn new() -> Arc<Self> {
+            Arc::new(Self { clock: Clock::real(), rung: Mutex::default(), changed: Condvar::new() })
+        }
+
+        fn waker(self: &Arc<Self>) -> Waker {
+            Arc::clone(self).into()
+        }
+
+        fn heard(&self, times: usize) -> Instant {
+            let mut rung = self.rung.lock();
+            while rung.len() < times {
+                rung = wait(&self.changed, rung, None);
+            }
+            rung[times - 1]
+        }
+    }
+
+    fn gone(ringer: &Ringer) {
+        let mut state = ringer.state.lock();
+        while state.running {
+            state = wait(&ringer.changed, state, None);
+        }
+    }
+
+    #[test]
+    fn an_alarm_rings_and_not_early() {
+        let bell = Bell::new();
+        let time = Duration::from_millis(20);
+        let set = bell.clock.now();
+        let _alarm = ring(time, bell.waker());
+        assert!(bell.heard(1) - set >= time);
+        assert_eq!(bell.rung.lock().len(), 1);
+    }
+
+    #[test]
+    fn an_earlier_alarm_does_not_wait_for_a_later_one() {
+        let (ringer, bell, late) = (Arc::new(Ringer::new(IDLE)), Bell::new(), Bell::new());
+        let far = ringer.ring(Duration::MAX, late.waker());
+        let long = ringer.ring(Duration::from_secs(3_600), late.waker());
+        let _short = ringer.ring(Duration::from_millis(5), bell.waker());
+        let _now = ringer.ring(Duration::ZERO, bell.waker());
+        bell.heard(2);
+        assert!(late.rung.lock().is_empty());
+        assert_eq!(ringer.state.lock().started, 1);
+        drop((far, long));
+        assert_eq!((ringer.timers.len(), Arc::strong_count(&late)), (0, 1));
+    }
+
+    #[test]
+    fn a_dropped_alarm_wakes_nobody_and_an_updated_one_somebody_else() {
+        let (ringer, bell, other) = (Arc::new(Ringer::new(IDLE)), Bell::new(), Bell::new());
+        drop(ringer.ring(Duration::from_secs(3_600), other.waker()));
+        assert_eq!((ringer.timers.len(), Arc::strong_count(&other)), (0, 1));
+        let alarm = ringer.ring(Duration::from_secs(3_600), other.waker());
+        assert!(alarm.update(&bell.waker()));
+        assert_eq!(Arc::strong_count(&other), 1);
+        drop(alarm);
+        let first = ringer.ring(Duration::from_millis(10), bell.waker());
+        bell.heard(1);
+        assert!(!first.update(&other.waker()));
+        assert!(other.rung.lock().is_empty());
+    }
+
+    #[test]
+    fn the_thread_goes_when_idle_and_comes_again() {
+        let (ringer, bell) = (Arc::new(Ringer::new(Duration::from_millis(5))), Bell::new());
+        for times in 1..=3 {
+            let _alarm = ringer.ring(Duration::from_millis(1), bell.waker());
+            bell.heard(times);
+            gone(&ringer);
+            assert_eq!(ringer.state.lock().started, times);
+        }
+        // What never rings does not keep it either.
+        let _never = ringer.ring(Duration::MAX, bell.waker());
+        gone(&ringer);
+    }
+
+    #[test]
+    fn without_a_thread_the_waker_is_woken_at_once() {
+        let (ringer, bell) = (Arc::new(Ringer::new(IDLE)), Bell::new());
+        ringer.state.lock().exhausted = true;
+        let _alarm = ringer.ring(Duration::from_secs(3_600), bell.waker());
+        assert_eq!((bell.rung.lock().len(), ringer.timers.len()), (1, 0));
+        ringer.state.lock().exhausted = false;
+        let _alarm = ringer.ring(Duration::from_millis(1), bell.waker());
+        bell.heard(2);
+    }
+}

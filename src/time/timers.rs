@@ -1,0 +1,409 @@
+//! The runtime's timers: what is to happen when, in order, under one lock. It holds no thread and waits for nothing;
+//! whoever drives it calls `turn` when the time has come, and asks `wait` how long that will be.
+
+use crate::clock::{Clock, Instant};
+use crate::process::panic::{catch, drop_caught};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::task::Waker;
+use std::time::Duration;
+
+/// What happens when the time has come. A panic in it is caught and forgotten.
+pub(crate) enum Fire {
+    /// Somebody is woken.
+    Wake(Waker),
+    /// Something is called.
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Fire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wake(_) => "Wake",
+            Self::Call(_) => "Call",
+        })
+    }
+}
+
+/// Which timer it is: by this it is cancelled. No two timers of one `Timers` ever have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    at: Instant,
+    id: u64,
+}
+
+/// What is to happen, ordered by time, and within one moment by the order in which it was asked for.
+///
+/// Never early, at most once, and never after a cancel that got it back. What is due at the far end of time never
+/// happens, though it can be cancelled. Insert, update and cancel take O(log n).
+#[derive(Debug)]
+pub(crate) struct Timers {
+    clock: Clock,
+    /// When the first is due, in ns; `u64::MAX` if none is, or at the far end. Written under the lock, so it is what the
+    /// map says; read without it.
+    nearest: AtomicU64,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    fires: BTreeMap<Key, Fire>,
+    next_id: u64,
+}
+
+/// How many are looked at while the lock is held once.
+const BATCH: usize = 1_024;
+
+impl Timers {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, nearest: AtomicU64::new(Instant::FAR.ns()), waiting: Mutex::default() }
+    }
+
+    /// Asks for something to happen, and says whether it is the first thing to happen now: then whoever waits for the
+    /// next must be told.
+    pub(crate) fn insert(&self, at: Instant, fire: Fire) -> (Key, bool) {
+        let mut waiting = self.waiting.lock();
+        let key = Key { at, id: waiting.next_id };
+        waiting.next_id += 1;
+        waiting.fires.insert(key, fire);
+        let earlier = at.ns() < self.nearest.load(Ordering::Relaxed);
+        self.publish(&waiting);
+        (key, earlier)
+    }
+
+    /// Takes a timer back: what would have happened, and how long it had still to wait. `None` if it happened, is just
+    /// happening, or was cancelled.
+    pub(crate) fn cancel(&self, key: Key) -> Option<(Fire, Duration)> {
+        let mut waiting = self.waiting.lock();
+        let fire = waiting.fires.remove(&key)?;
+        self.publish(&waiting);
+        drop(waiting);
+        Some((fire, key.at - self.clock.now()))
+    }
+
+    /// Has a timer wake this one instead; says whether it will. It will not if it is too late, or if it calls something.
+    pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
+        match self.waiting.lock().fires.get(&key) {
+            Some(Fire::Wake(old)) if old.will_wake(waker) => return true,
+            Some(Fire::Wake(_)) => {}
+            _ => return false,
+        }
+        // Cloning and dropping a waker is somebody's code: neither happens under the lock.
+        let mut spare = waker.clone();
+        let mut waiting = self.waiting.lock();
+        let Some(Fire::Wake(old)) = waiting.fires.get_mut(&key) else { return false };
+        mem::swap(old, &mut spare);
+        drop(waiting);
+        true
+    }
+
+    /// Makes happen all that was due when this was called, in order, and says how much that was. What is asked for
+    /// meanwhile waits for the next turn, so that it ends also for a timer that sets itself again at once.
+    ///
+    /// Several threads may call it at once; they share the work.
+    pub(crate) fn turn(&self) -> usize {
+        let now = self.clock.now();
+        if self.nearest.load(Ordering::SeqCst) > now.ns() {
+            return 0;
+        }
+        let mut fired = 0;
+        let mut after = Unbounded;
+        // Ids grow, so those from here on were asked for meanwhile.
+        let newer = self.waiting.lock().next_id;
+        loop {
+            let (fires, last) = self.take_due(after, now, newer);
+            fired += fires.len();
+            for fire in fires {
+                let _ = match fire {
+                    Fire::Wake(waker) => catch(|| waker.wake()),
+                    Fire::Call(call) => catch(call),
+                };
+            }
+            match last {
+                Some(key) => after = Excluded(key),
+                None => return fired,
+            }
+        }
+    }
+
+    /// When the next is due.
+    pub(crate) fn nearest(&self) -> Option<Instant> {
+        // SeqCst, and in `publish` too: whoever asks for something and then looks whether somebody sleeps, and whoever
+        // goes to sleep and then looks whether something was asked for, must not both miss the other.
+        Some(Instant::from_ns(self.nearest.load(Ordering::SeqCst))).filter(|&at| at != Instant::FAR)
+    }
+
+    /// How long until the next is due: zero if it is, `None` if there is none.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.nearest().map(|at| at - self.clock.now())
+    }
+
+    /// How many are waiting.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().fires.len()
+    }
+
+    /// Drops all that waits, which then never happens.
+    pub(crate) fn clear(&self) {
+        let mut waiting = self.waiting.lock();
+        let fires = mem::take(&mut waiting.fires);
+        self.publish(&waiting);
+        drop(waiting);
+        for fire in fires.into_values() {
+            let _ = drop_caught(fire);
+        }
+    }
+
+    /// Takes out what is due at `now` and older than `newer`, looking at one batch of those after a key; with the last
+    /// key that was looked at, if there may be more after it.
+    fn take_due(&self, after: std::ops::Bound<Key>, now: Instant, newer: u64) -> (Vec<Fire>, Option<Key>) {
+        let mut waiting = self.waiting.lock();
+        let due = (after, Included(Key { at: now, id: u64::MAX }));
+        let keys: Vec<Key> = waiting.fires.range(due).map(|(&key, _)| key).take(BATCH).collect();
+        let old = keys.iter().filter(|key| key.id < newer);
+        let fires = old.map(|key| waiting.fires.remove(key).expect("it was just seen, under the same lock")).collect();
+        self.publish(&waiting);
+        (fires, keys.last().filter(|_| keys.len() == BATCH).copied())
+    }
+
+    fn publish(&self, waiting: &Waiting) {
+        let first = waiting.fires.first_key_value().map_or(Instant::FAR, |(key, _)| key.at);
+        self.nearest.store(first.ns(), Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::Rng;
+    use crate::sync::atomic::AtomicUsize;
+    use crate::sync::{Arc, thread};
+    use std::collections::BTreeSet;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Count {
+        fn get(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    struct Fixture {
+        clock: Clock,
+        timers: Arc<Timers>,
+        /// What happened, in order.
+        log: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let clock = Clock::virtual_();
+            Self { timers: Arc::new(Timers::new(clock.clone())), clock, log: Arc::default() }
+        }
+
+        fn note(&self, ns: u64, what: u64) -> (Key, bool) {
+            let log = Arc::clone(&self.log);
+            self.timers.insert(Instant::from_ns(ns), Fire::Call(Box::new(move || log.lock().push(what))))
+        }
+
+        fn turn_at(&self, ns: u64) -> usize {
+            self.clock.advance(Instant::from_ns(ns) - self.clock.now());
+            self.timers.turn()
+        }
+
+        fn log(&self) -> Vec<u64> {
+            mem::take(&mut self.log.lock())
+        }
+    }
+
+    #[test]
+    fn timers_happen_in_order_and_never_early() {
+        let f = Fixture::new();
+        assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.turn()), (None, None, 0));
+        let earlier: Vec<_> = [(30, 1), (10, 2), (20, 3), (10, 4), (5, 5)].map(|(ns, what)| f.note(ns, what).1).into();
+        assert_eq!(earlier, [true, true, false, false, true]);
+        assert_eq!(f.timers.nearest(), Some(Instant::from_ns(5)));
+        assert_eq!(f.turn_at(4), 0);
+        assert_eq!(f.timers.wait(), Some(Duration::from_nanos(1)));
+        assert_eq!((f.turn_at(5), f.log()), (1, vec![5]));
+        assert_eq!(f.timers.wait(), Some(Duration::from_nanos(5)));
+        assert_eq!((f.turn_at(20), f.log()), (3, vec![2, 4, 3]));
+        assert_eq!((f.turn_at(29), f.turn_at(31), f.log()), (0, 1, vec![1]));
+        assert_eq!((f.timers.nearest(), f.timers.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_past_happens_at_the_next_turn() {
+        let f = Fixture::new();
+        f.turn_at(100);
+        f.note(0, 1);
+        assert_eq!(f.timers.wait(), Some(Duration::ZERO));
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![1]));
+    }
+
+    #[test]
+    fn the_far_end_never_comes() {
+        let f = Fixture::new();
+        let (key, earlier) = f.note(u64::MAX, 1);
+        assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));
+        f.note(u64::MAX - 1, 2);
+        f.clock.advance(Duration::MAX);
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![2]));
+        f.clock.advance(Duration::MAX);
+        assert_eq!((f.timers.turn(), f.timers.wait()), (0, None));
+        assert!(f.timers.cancel(key).is_some());
+    }
+
+    #[test]
+    fn a_cancelled_timer_does_not_happen() {
+        let f = Fixture::new();
+        let (first, _) = f.note(10, 1);
+        let (second, _) = f.note(20, 2);
+        f.turn_at(4);
+        let (fire, left) = f.timers.cancel(first).expect("it waits");
+        assert_eq!((left, f.timers.nearest()), (Duration::from_nanos(6), Some(Instant::from_ns(20))));
+        drop(fire);
+        assert!(f.timers.cancel(first).is_none());
+        assert_eq!((f.turn_at(30), f.log()), (1, vec![2]));
+        assert!(f.timers.cancel(second).is_none());
+    }
+
+    #[test]
+    fn a_timer_wakes_the_waker_that_it_was_given_last() {
+        let f = Fixture::new();
+        let (old, new) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let (key, _) = f.timers.insert(Instant::from_ns(1), Fire::Wake(Arc::clone(&old).into()));
+        assert!(f.timers.update(key, &new.clone().into()));
+        assert_eq!(Arc::strong_count(&old), 1);
+        assert_eq!(f.turn_at(1), 1);
+        assert_eq!((old.get(), new.get()), (0, 1));
+        assert!(!f.timers.update(key, &old.clone().into()));
+        let (key, _) = f.note(9, 1);
+        assert!(!f.timers.update(key, &old.clone().into()));
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
+    }
+
+    #[test]
+    fn a_turn_ends_though_a_timer_sets_itself_again() {
+        fn again(timers: &Arc<Timers>, log: &Arc<Mutex<Vec<u64>>>) {
+            let (t, l) = (Arc::clone(timers), Arc::clone(log));
+            let call = move || {
+                l.lock().push(7);
+                again(&t, &l);
+            };
+            timers.insert(Instant::from_ns(0), Fire::Call(Box::new(call)));
+        }
+        let f = Fixture::new();
+        again(&f.timers, &f.log);
+        f.note(3, 8);
+        assert_eq!((f.turn_at(5), f.log()), (2, vec![7, 8]));
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![7]));
+        f.timers.clear();
+        assert_eq!((f.timers.len(), f.timers.nearest()), (0, None));
+    }
+
+    #[test]
+    fn a_storm_at_one_moment_happens_in_one_turn_and_in_order() {
+        let f = Fixture::new();
+        let many = 3 * BATCH as u64 + 5;
+        for what in 0..many {
+            f.note(7, what);
+        }
+        assert_eq!(f.turn_at(7) as u64, many);
+        assert!(f.log().into_iter().eq(0..many));
+        // The batch that is exactly full, too.
+        for what in 0..BATCH as u64 {
+            f.note(8, what);
+        }
+        assert_eq!((f.turn_at(8), f.timers.len()), (BATCH, 0));
+    }
+
+    #[test]
+    fn a_timer_may_use_the_timers_and_its_panic_goes_no_further() {
+        let f = Fixture::new();
+        let (late, _) = f.note(50, 1);
+        let timers = Arc::clone(&f.timers);
+        let call = move || {
+            assert!(timers.cancel(late).is_some());
+            panic!("in a timer");
+        };
+        f.timers.insert(Instant::from_ns(1), Fire::Call(Box::new(call)));
+        f.note(2, 2);
+        f.turn_at(2);
+        assert_eq!((f.log(), f.timers.len()), (vec![2], 0));
+    }
+
+    #[test]
+    fn it_agrees_with_a_sorted_set_over_random_moves() {
+        let (mut rng, f) = (Rng::seeded(7), Fixture::new());
+        let (mut model, mut keys) = (BTreeSet::new(), Vec::new());
+        let mut now = 0;
+        for what in 0..20_000_u64 {
+            match rng.below(5) {
+                0..3 => {
+                    let at = (now + rng.below(200) as u64).saturating_sub(20);
+                    let nearest = model.first().map_or(u64::MAX, |&(at, _)| at);
+                    let (key, earlier) = f.note(at, what);
+                    assert_eq!(earlier, at < nearest);
+                    model.insert((at, what));
+                    keys.push((key, at, what));
+                }
+                3 if !keys.is_empty() => {
+                    let (key, at, what) = keys.swap_remove(rng.below(keys.len()));
+                    let cancelled = f.timers.cancel(key).map(|(_, left)| left.as_nanos() as u64);
+                    assert_eq!(cancelled, model.remove(&(at, what)).then(|| at.saturating_sub(now)));
+                }
+                _ => {
+                    now += rng.below(50) as u64;
+                    let later = model.split_off(&(now + 1, 0));
+                    let due = mem::replace(&mut model, later);
+                    assert_eq!(f.turn_at(now), due.len());
+                    assert!(f.log().into_iter().eq(due.into_iter().map(|(_, what)| what)));
+                }
+            }
+            assert_eq!(f.timers.nearest().map(Instant::ns), model.first().map(|&(at, _)| at));
+            assert_eq!(f.timers.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn each_timer_happens_once_or_is_cancelled_whoever_is_faster() {
+        const EACH: usize = 5_000;
+        let f = Fixture::new();
+        let woken = Arc::new(Count::default());
+        let cancelled: usize = thread::scope(|s| {
+            let threads = [0_u64, 1].map(|half| {
+                let (f, woken) = (&f, &woken);
+                s.spawn(move || {
+                    let mut rng = Rng::seeded(half);
+                    let mut cancelled = 0;
+                    for _ in 0..EACH {
+                        let at = f.clock.now() + Duration::from_nanos(rng.below(3) as u64);
+                        let (key, _) = f.timers.insert(at, Fire::Wake(Arc::clone(woken).into()));
+                        f.clock.advance(Duration::from_nanos(1));
+                        f.timers.turn();
+                        cancelled += usize::from(f.timers.cancel(key).is_some());
+                    }
+                    cancelled
+                })
+            });
+            threads.map(|t| t.join().expect("no panic")).iter().sum()
+        });
+        f.clock.advance(Duration::from_nanos(10));
+        f.timers.turn();
+        assert_eq!(woken.get() + cancelled, 2 * EACH);
+        assert_eq!(Arc::strong_count(&woken), 1);
+    }
+}

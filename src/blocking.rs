@@ -19,7 +19,7 @@ pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// How a pool is to be.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// At most so many threads; 0 is taken for 1.
+    /// At most so many threads; with 0 every job is refused.
     pub(crate) most: usize,
     /// At most so many jobs that no thread is there for yet.
     pub(crate) queue: usize,
@@ -101,7 +101,6 @@ impl fmt::Debug for State {
 impl Pool {
     /// A pool with no threads yet.
     pub(crate) fn new(options: Options) -> Self {
-        let options = Options { most: options.most.max(1), ..options };
         let shared = Shared { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
         Self { shared: Arc::new(shared) }
     }
@@ -330,6 +329,13 @@ mod tests {
         f.free(1);
         assert!(f.run());
         f.ended.reached(2);
+    }
+
+    #[test]
+    fn a_pool_of_no_threads_refuses_everything() {
+        let f = Fixture::new(0, 10, LONG);
+        assert!(!f.run());
+        assert!(f.pool.wait(Duration::ZERO));
     }
 
     #[test]

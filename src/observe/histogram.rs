@@ -1,6 +1,7 @@
 //! `Histogram`: how many durations there were of which length, to within a quarter of it; and the buckets that they are
 //! counted in. Who counts where, and when, is for `Metrics` to say.
 
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::fmt;
 use std::iter::Sum;
@@ -63,7 +64,7 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     fn sum<I: Iterator<Item = &'a Buckets>>(parts: I) -> Self {
         let mut buckets = vec![0_u64; BUCKETS].into_boxed_slice();
         for part in parts {
-            for (sum, count) in buckets.iter_mut().zip(&part.0) {
+            for (sum, count) in buckets.iter_mut().zip(part.0.get().into_iter().flatten()) {
                 *sum = sum.wrapping_add(count.load(Relaxed));
             }
         }
@@ -71,19 +72,21 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The counts of a histogram while it is written.
+/// The counts of a histogram while it is written. They take two kilobytes, and none before the first is counted: a
+/// runtime has a block of them for every worker that it might have.
 #[derive(Debug)]
-pub(crate) struct Buckets(Box<[AtomicU64]>);
+pub(crate) struct Buckets(OnceLock<Box<[AtomicU64]>>);
 
 impl Buckets {
     pub(crate) fn new() -> Self {
-        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+        Self(OnceLock::new())
     }
 
     /// Where durations of this length are counted.
     #[inline]
     pub(crate) fn of(&self, ns: u64) -> &AtomicU64 {
-        &self.0[bucket(ns)]
+        let buckets = self.0.get_or_init(|| (0..BUCKETS).map(|_| AtomicU64::new(0)).collect());
+        &buckets[bucket(ns)]
     }
 }
 

@@ -1,0 +1,88 @@
+//! Commands and the ways to answer them: at once, by a future, by blocking, later from a thread, and by name.
+
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use procession::{Command, Completion, Context, Exit, Failure, Named, Payload, Runtime};
+
+struct Add(u64, u64);
+impl Command for Add {
+    type Reply = u64;
+}
+
+struct Slow(u64);
+impl Command for Slow {
+    type Reply = u64;
+}
+
+struct ReadFile(&'static str);
+impl Command for ReadFile {
+    type Reply = Vec<u8>;
+}
+
+struct Later(u64);
+impl Command for Later {
+    type Reply = u64;
+}
+
+struct Unheard;
+impl Command for Unheard {
+    type Reply = ();
+}
+
+async fn body(ctx: Context) -> Result<(), Exit> {
+    println!("1 + 2 = {}", ctx.perform(Add(1, 2)).await?);
+
+    // Several in flight; each is resolved by its own answer, in whatever order they come.
+    let mut slow: FuturesUnordered<_> = (1..=3).map(|n| ctx.perform(Slow(n))).collect();
+    let mut sum = 0;
+    while let Some(n) = slow.next().await {
+        sum += n?;
+    }
+    println!("all the slow ones: {sum}");
+
+    let manifest = ctx.perform(ReadFile("Cargo.toml")).await?;
+    println!("the manifest has {} bytes", manifest.len());
+    match ctx.perform(ReadFile("there is no such file")).await {
+        Err(failure) => println!("a failure is data: {failure}"),
+        Ok(_) => unreachable!("there is such a file"),
+    }
+    println!("from another thread: {}", ctx.perform(Later(7)).await?);
+
+    // A command by name, as a host of scripts has them.
+    let shouted = ctx.perform(Named::new("shout").with("hello".to_owned())).await?;
+    println!("{}", shouted.downcast::<String>().unwrap_or_default());
+
+    // Nobody answers in time; the handler sees that nobody waits any more.
+    let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
+    assert!(matches!(late, Err(Failure::TimedOut)));
+    let missing = ctx.perform(Unheard).await;
+    println!("{}", missing.expect_err("it has no handler"));
+    Ok(())
+}
+
+fn main() -> procession::Result {
+    let rt = Runtime::builder()
+        .handle(|c: Add| c.0 + c.1)
+        .handle_async(|c: Slow| async move { c.0 * 10 })
+        .handle_blocking(|c: ReadFile| std::fs::read(c.0))
+        .handler(|c: Later, done: Completion<u64>| {
+            std::thread::spawn(move || {
+                // Works until it is done, or nobody waits for it any more.
+                for _ in 0..c.0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                    if done.is_cancelled() {
+                        return;
+                    }
+                }
+                done.complete(c.0);
+            });
+        })
+        .handler_named("shout", |c: Named, done: Completion<Payload>| {
+            let words = c.payloads.into_iter().filter_map(|word| word.downcast::<String>().ok());
+            done.complete(Payload::new(words.map(|word| word.to_uppercase()).collect::<String>()));
+        })
+        .build()?;
+    rt.block_on(rt.spawn(body))?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! What the crate promises, by behaviour: a file a behaviour. `tests/promises.md` says which test holds which promise.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod process;
+
+use std::future::Future;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use procession::Runtime;
+
+/// Runs `f` on a thread of its own and fails if it hangs: a lost wake must not hang the whole run.
+pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    let runner = thread::Builder::new()
+        .name(thread::current().name().unwrap_or("test").to_owned())
+        .spawn(move || {
+            let _ = done.send(f());
+        })
+        .expect("a thread for the test");
+    match result.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(result) => {
+            let _ = runner.join();
+            result
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not done after {seconds} s"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match runner.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("it sends before it returns"),
+        },
+    }
+}
+
+/// A runtime with two workers.
+pub fn two() -> Runtime {
+    Runtime::builder().workers(2).build().expect("a runtime")
+}
+
+/// Runs a future on a runtime with two workers, without lending the thread: what the workers don't do is not done.
+pub fn on_workers<F>(f: impl FnOnce(procession::Host) -> F + Send + 'static) -> F::Output
+where
+    F: Future<Output: Send + 'static>,
+{
+    within(60, move || {
+        let rt = two();
+        futures::executor::block_on(f(rt.host().clone()))
+    })
+}

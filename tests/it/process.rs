@@ -1,0 +1,526 @@
+//! SPEC 1: what a process is, by both of its faces.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use procession::*;
+
+use crate::{on_workers, two, within};
+
+struct Double(u64);
+impl Command for Double {
+    type Reply = u64;
+}
+
+/// Never answered: the completion is kept.
+struct Keep;
+impl Command for Keep {
+    type Reply = u64;
+}
+
+/// 1.1: `init` runs on a worker, after the spawn returned; what was sent before waits; `close` runs once.
+#[test]
+fn init_runs_on_a_worker_and_close_exactly_once() {
+    struct Watched {
+        calls: Arc<Mutex<Vec<String>>>,
+        spawner: std::thread::ThreadId,
+    }
+    impl Process for Watched {
+        type Message = u64;
+        type Output = ();
+        fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+            assert_ne!(std::thread::current().id(), self.spawner);
+            assert_eq!((start.method, start.input.is::<()>()), ("", true));
+            self.calls.lock().unwrap().push("init".into());
+            Ok(())
+        }
+        fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+            for event in events {
+                if let Event::Message(n) = event {
+                    self.calls.lock().unwrap().push(format!("message {n}"));
+                    if n == 2 {
+                        return Ok(Next::Done(()));
+                    }
+                }
+            }
+            Ok(Next::Wait)
+        }
+        fn close(&mut self) {
+            self.calls.lock().unwrap().push("close".into());
+        }
+    }
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    on_workers(move |host| async move {
+        let handle = host.spawn_process(Watched { calls: seen, spawner: std::thread::current().id() });
+        handle.send(1).unwrap();
+        handle.started().await.unwrap();
+        handle.send(2).unwrap();
+        handle.await.unwrap();
+    });
+    assert_eq!(*calls.lock().unwrap(), ["init", "message 1", "message 2", "close"]);
+}
+
+/// 1.1: a failed `init` ends the process with `InitFailed`; no step and no close run, and its mail is handed to the
+/// dead letters.
+#[test]
+fn a_failed_init_ends_the_process() {
+    struct Fails(Arc<AtomicUsize>);
+    impl Process for Fails {
+        type Message = u64;
+        type Output = ();
+        fn init(&mut self, _: Start<'_>) -> Result<(), InitError> {
+            Err(InitError::failed("no socket"))
+        }
+        fn step(&mut self, _: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Next::Wait)
+        }
+        fn close(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let touched = Arc::new(AtomicUsize::new(0));
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let mut dead = rt.dead_letters();
+    let handle = rt.spawn_process(Fails(touched.clone()));
+    handle.send(7).unwrap();
+    let started = handle.started();
+    let exit = rt.block_on(started).unwrap_err();
+    assert!(matches!(exit, Exit::InitFailed(_)), "{exit:?}");
+    assert!(exit.to_string().contains("no socket"), "{exit}");
+    assert!(matches!(rt.block_on(handle), Err(Exit::InitFailed(_))));
+    assert_eq!(dead.try_receive().unwrap().payload.downcast::<u64>().unwrap(), 7);
+    assert_eq!(touched.load(Ordering::Relaxed), 0);
+}
+
+/// 1.1: several entry points; an unknown one is an error that names it and those that exist, as is a wrong input.
+#[test]
+fn an_unknown_method_names_those_that_exist() {
+    async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
+        Ok(u32::from(port))
+    }
+    async fn migrate(_: Context, from: u32) -> Result<u32, std::num::ParseIntError> {
+        Ok(from + "1".parse::<u32>()?)
+    }
+    let app = || Methods::new().method("serve", serve).method("migrate", migrate);
+    on_workers(move |host| async move {
+        assert_eq!(host.execute(app(), "serve", 80_u16).await.unwrap(), 80);
+        assert_eq!(host.execute(app(), "migrate", 3_u32).await.unwrap(), 4);
+
+        let exit = host.execute(app(), "burn", ()).await.unwrap_err();
+        match exit.error::<InitError>() {
+            Some(InitError::UnknownMethod { method, known }) => {
+                assert_eq!((method.as_str(), &known[..]), ("burn", &["migrate", "serve"][..]));
+            }
+            other => panic!("{other:?}"),
+        }
+        let exit = host.execute(app(), "serve", "eighty").await.unwrap_err();
+        let text = exit.to_string();
+        assert!(text.contains("serve") && text.contains("u16") && text.contains("str"), "{text}");
+    });
+}
+
+/// 1.1 and 1.3: `started()` of a body says that it was polled, or how it ended before; by hand it waits for `ready`.
+#[test]
+fn started_waits_for_the_first_step_or_for_ready() {
+    on_workers(|host| async move {
+        let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        plain.started().await.unwrap();
+        let failing = host.spawn(async |_: Context| Err::<(), _>("at once"));
+        assert!(matches!(failing.started().await, Err(Exit::Failed(_))));
+
+        let by_hand = host.process().ready_by_hand().spawn(async |mut ctx: Context<u8>| {
+            while ctx.receive().await? != 2 {}
+            ctx.ready();
+            ctx.receive().await
+        });
+        let by_hand = by_hand.unwrap();
+        let started = by_hand.started();
+        by_hand.send(1).unwrap();
+        let mut started = Box::pin(started);
+        assert!(futures::poll!(&mut started).is_pending());
+        by_hand.send(2).unwrap();
+        started.await.unwrap();
+    });
+}
+
+/// 1.2: events arrive in order; what is left unread comes first in the next step; `Again` steps again.
+#[test]
+fn events_left_unread_come_first_in_the_next_step() {
+    struct OneByOne(Vec<u64>);
+    impl Process for OneByOne {
+        type Message = u64;
+        type Output = Vec<u64>;
+        fn step(&mut self, mut events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<Vec<u64>>, Exit> {
+            let Some(Event::Message(n)) = events.next() else { return Ok(Next::Wait) };
+            self.0.push(n);
+            if n == 5 { Ok(Next::Done(std::mem::take(&mut self.0))) } else { Ok(Next::Again) }
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let handle = rt.spawn_process(OneByOne(Vec::new()));
+    (1..=5).for_each(|n| handle.send(n).unwrap());
+    assert_eq!(rt.block_on(handle).unwrap(), [1, 2, 3, 4, 5]);
+}
+
+/// 1.2 and 5.1: every event steps a process, also one that does not look at its events.
+#[test]
+fn every_event_steps_a_process_that_does_not_look() {
+    struct Blind(u32);
+    impl Process for Blind {
+        type Message = ();
+        type Output = u32;
+        fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<u32>, Exit> {
+            self.0 += 1;
+            if self.0 == 4 { Ok(Next::Done(self.0)) } else { Ok(Next::Wait) }
+        }
+    }
+    on_workers(|host| async move {
+        let blind = host.spawn_process(Blind(0));
+        while !blind.is_finished() {
+            let _ = blind.send(());
+            std::thread::yield_now();
+        }
+        assert_eq!(blind.await.unwrap(), 4);
+    });
+}
+
+/// 1.2: yields are dispatched in order when the step returns, those beside `Done` too; their answers are discarded.
+#[test]
+fn what_was_yielded_beside_done_is_dispatched() {
+    struct Note(u64);
+    impl Command for Note {
+        type Reply = ();
+    }
+    struct Last;
+    impl Process for Last {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            let given_up = out.perform(Note(0));
+            out.perform(Note(1));
+            out.perform(Note(2));
+            assert!(out.cancel_yield(given_up));
+            Ok(Next::Done(()))
+        }
+    }
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let heard = notes.clone();
+    let rt = Runtime::builder().workers(0).handle(move |c: Note| heard.lock().unwrap().push(c.0)).build().unwrap();
+    rt.block_on(rt.spawn_process(Last)).unwrap();
+    assert_eq!(*notes.lock().unwrap(), [1, 2]);
+}
+
+/// 1.2: a tag that is in flight can't be used again, and the command comes back; once answered it can.
+#[test]
+fn a_tag_in_flight_is_refused_with_the_command() {
+    struct Twice(u32);
+    impl Process for Twice {
+        type Message = ();
+        type Output = u64;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
+            let tag = Tag::<Double>::chosen(9);
+            for event in events {
+                let Event::Completed(done) = event else { continue };
+                let n = done.take(tag).expect("the only one")?;
+                if self.0 == 2 {
+                    return Ok(Next::Done(n));
+                }
+            }
+            self.0 += 1;
+            out.perform_as(tag, Double(u64::from(self.0))).expect("not in flight");
+            let refused = out.perform_as(tag, Double(77)).expect_err("in flight");
+            assert_eq!(refused.into_command().0, 77);
+            Ok(Next::Wait)
+        }
+    }
+    let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
+    assert_eq!(rt.block_on(rt.spawn_process(Twice(0))).unwrap(), 4);
+}
+
+/// 1.3: several yields in flight, by join, select and an unordered set; the loser of a select is cancelled.
+#[test]
+fn several_yields_are_in_flight_and_losers_are_cancelled() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeper = kept.clone();
+    let rt = Runtime::builder()
+        .workers(2)
+        .handle(|c: Double| c.0 * 2)
+        .handler(move |_: Keep, completion: Completion<u64>| keeper.lock().unwrap().push(completion))
+        .build()
+        .unwrap();
+    let sum = rt.spawn(async |ctx: Context| -> Result<u64, Failure> {
+        let (a, b) = futures::join!(ctx.perform(Double(1)), ctx.perform(Double(2)));
+        let mut many: FuturesUnordered<_> = (0..100).map(|n| ctx.perform(Double(n))).collect();
+        let mut sum = a? + b?;
+        while let Some(n) = many.next().await {
+            sum += n?;
+        }
+        let first = futures::future::select(ctx.perform(Keep), ctx.perform(Double(1000))).await;
+        match first {
+            futures::future::Either::Right((n, _)) => Ok(sum + n?),
+            futures::future::Either::Left(_) => panic!("nobody answers that one"),
+        }
+    });
+    assert_eq!(rt.block_on(sum).unwrap(), 6 + 9900 + 2000);
+    let kept = kept.lock().unwrap().pop().expect("it was dispatched");
+    assert!(kept.is_cancelled());
+}
+
+/// 1.3: a detached command outlives its future; a dropped one is cancelled.
+#[test]
+fn a_detached_command_runs_on() {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeper = kept.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .handler(move |_: Keep, completion: Completion<u64>| keeper.lock().unwrap().push(completion))
+        .build()
+        .unwrap();
+    let handle = rt.spawn(async |mut ctx: Context<()>| {
+        ctx.perform(Keep).detach();
+        let mut dropped = ctx.perform(Keep);
+        assert!(futures::poll!(&mut dropped).is_pending());
+        ctx.yield_now().await;
+        drop(dropped);
+        ctx.receive().await
+    });
+    rt.block_on(handle.started()).unwrap();
+    rt.block_on(async {
+        while !kept.lock().unwrap().get(1).is_some_and(Completion::is_cancelled) {
+            futures::pending!(wake_me().await)
+        }
+    });
+    let kept = kept.lock().unwrap();
+    assert_eq!(kept.iter().map(Completion::is_cancelled).collect::<Vec<_>>(), [false, true]);
+}
+
+/// Wakes the task that polls it, so that it is polled again.
+async fn wake_me() {
+    std::future::poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+/// 1.3: polled outside its process, a perform fails.
+#[test]
+fn a_perform_outside_its_process_fails() {
+    let rt = two();
+    let (send, receive) = std::sync::mpsc::channel();
+    let send = Mutex::new(send);
+    let handle = rt.spawn(async move |mut ctx: Context<()>| {
+        send.lock().unwrap().send(ctx.perform(Double(1))).unwrap();
+        ctx.receive().await
+    });
+    let stray = receive.recv().unwrap();
+    assert!(matches!(futures::executor::block_on(stray), Err(Failure::Outside)));
+    drop(handle);
+}
+
+/// 1.3: a receive that is dropped in a select has taken nothing.
+#[test]
+fn a_dropped_receive_loses_no_message() {
+    on_workers(|host| async move {
+        let handle = host.spawn(async |mut ctx: Context<u64>| {
+            let mut seen = Vec::new();
+            while seen.len() < 1000 {
+                let ready = futures::future::ready(());
+                match futures::future::select(ready, ctx.receive()).await {
+                    futures::future::Either::Left(((), receive)) => drop(receive),
+                    futures::future::Either::Right(_) => unreachable!("the other was ready first"),
+                }
+                seen.push(ctx.receive().await?);
+            }
+            Ok::<_, Exit>(seen)
+        });
+        (0..1000).for_each(|n| handle.send(n).unwrap());
+        assert_eq!(handle.await.unwrap(), (0..1000).collect::<Vec<_>>());
+    });
+}
+
+/// 1.3: a body awaits foreign futures; their waker is the process's.
+#[test]
+fn a_body_awaits_foreign_futures() {
+    on_workers(|host| async move {
+        let (send, receive) = futures::channel::oneshot::channel::<u64>();
+        let handle = host.spawn(async move |_: Context| receive.await);
+        handle.started().await.unwrap();
+        std::thread::spawn(move || send.send(5)).join().unwrap().unwrap();
+        assert_eq!(handle.await.unwrap(), 5);
+    });
+}
+
+/// 1.4: the same program written either way gives the same ordered output.
+#[test]
+fn both_faces_give_the_same_output() {
+    enum Msg {
+        Add(u64),
+        Double(u64),
+        Stop,
+    }
+    async fn body(mut ctx: Context<Msg>) -> Result<Vec<u64>, Exit> {
+        let mut out = Vec::new();
+        loop {
+            match ctx.receive().await? {
+                Msg::Add(n) => out.push(n),
+                Msg::Double(n) => out.push(ctx.perform(Double(n)).await?),
+                Msg::Stop => return Ok(out),
+            }
+        }
+    }
+    #[derive(Default)]
+    struct Steps {
+        out: Vec<u64>,
+        doubling: Option<Tag<Double>>,
+    }
+    impl Process for Steps {
+        type Message = Msg;
+        type Output = Vec<u64>;
+        fn step(
+            &mut self,
+            mut events: Events<'_, Msg>,
+            out: &mut StepOutput<'_, Msg>,
+        ) -> Result<Next<Vec<u64>>, Exit> {
+            // One message at a time, as the body does: while it waits for an answer the others stay unread.
+            while self.doubling.is_none() {
+                match events.next() {
+                    None => return Ok(Next::Wait),
+                    Some(Event::Message(Msg::Add(n))) => self.out.push(n),
+                    Some(Event::Message(Msg::Double(n))) => {
+                        self.doubling = Some(out.perform(Double(n)));
+                        return Ok(Next::Again);
+                    }
+                    Some(Event::Message(Msg::Stop)) => return Ok(Next::Done(std::mem::take(&mut self.out))),
+                    Some(_) => {}
+                }
+            }
+            let mut later = Vec::new();
+            for event in events {
+                match event {
+                    Event::Completed(done) => {
+                        let tag = self.doubling.take().expect("the only one");
+                        self.out.push(done.take(tag).expect("the only one")?);
+                    }
+                    Event::Message(message) => later.push(message),
+                    _ => {}
+                }
+            }
+            for message in later {
+                out.address().send(message)?;
+            }
+            Ok(Next::Again)
+        }
+    }
+    let script = || [Msg::Add(1), Msg::Double(2), Msg::Add(3), Msg::Double(4), Msg::Double(5), Msg::Add(6), Msg::Stop];
+    let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
+    let by_body = rt.spawn(body);
+    let by_step = rt.spawn_process(Steps::default());
+    for handle in [by_body.address(), by_step.address()] {
+        script().into_iter().for_each(|message| handle.send(message).unwrap());
+    }
+    let expected = [1, 4, 3, 8, 10, 6];
+    assert_eq!(rt.block_on(by_body).unwrap(), expected);
+    assert_eq!(rt.block_on(by_step).unwrap(), expected);
+}
+
+/// 1.5: a process never runs concurrently with itself, though many threads wake it.
+#[test]
+fn a_process_never_runs_with_itself() {
+    struct Alone(Arc<AtomicUsize>, u32);
+    impl Process for Alone {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), 0, "somebody else is in here");
+            self.1 += events.count() as u32;
+            assert_eq!(self.0.fetch_sub(1, Ordering::SeqCst), 1);
+            if self.1 == 40_000 { Ok(Next::Done(())) } else { Ok(Next::Wait) }
+        }
+    }
+    on_workers(|host| async move {
+        let handle = host.spawn_process(Alone(Arc::new(AtomicUsize::new(0)), 0));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let address = handle.address();
+                std::thread::spawn(move || (0..10_000).for_each(|_| address.send(()).unwrap()))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        handle.await.unwrap();
+    });
+}
+
+/// 1.6: a typed process takes its type only, also by pid; `Payload` takes anything; what is refused comes back.
+#[test]
+fn a_wrong_type_is_refused_and_handed_back() {
+    on_workers(|host| async move {
+        let typed = host.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+        let refused = host.send(typed.pid(), "a text").unwrap_err();
+        assert_eq!(refused.refusal(), Refusal::WrongType { expected: "u64" });
+        assert_eq!(refused.into_message(), "a text");
+        let refused = host.send(typed.pid(), Payload::new(1_u8)).unwrap_err();
+        assert_eq!(refused.into_message().downcast::<u8>().unwrap(), 1);
+        host.send(typed.pid(), Payload::new(4_u64)).unwrap();
+        assert_eq!(typed.await.unwrap(), 4);
+
+        let any = host.spawn(async |mut ctx: Context| {
+            let first = ctx.receive().await?.downcast::<String>().map_err(|_| "a string first")?;
+            let second = ctx.receive().await?.downcast::<u8>().map_err(|_| "a number second")?;
+            Ok::<_, BoxError>(format!("{first}{second}"))
+        });
+        host.send(any.pid(), String::from("a")).unwrap();
+        host.send(any.pid(), 1_u8).unwrap();
+        assert_eq!(any.await.unwrap(), "a1");
+    });
+}
+
+/// 1.7: `should_yield` says so after a bounded number of pieces, and never outside a process.
+#[test]
+fn should_yield_comes_within_a_budget() {
+    assert!((0..10_000).all(|_| !should_yield()));
+    on_workers(|host| async move {
+        let pieces = host.spawn(async |ctx: Context| {
+            let mut longest = 0;
+            for _ in 0..10 {
+                let mut pieces = 0;
+                while !should_yield() {
+                    pieces += 1;
+                    assert!(pieces < 10_000);
+                }
+                longest = longest.max(pieces);
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(longest)
+        });
+        assert!((1..=1000).contains(&pieces.await.unwrap()));
+    });
+}
+
+/// 1.6: values travel to what a process spawns.
+#[test]
+fn inherited_values_reach_the_grandchildren() {
+    #[derive(PartialEq, Debug)]
+    struct TraceId(u64);
+    within(10, || {
+        let rt = two();
+        let root = rt.process().value(TraceId(1)).value("shadowed").spawn(async |ctx: Context| {
+            let child = ctx.process().value("mine").spawn(async |ctx: Context| {
+                let grandchild = ctx.spawn(async |ctx: Context| {
+                    Ok::<_, Exit>((ctx.value::<TraceId>(), ctx.value::<&str>(), ctx.value::<u8>()))
+                });
+                grandchild.await
+            })?;
+            let own = ctx.value::<&str>();
+            Ok::<_, BoxError>((child.await?, own))
+        });
+        let ((trace, text, none), own) = rt.block_on(root.unwrap()).unwrap();
+        assert_eq!((trace, none), (Some(Arc::new(TraceId(1))), None));
+        assert_eq!((text, own), (Some(Arc::new("mine")), Some(Arc::new("shadowed"))));
+        let _ = Duration::ZERO;
+    });
+}

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use procession::{
-    Address, Command, Context, Exit, Instant, Observer, Pid, Runtime, State, Transition, WorkerState,
-};
+use procession::{Address, Command, Context, Exit, Instant, Observer, Pid, Runtime, State, Transition, WorkerState};
 
 const WORKERS: usize = 3;
 const PROCESSES: usize = 40;

@@ -100,11 +100,7 @@ where
         Err(InitError::UnknownMethod { method: start.method.to_owned(), known: Vec::new() })
     }
 
-    fn step(
-        mut self: Pin<&mut Self>,
-        me: &Me<M>,
-        cx: &mut std::task::Context<'_>,
-    ) -> Result<Next<Self::Output>, Exit> {
+    fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
         if let BodyProjection::Unstarted { body, .. } = self.as_mut().project() {
             if let Some(body) = body.take() {
                 let future = body(Context::new(me.control().clone()));
@@ -190,11 +186,8 @@ impl<M: Send + 'static, T: Send + 'static> Methods<M, T> {
             let input = input.downcast::<I>().unwrap_or_else(|_| unreachable!("`init` compared the types"));
             body(context, input).map(Outcome::into_result).boxed()
         };
-        let entry = Entry {
-            body: Mutex::new(Box::new(run)),
-            input: TypeId::of::<I>(),
-            input_name: std::any::type_name::<I>(),
-        };
+        let entry =
+            Entry { body: Mutex::new(Box::new(run)), input: TypeId::of::<I>(), input_name: std::any::type_name::<I>() };
         self.entries.insert(name, entry);
         self
     }

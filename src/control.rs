@@ -245,9 +245,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
         match payload.downcast::<M>() {
-            Ok(message) => {
-                self.push(message).map_err(|message| (self.head.host.gone(), Payload::new(message)))
-            }
+            Ok(message) => self.push(message).map_err(|message| (self.head.host.gone(), Payload::new(message))),
             Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
         }
     }

@@ -104,10 +104,7 @@ pub(crate) struct Dispatcher {
 
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dispatcher")
-            .field("types", &self.by_type.len())
-            .field("names", &self.by_name.keys())
-            .finish()
+        f.debug_struct("Dispatcher").field("types", &self.by_type.len()).field("names", &self.by_name.keys()).finish()
     }
 }
 

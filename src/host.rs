@@ -601,7 +601,8 @@ impl Host {
     pub(crate) fn transition(&self, head: &Head, to: State) {
         let from = head.enter(to);
         if let Some(observer) = &self.shared.observer {
-            let transition = Transition { pid: head.pid, from, to, worker: self.shared.metrics.worker(), at: self.now() };
+            let transition =
+                Transition { pid: head.pid, from, to, worker: self.shared.metrics.worker(), at: self.now() };
             let _ = catch(|| observer.transition(&transition));
         }
     }

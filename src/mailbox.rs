@@ -112,11 +112,7 @@ impl<M> Front<M> {
 
     /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
     /// keep their places, also if `pick` panics on a later one; the one that it panics on is lost with it.
-    pub(crate) fn pick<T>(
-        &mut self,
-        looked_at: &mut usize,
-        pick: &mut impl FnMut(M) -> Result<T, M>,
-    ) -> Option<T> {
+    pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
         let front = self.0.get_mut().as_deref_mut()?;
         while *looked_at < front.len() {
             let message = front.remove(*looked_at)?;
@@ -236,11 +232,7 @@ impl<M> Inbox<M> {
 
     /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
     /// Returns the waker that is no longer waited with, to be dropped after the unlock.
-    pub(crate) fn pop_or_wait(
-        &self,
-        front: &mut Front<M>,
-        other: Option<Waker>,
-    ) -> (Option<M>, Option<Waker>) {
+    pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Option<Waker>) {
         let mut state = self.state.lock();
         let message = state.pop(front);
         if message.is_some() {

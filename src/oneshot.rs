@@ -10,7 +10,10 @@ use crate::sync::Mutex;
 
 #[derive(Debug)]
 enum State<T> {
-    Empty { receiver: Option<Waker>, watchers: Vec<Waker> },
+    Empty {
+        receiver: Option<Waker>,
+        watchers: Vec<Waker>,
+    },
     Full(T),
     /// The receiver took the value, or left.
     Over,

@@ -75,9 +75,7 @@ impl<E: ?Sized> Shard<E> {
 
     fn slot_or_grow(&self, index: usize) -> Option<&Slot<E>> {
         let (chunk, offset) = Self::locate(index);
-        let make = || {
-            (0..FIRST << chunk).map(|_| Slot { state: Mutex::new((1, Held::Free { next: NONE })) }).collect()
-        };
+        let make = || (0..FIRST << chunk).map(|_| Slot { state: Mutex::new((1, Held::Free { next: NONE })) }).collect();
         self.chunks.get(chunk)?.get_or_init(make).get(offset)
     }
 

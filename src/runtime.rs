@@ -28,7 +28,7 @@ use crate::process::panic::catch;
 use crate::process::pid::Pid;
 use crate::process::refusal::BuildError;
 use crate::relay::Relay;
-use crate::scheduler::{self, Local, Placement, Scheduler, Task};
+use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 use crate::time::alarm::{self, Alarm};
@@ -229,10 +229,7 @@ impl Runtime {
             for control in self.host.alive() {
                 let head = control.head();
                 if head.state() == Some(State::Running) {
-                    eprintln!(
-                        "procession: {} is in a step that does not return; its thread is left behind",
-                        head.pid
-                    );
+                    eprintln!("procession: {} is in a step that does not return; its thread is left behind", head.pid);
                 }
             }
         }
@@ -406,10 +403,7 @@ impl Builder {
     }
 
     /// Registers a function that may block: see [`handler::blocking`].
-    pub fn handle_blocking<C: Command, A: Answer<C::Reply>>(
-        self,
-        f: impl Fn(C) -> A + Send + Sync + 'static,
-    ) -> Self {
+    pub fn handle_blocking<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
         self.handler(handler::blocking(f))
     }
 
@@ -514,7 +508,8 @@ impl Builder {
             around: self.around.clone(),
             observe,
         };
-        let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))?;
+        let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
+            .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let rearm = Arc::clone(&threads);
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));

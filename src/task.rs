@@ -27,11 +27,7 @@ pub(crate) trait Machine {
 
     fn init(self: Pin<&mut Self>, start: Start<'_>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
-    fn step(
-        self: Pin<&mut Self>,
-        me: &Me<Self::Message>,
-        cx: &mut Context<'_>,
-    ) -> Result<Next<Self::Output>, Exit>;
+    fn step(self: Pin<&mut Self>, me: &Me<Self::Message>, cx: &mut Context<'_>) -> Result<Next<Self::Output>, Exit>;
 
     fn close(self: Pin<&mut Self>);
 

@@ -161,10 +161,7 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// `then` runs on the thread that answers. It is also told of [`Failure::Abandoned`] when the new completion is
     /// dropped.
-    pub fn intercept(
-        self,
-        then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
-    ) -> Completion<T> {
+    pub fn intercept(self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let mut outer = self;
         let slip = outer.slip.take();
         let then: Box<dyn FnOnce(Result<T, Failure>, Completion<T>) + Send> = match outer.intercept.take() {

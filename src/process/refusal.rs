@@ -70,7 +70,8 @@ pub struct SendError<M> {
 }
 
 impl<M> SendError<M> {
-    pub(crate) fn new(refusal: Refusal, message: M) -> Self {
+    /// A refusal, for a [`Receiver`](crate::Receiver) that hands a package back.
+    pub fn new(refusal: Refusal, message: M) -> Self {
         Self { refusal, message: Mutex::new(message) }
     }
 

@@ -2,7 +2,9 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod mail;
 mod process;
+mod yields;
 
 use std::future::Future;
 use std::sync::mpsc;

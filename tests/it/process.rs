@@ -381,11 +381,7 @@ fn both_faces_give_the_same_output() {
     impl Process for Steps {
         type Message = Msg;
         type Output = Vec<u64>;
-        fn step(
-            &mut self,
-            mut events: Events<'_, Msg>,
-            out: &mut StepOutput<'_, Msg>,
-        ) -> Result<Next<Vec<u64>>, Exit> {
+        fn step(&mut self, mut events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<Vec<u64>>, Exit> {
             // One message at a time, as the body does: while it waits for an answer the others stay unread.
             while self.doubling.is_none() {
                 match events.next() {

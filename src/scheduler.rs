@@ -1,0 +1,341 @@
+//! Where tasks run: worker threads and lent ones, their queues, and who wakes whom.
+//!
+//! It is generic over what it runs and knows nothing of processes; time comes in as a [`Driver`]. What it relies on is
+//! that a task is in one queue at a time, which async-task sees to. The order in which a worker looks for work is in
+//! `worker.rs`, the idle protocol and its proof in `README.md` beside it.
+
+mod idle;
+mod lend;
+mod queue;
+mod worker;
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::task::Waker;
+use std::thread::LocalKey;
+use std::time::Duration;
+
+use event_listener::Event;
+
+use self::idle::Idle;
+pub(crate) use self::idle::SLOTS;
+use self::queue::{Global, Queues, Remote};
+pub(crate) use self::worker::Local;
+use crate::observe::{Counter, Metrics, WorkerState};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Arc, Condvar, Mutex, thread, wait_within};
+
+/// What a scheduler runs.
+pub(crate) trait Task: Sized + Send + 'static {
+    /// Runs one turn.
+    fn run(self);
+
+    /// Which queue it belongs to: a seam, all are normal so far.
+    fn priority(&self) -> u8 {
+        1
+    }
+
+    /// Where a thread keeps the worker that it is, for tasks of this kind.
+    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>>;
+}
+
+/// Time, as a scheduler sees it; I/O can join here later.
+pub(crate) trait Driver: Send + Sync + 'static {
+    /// Rings until it is dropped.
+    type Alarm: Send + 'static;
+
+    /// Fires what is due; returns how many.
+    fn turn(&self) -> usize;
+
+    /// How long until the nearest deadline; a load if there is none.
+    fn wait(&self) -> Option<Duration>;
+
+    /// Wakes `waker` after this time, without a thread of the scheduler's.
+    fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
+}
+
+/// Where a task goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Something woke it: it is to run soon.
+    Woken,
+    /// It was woken while it ran: behind the others.
+    Yielded,
+}
+
+type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+type Observe = Arc<dyn Fn(usize, WorkerState) + Send + Sync>;
+
+/// How a scheduler is made.
+pub(crate) struct Options {
+    pub(crate) workers: usize,
+    /// Of the worker threads; a number follows.
+    pub(crate) name: String,
+    pub(crate) stack_size: Option<usize>,
+    pub(crate) seed: u64,
+    /// Shuffles slots and queues, for tests.
+    pub(crate) shuffle: bool,
+    pub(crate) around: Option<Around>,
+    pub(crate) observe: Option<Observe>,
+}
+
+/// More workers were asked for than one state word has bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyWorkers {
+    pub(crate) asked: usize,
+    pub(crate) most: usize,
+}
+
+/// How many workers a machine is worth.
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS)
+}
+
+/// The scheduler.
+pub(crate) struct Scheduler<T: Task> {
+    options: Options,
+    driver: Arc<dyn ErasedDriver>,
+    metrics: Arc<Metrics>,
+    global: Global<T>,
+    /// Of every slot; those that nobody occupies are empty.
+    remotes: Box<[Remote<T>]>,
+    idle: Idle,
+    /// Slots that nobody occupies, with the owner's end of their queues.
+    vacant: Mutex<Vec<(usize, Queues<T>)>>,
+    /// Told when a slot becomes vacant, for lenders that found none.
+    vacancy: Event,
+    /// How many slots are occupied.
+    present: AtomicUsize,
+    stopping: AtomicBool,
+    /// How many worker threads have not left their loop.
+    running: Mutex<usize>,
+    left: Condvar,
+}
+
+/// A [`Driver`] whose alarms are kept in a box.
+trait ErasedDriver: Send + Sync {
+    fn turn(&self) -> usize;
+    fn wait(&self) -> Option<Duration>;
+    fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
+}
+
+impl<D: Driver> ErasedDriver for D {
+    fn turn(&self) -> usize {
+        Driver::turn(self)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        Driver::wait(self)
+    }
+
+    fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send> {
+        Box::new(Driver::alarm(self, waker, after))
+    }
+}
+
+impl<T: Task> fmt::Debug for Scheduler<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("workers", &self.options.workers)
+            .field("idle", &self.idle)
+            .field("global", &self.global.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Task> Scheduler<T> {
+    /// A scheduler whose threads are not started yet.
+    ///
+    /// # Errors
+    /// More workers than there are slots.
+    pub(crate) fn new(
+        options: Options,
+        driver: impl Driver,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, TooManyWorkers> {
+        if options.workers > SLOTS {
+            return Err(TooManyWorkers { asked: options.workers, most: SLOTS });
+        }
+        let (mut vacant, remotes): (Vec<_>, Vec<_>) = (0..SLOTS)
+            .map(|slot| {
+                let (queues, remote) = Queues::new();
+                ((slot, queues), remote)
+            })
+            .unzip();
+        // The lowest number first: workers come before lent threads.
+        vacant.reverse();
+        Ok(Arc::new(Self {
+            options,
+            driver: Arc::new(driver),
+            metrics,
+            global: Global::new(),
+            remotes: remotes.into(),
+            idle: Idle::new(SLOTS),
+            vacant: Mutex::new(vacant),
+            vacancy: Event::new(),
+            present: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            running: Mutex::new(0),
+            left: Condvar::new(),
+        }))
+    }
+
+    /// Starts the worker threads.
+    ///
+    /// # Errors
+    /// One could not be started; those that were are told to stop.
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
+        for number in 0..self.options.workers {
+            let Some(local) = self.occupy() else { unreachable!("there are as many slots as workers at least") };
+            let mut builder = thread::Builder::new().name(format!("{}-{number}", self.options.name));
+            if let Some(size) = self.options.stack_size {
+                builder = builder.stack_size(size);
+            }
+            *self.running.lock() += 1;
+            let around = self.options.around.clone();
+            let mut local = Some(local);
+            let scheduler = Arc::clone(self);
+            let started = builder.spawn(move || {
+                let left = Left(scheduler);
+                let mut work = || {
+                    if let Some(local) = local.take() {
+                        local.work();
+                    }
+                };
+                match around {
+                    Some(around) => around(&mut work),
+                    None => work(),
+                }
+                drop(left);
+            });
+            if let Err(error) = started {
+                *self.running.lock() -= 1;
+                self.stop();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
+    fn occupy(self: &Arc<Self>) -> Option<Box<Local<T>>> {
+        let (slot, queues) = self.vacant.lock().pop()?;
+        self.present.fetch_add(1, Ordering::SeqCst);
+        Some(Box::new(Local::new(Arc::clone(self), slot, queues)))
+    }
+
+    /// Gives a slot back.
+    fn vacate(&self, slot: usize, queues: Queues<T>) {
+        self.present.fetch_sub(1, Ordering::SeqCst);
+        self.vacant.lock().push((slot, queues));
+        self.vacancy.notify(1);
+    }
+
+    fn present(&self) -> usize {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    /// Queues a task on the worker that this thread is, if it is one of the scheduler at `address`.
+    ///
+    /// # Errors
+    /// The task, when it is not.
+    #[inline]
+    pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
+        let current = T::current();
+        let Ok(Some(mut local)) = current.try_with(Cell::take) else { return Err(task) };
+        if local.is_of(address) {
+            local.push(task, how);
+            current.set(Some(local));
+            return Ok(());
+        }
+        current.set(Some(local));
+        Err(task)
+    }
+
+    /// Queues a task, from any thread.
+    pub(crate) fn schedule(&self, task: T, how: Placement) {
+        let address = std::ptr::from_ref(self) as usize;
+        let Err(task) = Self::schedule_here(address, task, how) else { return };
+        match self.global.push(task) {
+            Ok(()) => self.notify(),
+            // Nobody will ever run it: its future is dropped, which is its end.
+            Err(task) => drop(task),
+        }
+    }
+
+    /// Work was pushed: wakes somebody to look for it, unless somebody looks already.
+    fn notify(&self) {
+        if let Some(slot) = self.idle.wake_one() {
+            self.metrics.add(Counter::Wakes, 1);
+            self.idle.wake(slot);
+        }
+    }
+
+    /// The nearest deadline came nearer: whoever sleeps until the former one has to look again.
+    pub(crate) fn rearm(&self) {
+        match self.idle.timekeeper() {
+            Some(slot) => self.idle.wake(slot),
+            // Those who are awake look at the timers before they sleep. If all sleep, none of them has looked.
+            None => self.notify(),
+        }
+    }
+
+    /// Whether there is anything to do anywhere.
+    fn has_work(&self) -> bool {
+        self.global.len() != 0
+            || self.remotes.iter().any(|remote| !remote.is_empty())
+            || self.driver.wait().is_some_and(|wait| wait.is_zero())
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The workers leave after the task that they run now.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        (0..SLOTS).for_each(|slot| self.idle.wake(slot));
+    }
+
+    /// Waits until all workers have left; one that calls this is not waited for. False if the time is over first.
+    pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
+        let here = usize::from(worker::is_worker_thread(std::ptr::from_ref(self) as usize));
+        let mut running = self.running.lock();
+        while *running > here {
+            let (guard, timed_out) = wait_within(&self.left, running, within);
+            running = guard;
+            if timed_out {
+                return *running <= here;
+            }
+        }
+        true
+    }
+
+    /// Takes everything that is queued anywhere, after [`stop`](Self::stop).
+    pub(crate) fn drain(&self) -> Vec<T> {
+        let mut all: Vec<T> = self.global.drain().into();
+        self.remotes.iter().for_each(|remote| remote.drain(&mut all));
+        all
+    }
+
+    /// Drops whatever is queued from now on.
+    pub(crate) fn close(&self) {
+        self.global.close();
+    }
+
+    /// How many tasks wait in the global queue, and how many in all local ones.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        (self.global.len(), self.remotes.iter().map(Remote::len).sum())
+    }
+}
+
+/// Counts a worker thread out, also if it unwinds.
+struct Left<T: Task>(Arc<Scheduler<T>>);
+
+impl<T: Task> Drop for Left<T> {
+    fn drop(&mut self) {
+        *self.0.running.lock() -= 1;
+        self.0.left.notify_all();
+    }
+}

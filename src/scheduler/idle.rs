@@ -1,0 +1,277 @@
+//! Who searches and who sleeps, in one word, and the parking of those who sleep.
+//!
+//! It knows nothing of queues: whoever pushes says so afterwards (`wake_one`), and whoever wants to sleep looks at
+//! every queue after having said so (`announce`). Why that loses no wake is in `README.md` beside this file.
+
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{Mutex, thread};
+
+/// How many places for workers and lent threads a scheduler has: one bit each.
+pub(crate) const SLOTS: usize = 48;
+/// Above the sleepers' bits stands how many search.
+const SEARCHER: u64 = 1 << SLOTS;
+const SLEEPERS: u64 = SEARCHER - 1;
+
+/// The word, taken apart.
+///
+/// ```text
+///  63          48 47                     0
+/// ┌──────────────┬────────────────────────┐
+/// │  searchers   │  a bit per sleeper     │
+/// └──────────────┴────────────────────────┘
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn searchers(self) -> u64 {
+        self.0 >> SLOTS
+    }
+
+    fn sleepers(self) -> u64 {
+        self.0 & SLEEPERS
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} search, sleeping {:#b}", self.searchers(), self.sleepers())
+    }
+}
+
+/// What became of a worker that wanted to sleep.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// By itself: it had found something, or its time was over. It does not count as searching.
+    ByItself,
+    /// Somebody chose it: it counts as searching, and owes a search.
+    Chosen,
+}
+
+/// How the thread behind a slot is woken.
+#[derive(Debug, Default)]
+enum Parker {
+    #[default]
+    Nobody,
+    Thread(thread::Thread),
+    /// A lent thread, by the waker of whoever polls it.
+    Waker(Waker),
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Set before the unpark. It is ours: a process that blocks its thread on something else may swallow a bare
+    /// unpark.
+    token: AtomicBool,
+    parker: Mutex<Parker>,
+}
+
+/// Searching and sleeping.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    word: AtomicU64,
+    slots: Box<[Slot]>,
+    /// The slot that sleeps until the nearest deadline, plus one; 0 when nobody does.
+    timekeeper: AtomicUsize,
+}
+
+impl Idle {
+    pub(crate) fn new(slots: usize) -> Self {
+        debug_assert!(slots <= SLOTS, "one bit each");
+        let slot = || Slot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
+        Self { word: AtomicU64::new(0), slots: (0..slots).map(|_| slot()).collect(), timekeeper: AtomicUsize::new(0) }
+    }
+
+    fn load(&self) -> Word {
+        Word(self.word.load(Ordering::SeqCst))
+    }
+
+    /// Whether this slot sleeps: nothing is to be had from it.
+    pub(crate) fn is_sleeping(&self, slot: usize) -> bool {
+        self.load().sleepers() & (1 << slot) != 0
+    }
+
+    /// Begins to search, unless half of the `present` do already.
+    pub(crate) fn start_searching(&self, present: usize) -> bool {
+        let most = (present as u64).div_ceil(2);
+        let mut word = self.load();
+        loop {
+            if word.searchers() >= most {
+                return false;
+            }
+            // RMW only, here and below: a plain store could undo what another thread did in between.
+            match self.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                Err(now) => word = Word(now),
+            }
+        }
+    }
+
+    /// Ends a search that found something. True if nobody searches now: then the caller wakes the next.
+    #[must_use]
+    pub(crate) fn stop_searching(&self) -> bool {
+        Word(self.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1
+    }
+
+    /// After a push: chooses a sleeper to look for it, unless somebody searches already. The one that is chosen counts
+    /// as searching from now on. The caller wakes it by [`wake`](Self::wake).
+    pub(crate) fn wake_one(&self) -> Option<usize> {
+        // Pairs with the fence in `announce`: either the sleeper sees what was pushed, or its bit is seen here.
+        #[cfg(not(procession_bug = "idle_no_fence"))]
+        fence(Ordering::SeqCst);
+        let mut word = Word(self.word.load(Ordering::Relaxed));
+        loop {
+            if word.searchers() != 0 || word.sleepers() == 0 {
+                return None;
+            }
+            let slot = word.sleepers().trailing_zeros() as usize;
+            let next = (word.0 & !(1 << slot)) + SEARCHER;
+            match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Some(slot),
+                Err(now) => word = Word(now),
+            }
+        }
+    }
+
+    /// Says that this slot is going to sleep, and does not search any more if it did. After that the caller looks at
+    /// every queue once more.
+    pub(crate) fn announce(&self, slot: usize, searching: bool) {
+        let mut word = self.load();
+        loop {
+            let next = (word.0 | 1 << slot) - if searching { SEARCHER } else { 0 };
+            match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(now) => word = Word(now),
+            }
+        }
+        // Pairs with the fence in `wake_one`.
+        #[cfg(not(procession_bug = "idle_no_fence"))]
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes back the announcement: this slot is awake. If somebody chose it in the meantime it has to search.
+    pub(crate) fn retract(&self, slot: usize) -> Woken {
+        let bit = 1 << slot;
+        let former = self.word.fetch_and(!bit, Ordering::SeqCst);
+        self.slots[slot].token.store(false, Ordering::SeqCst);
+        if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
+    }
+
+    /// Wakes the thread behind a slot, whether it was chosen or has to look at the clock again.
+    pub(crate) fn wake(&self, slot: usize) {
+        let slot = &self.slots[slot];
+        slot.token.store(true, Ordering::SeqCst);
+        let waker = match &*slot.parker.lock() {
+            Parker::Nobody => None,
+            Parker::Thread(thread) => {
+                thread.unpark();
+                None
+            }
+            Parker::Waker(waker) => Some(waker.clone()),
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The thread that calls is the one behind this slot from now on.
+    pub(crate) fn parks_as_thread(&self, slot: usize) {
+        self.set_parker(slot, Parker::Thread(thread::current()));
+    }
+
+    /// Whoever this waker wakes polls the one behind this slot.
+    pub(crate) fn parks_as_waker(&self, slot: usize, waker: &Waker) {
+        let known = matches!(&*self.slots[slot].parker.lock(), Parker::Waker(known) if known.will_wake(waker));
+        if !known {
+            self.set_parker(slot, Parker::Waker(waker.clone()));
+        }
+    }
+
+    /// Nobody is behind this slot any more.
+    pub(crate) fn leaves(&self, slot: usize) {
+        self.set_parker(slot, Parker::Nobody);
+    }
+
+    fn set_parker(&self, slot: usize, parker: Parker) {
+        let former = std::mem::replace(&mut *self.slots[slot].parker.lock(), parker);
+        drop(former);
+    }
+
+    /// Whether somebody has woken this slot.
+    pub(crate) fn is_woken(&self, slot: usize) -> bool {
+        self.slots[slot].token.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps until somebody wakes this slot, or the time is over, or for no reason at all.
+    pub(crate) fn park(&self, slot: usize, time: Option<Duration>) {
+        if self.is_woken(slot) {
+            return;
+        }
+        match time {
+            None => thread::park(),
+            #[cfg(not(procession_loom))]
+            Some(time) => thread::park_timeout(time),
+            #[cfg(procession_loom)]
+            Some(_) => thread::park(),
+        }
+    }
+
+    /// Becomes the one that sleeps until the nearest deadline, if nobody is.
+    pub(crate) fn keep_time(&self, slot: usize) -> bool {
+        self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Gives that up again; true if this slot was it.
+    pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
+        self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Who sleeps until the nearest deadline.
+    pub(crate) fn timekeeper(&self) -> Option<usize> {
+        // Pairs with the fence in `announce`, as in `wake_one`: what is published here is a deadline.
+        fence(Ordering::SeqCst);
+        self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_masks_do_not_overlap() {
+        assert_eq!(SLEEPERS & SEARCHER, 0);
+        assert_eq!(SLEEPERS.count_ones() as usize, SLOTS);
+        let word = Word(3 * SEARCHER + 0b101);
+        assert_eq!((word.searchers(), word.sleepers()), (3, 0b101));
+        assert_eq!(format!("{word:?}"), "3 search, sleeping 0b101");
+    }
+
+    #[test]
+    fn at_most_half_search_and_one_of_one() {
+        let idle = Idle::new(4);
+        assert!(idle.start_searching(1) && !idle.start_searching(2) && idle.start_searching(3));
+        assert!(!idle.start_searching(4));
+        assert!(!idle.stop_searching());
+        assert!(idle.stop_searching());
+    }
+
+    #[test]
+    fn a_push_chooses_one_sleeper_and_only_if_nobody_searches() {
+        let idle = Idle::new(4);
+        assert_eq!(idle.wake_one(), None);
+        idle.announce(1, false);
+        idle.announce(2, false);
+        assert!(idle.is_sleeping(1) && idle.is_sleeping(2) && !idle.is_sleeping(0));
+        assert_eq!(idle.wake_one(), Some(1));
+        assert_eq!(idle.wake_one(), None, "the chosen one searches");
+        assert_eq!(idle.retract(1), Woken::Chosen);
+        assert!(idle.stop_searching());
+        assert_eq!(idle.retract(2), Woken::ByItself);
+    }
+}

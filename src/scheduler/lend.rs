@@ -1,0 +1,267 @@
+//! Threads that lend themselves: as a future that somebody else polls, or blocking.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Wake, Waker};
+
+use event_listener::EventListener;
+use pin_project_lite::pin_project;
+
+use super::{Local, Scheduler, Task};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, thread};
+
+/// How many tasks a lent thread runs before it lets its own executor have a turn.
+const TASKS_PER_POLL: u32 = 200;
+/// A lent thread searches once and sleeps: it is not ours to burn.
+const LENT_ROUNDS: u32 = 1;
+
+/// Notes that the lender's own future was woken, and wakes whoever polls the lender.
+#[derive(Debug)]
+struct OwnWaker {
+    woken: AtomicBool,
+    outer: Mutex<Option<Waker>>,
+}
+
+impl OwnWaker {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { woken: AtomicBool::new(true), outer: Mutex::new(None) })
+    }
+
+    fn set_outer(&self, waker: &Waker) {
+        let mut outer = self.outer.lock();
+        if outer.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return;
+        }
+        drop(outer);
+        let fresh = waker.clone();
+        outer = self.outer.lock();
+        let former = outer.replace(fresh);
+        drop(outer);
+        drop(former);
+    }
+
+    fn take(&self) -> bool {
+        self.woken.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Wake for OwnWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            let outer = self.outer.lock().clone();
+            if let Some(outer) = outer {
+                outer.wake();
+            }
+        }
+    }
+}
+
+/// A place among the workers, for as long as it is held.
+struct Lender<T: Task> {
+    scheduler: Arc<Scheduler<T>>,
+    local: Option<Box<Local<T>>>,
+    /// It has said that it sleeps.
+    asleep: bool,
+    vacancy: Option<EventListener>,
+    alarm: Option<Mutex<Box<dyn Send>>>,
+}
+
+impl<T: Task> Lender<T> {
+    fn new(scheduler: Arc<Scheduler<T>>) -> Self {
+        Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
+    }
+
+    /// Takes a place, if there is one.
+    fn arrive(&mut self, cx: &mut Context<'_>) {
+        while self.local.is_none() {
+            self.local = self.scheduler.occupy();
+            if self.local.is_some() {
+                self.vacancy = None;
+                return;
+            }
+            match &mut self.vacancy {
+                None => self.vacancy = Some(self.scheduler.vacancy.listen()),
+                Some(listener) => match Pin::new(listener).poll(cx) {
+                    Poll::Ready(()) => self.vacancy = None,
+                    Poll::Pending => return,
+                },
+            }
+        }
+    }
+
+    fn wake_up(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.alarm = None;
+            if let Some(local) = &mut self.local {
+                local.wake_up();
+            }
+        }
+    }
+
+    /// Runs something that may wake tasks, as a task of this place.
+    fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let Some(local) = self.local.take() else { return f() };
+        let (slot, metrics) = (local.slot(), Arc::clone(&local.scheduler().metrics));
+        let counting = metrics.enter(slot);
+        let mut result = None;
+        let mut panic = None;
+        let (local, _) = local.away(|| match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
+            Ok(value) => result = Some(value),
+            Err(payload) => panic = Some(payload),
+        });
+        drop(counting);
+        self.local = Some(local);
+        match (result, panic) {
+            (Some(result), _) => result,
+            (None, Some(panic)) => std::panic::resume_unwind(panic),
+            (None, None) => unreachable!("it returned or it panicked"),
+        }
+    }
+
+    /// Finds one task and runs it; false if there was none.
+    fn run_one(&mut self, rounds: u32) -> bool {
+        let Some(local) = self.local.take() else { return false };
+        let metrics = Arc::clone(&local.scheduler().metrics);
+        let counting = metrics.enter(local.slot());
+        let (local, task) = local.find(rounds);
+        let found = task.is_some();
+        self.local = Some(match task {
+            Some(task) => local.run(task),
+            None => local,
+        });
+        drop(counting);
+        found
+    }
+}
+
+impl<T: Task> Drop for Lender<T> {
+    /// Also when it was chosen for a wake just now: `wake_up` learns of that, and `leave` passes it on.
+    fn drop(&mut self) {
+        self.wake_up();
+        if let Some(local) = self.local.take() {
+            local.leave();
+        }
+    }
+}
+
+pin_project! {
+    /// A future that does what another does, and runs tasks wherever it is polled until that is done.
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct Run<T: Task, F> {
+        #[pin]
+        future: F,
+        lender: Lender<T>,
+        own: Arc<OwnWaker>,
+    }
+}
+
+impl<T: Task, F: Future> Future for Run<T, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let lender = this.lender;
+        lender.wake_up();
+        lender.arrive(cx);
+        this.own.set_outer(cx.waker());
+        if let Some(local) = &lender.local {
+            lender.scheduler.idle.parks_as_waker(local.slot(), cx.waker());
+        }
+        let waker = Waker::from(Arc::clone(this.own));
+        for _ in 0..TASKS_PER_POLL {
+            if this.own.take() {
+                let polled = lender.inside(|| this.future.as_mut().poll(&mut Context::from_waker(&waker)));
+                if polled.is_ready() {
+                    return polled;
+                }
+            }
+            if lender.run_one(LENT_ROUNDS) {
+                continue;
+            }
+            let Some(local) = &mut lender.local else { return Poll::Pending };
+            if local.may_sleep() {
+                lender.asleep = true;
+                if let Some(time) = local.time_to_keep() {
+                    lender.alarm = Some(Mutex::new(lender.scheduler.driver.alarm(cx.waker(), time)));
+                }
+                // A wake of its own future does not pass through the idle word: it is seen here, or wakes the poller.
+                if this.own.woken.load(Ordering::SeqCst) {
+                    lender.wake_up();
+                    continue;
+                }
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Wakes a thread that blocks on a future.
+struct Unpark {
+    woken: AtomicBool,
+    thread: thread::Thread,
+}
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+}
+
+impl<T: Task> Scheduler<T> {
+    /// Lends whatever thread polls this.
+    pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
+        Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new() }
+    }
+
+    /// Lends this thread until the future is done.
+    pub(crate) fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let unpark = Arc::new(Unpark { woken: AtomicBool::new(true), thread: thread::current() });
+        let waker = Waker::from(Arc::clone(&unpark));
+        let mut lender = Lender::new(Arc::clone(self));
+        loop {
+            lender.arrive(&mut Context::from_waker(&waker));
+            if let Some(local) = &lender.local {
+                self.idle.parks_as_thread(local.slot());
+            }
+            if unpark.woken.swap(false, Ordering::SeqCst) {
+                let polled = lender.inside(|| future.as_mut().poll(&mut Context::from_waker(&waker)));
+                if let Poll::Ready(output) = polled {
+                    return output;
+                }
+            }
+            if lender.run_one(LENT_ROUNDS) {
+                continue;
+            }
+            let Some(local) = &mut lender.local else {
+                // All places are taken: this thread waits for its own future, and for a place.
+                if !unpark.woken.load(Ordering::SeqCst) {
+                    thread::park();
+                }
+                continue;
+            };
+            let slot = local.slot();
+            if local.may_sleep() {
+                lender.asleep = true;
+                let time = lender.local.as_ref().and_then(|local| local.time_to_keep());
+                if !unpark.woken.load(Ordering::SeqCst) {
+                    self.idle.park(slot, time);
+                }
+                lender.wake_up();
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Where work waits, and in which order a worker looks for it: its next slot, its local deque, the global queue, the
+//! timers, and then the others.
+//!
+//! The local queues are crossbeam deques, first in first out, so that a thief takes half in one compare-and-swap. The
+//! next slot is a deque too, of at most one: that makes it stealable without a lock.
+
+use std::collections::VecDeque;
+
+use crossbeam_deque::{Steal, Stealer, Worker as Deque};
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// From this many local items on, new arrivals gather for the global queue.
+const LOCAL_FULL: usize = 256;
+/// How many gather before they go there under one lock.
+const BATCH: usize = 128;
+/// How many more than one a worker takes from the global queue at most.
+const GLOBAL_TAKE: usize = 16;
+
+/// The queue that all share.
+#[derive(Debug)]
+pub(crate) struct Global<T> {
+    /// Read without the lock: an empty queue costs a load.
+    len: AtomicUsize,
+    queue: Mutex<(VecDeque<T>, bool)>,
+}
+
+impl<T> Global<T> {
+    pub(crate) fn new() -> Self {
+        Self { len: AtomicUsize::new(0), queue: Mutex::new((VecDeque::new(), false)) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    /// Appends one.
+    ///
+    /// # Errors
+    /// It, when the queue is closed: whoever gets it back drops it, outside the lock.
+    pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        let mut guard = self.queue.lock();
+        if guard.1 {
+            return Err(item);
+        }
+        guard.0.push_back(item);
+        self.len.store(guard.0.len(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Appends many under one lock; leaves them where they are when the queue is closed.
+    pub(crate) fn append(&self, items: &mut Vec<T>) {
+        let mut guard = self.queue.lock();
+        if guard.1 {
+            return;
+        }
+        guard.0.extend(items.drain(..));
+        self.len.store(guard.0.len(), Ordering::SeqCst);
+    }
+
+    /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`.
+    pub(crate) fn take(&self, local: &Deque<T>, workers: usize) -> Option<T> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut guard = self.queue.lock();
+        let queue = &mut guard.0;
+        let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
+        let first = queue.pop_front()?;
+        for item in queue.drain(..share.min(queue.len())) {
+            local.push(item);
+        }
+        self.len.store(queue.len(), Ordering::SeqCst);
+        Some(first)
+    }
+
+    /// Takes everything.
+    pub(crate) fn drain(&self) -> VecDeque<T> {
+        let mut guard = self.queue.lock();
+        self.len.store(0, Ordering::SeqCst);
+        std::mem::take(&mut guard.0)
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn close(&self) {
+        self.queue.lock().1 = true;
+    }
+}
+
+/// What others see of a worker's queues.
+#[derive(Debug)]
+pub(crate) struct Remote<T> {
+    deque: Stealer<T>,
+    slot: Stealer<T>,
+}
+
+impl<T> Remote<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deque.is_empty() && self.slot.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.deque.len() + self.slot.len()
+    }
+
+    /// Half of the deque, rounded up; one of them is returned, the others are in `into`.
+    pub(crate) fn steal_half(&self, into: &Deque<T>) -> Steal<T> {
+        self.deque.steal_batch_with_limit_and_pop(into, usize::MAX)
+    }
+
+    /// What is in the next slot.
+    pub(crate) fn steal_slot(&self) -> Steal<T> {
+        self.slot.steal()
+    }
+
+    /// Takes everything, from whoever has it; the owner may still add.
+    pub(crate) fn drain(&self, into: &mut Vec<T>) {
+        for stealer in [&self.slot, &self.deque] {
+            loop {
+                match stealer.steal() {
+                    Steal::Success(item) => into.push(item),
+                    Steal::Retry => {}
+                    Steal::Empty => break,
+                }
+            }
+        }
+    }
+}
+
+/// The queues of one worker, as their owner sees them.
+#[derive(Debug)]
+pub(crate) struct Queues<T> {
+    pub(crate) deque: Deque<T>,
+    slot: Deque<T>,
+    /// Arrivals that wait to go to the global queue together; older than whatever comes next, so as long as there are
+    /// some everything goes through here.
+    batch: Vec<T>,
+}
+
+/// What a push means for the others.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It is in the slot and nothing was displaced: this worker runs it next, nobody else need come.
+    ToSlot,
+    /// Something is in the deque for others to take.
+    ToDeque,
+    /// A batch is full and has to go to the global queue.
+    BatchFull,
+}
+
+impl<T> Queues<T> {
+    pub(crate) fn new() -> (Self, Remote<T>) {
+        let (deque, slot) = (Deque::new_fifo(), Deque::new_fifo());
+        let remote = Remote { deque: deque.stealer(), slot: slot.stealer() };
+        (Self { deque, slot, batch: Vec::new() }, remote)
+    }
+
+    /// Whether nothing waits behind the slot.
+    pub(crate) fn nothing_behind(&self) -> bool {
+        self.deque.is_empty() && self.batch.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nothing_behind() && self.slot.is_empty()
+    }
+
+    /// Puts an item into the slot; what was there goes to the back.
+    pub(crate) fn push_next(&mut self, item: T) -> Pushed {
+        let displaced = self.slot.pop();
+        self.slot.push(item);
+        match displaced {
+            None => Pushed::ToSlot,
+            Some(displaced) => self.push_back(displaced),
+        }
+    }
+
+    /// Puts an item behind all others.
+    pub(crate) fn push_back(&mut self, item: T) -> Pushed {
+        if self.batch.is_empty() && self.deque.len() < LOCAL_FULL {
+            self.deque.push(item);
+            return Pushed::ToDeque;
+        }
+        self.batch.push(item);
+        if self.batch.len() >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
+    }
+
+    pub(crate) fn batch(&mut self) -> &mut Vec<T> {
+        &mut self.batch
+    }
+
+    pub(crate) fn pop_slot(&mut self) -> Option<T> {
+        self.slot.pop()
+    }
+
+    /// The oldest of the deque, which is refilled from the batch when it runs low.
+    pub(crate) fn pop_front(&mut self) -> Option<T> {
+        if !self.batch.is_empty() && self.deque.len() < LOCAL_FULL / 2 {
+            for item in self.batch.drain(..) {
+                self.deque.push(item);
+            }
+        }
+        self.deque.pop()
+    }
+
+    /// Everything, the slot first.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
+        all.extend(std::iter::from_fn(|| self.deque.pop()));
+        all.append(&mut self.batch);
+        all
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
+        let (mut queues, _remote) = Queues::new();
+        assert_eq!(queues.push_back(1), Pushed::ToDeque);
+        assert_eq!(queues.push_next(2), Pushed::ToSlot);
+        assert_eq!(queues.push_next(3), Pushed::ToDeque);
+        assert_eq!(queues.pop_slot(), Some(3));
+        assert_eq!((queues.pop_front(), queues.pop_front(), queues.pop_front()), (Some(1), Some(2), None));
+    }
+
+    #[test]
+    fn an_overflow_keeps_everything_in_order() {
+        let (mut queues, _remote) = Queues::new();
+        let global = Global::new();
+        for n in 0..1000 {
+            if queues.push_back(n) == Pushed::BatchFull {
+                global.append(queues.batch());
+            }
+        }
+        assert_eq!(global.len(), (1000 - LOCAL_FULL) / BATCH * BATCH);
+        let mut local: Vec<_> = std::iter::from_fn(|| queues.pop_front()).collect();
+        let shared = global.drain();
+        let split = local.split_off(LOCAL_FULL);
+        let all: Vec<_> = local.into_iter().chain(shared).chain(split).collect();
+        assert_eq!(all, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nothing_overtakes_a_batch_that_waits() {
+        let (mut queues, _remote) = Queues::new();
+        for n in 0..300 {
+            let _ = queues.push_back(n);
+        }
+        for n in 0..200 {
+            assert_eq!(queues.pop_front(), Some(n));
+            let _ = queues.push_back(n + 300);
+            if queues.batch().len() == BATCH {
+                queues.batch().clear();
+                return;
+            }
+        }
+        assert_eq!(std::iter::from_fn(|| queues.pop_front()).collect::<Vec<_>>(), (200..500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_worker_takes_its_share_of_the_global_queue() {
+        let global = Global::new();
+        let (queues, _remote) = Queues::new();
+        for n in 0..100 {
+            global.push(n).unwrap();
+        }
+        assert_eq!(global.take(&queues.deque, 10), Some(0));
+        assert_eq!((queues.deque.len(), global.len()), (11, 88));
+        assert_eq!(global.take(&queues.deque, 1), Some(12));
+        assert_eq!((queues.deque.len(), global.len()), (27, 71));
+        global.close();
+        assert_eq!(global.push(7), Err(7));
+    }
+
+    #[test]
+    fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
+        let (mut queues, remote) = Queues::new();
+        let (thief, _) = Queues::new();
+        for n in 0..101 {
+            let _ = queues.push_back(n);
+        }
+        let _ = queues.push_next(1000);
+        assert_eq!(remote.len(), 102);
+        assert!(matches!(remote.steal_half(&thief.deque), Steal::Success(0)));
+        assert_eq!((thief.deque.len(), queues.deque.len()), (50, 50));
+        assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
+        assert!(matches!(remote.steal_slot(), Steal::Empty));
+        assert_eq!(queues.pop_slot(), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! What a worker does: look for work in the order below, run it, and sleep when there is none.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crossbeam_deque::Steal;
+
+use super::idle::Woken;
+use super::queue::{Pushed, Queues};
+use super::{Placement, Scheduler, Task};
+use crate::chance::Rng;
+use crate::observe::{Counter, WorkerState};
+use crate::sync::{Arc, thread};
+
+/// How many tasks run from the slot in a row while others wait.
+const SLOT_BUDGET: u8 = 16;
+/// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
+const GLOBAL_EVERY: u32 = 61;
+/// How often a search passes over all victims.
+const PASSES: u32 = 4;
+/// Rounds of a search that follow each other at once; then the thread is yielded in between.
+const TIGHT_ROUNDS: u32 = 4;
+/// Rounds of a search before the worker sleeps.
+const ROUNDS: u32 = 16;
+
+thread_local! {
+    /// The scheduler whose worker thread this is, by address; 0 for none.
+    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is a worker of the scheduler at this address.
+pub(super) fn is_worker_thread(address: usize) -> bool {
+    WORKER_OF.with(Cell::get) == address
+}
+
+/// A worker, as the thread that is it holds it. While a task runs it is in [`Task::current`], so that what the task
+/// wakes finds its way into the local queues.
+pub(crate) struct Local<T: Task> {
+    scheduler: Arc<Scheduler<T>>,
+    slot: usize,
+    queues: Queues<T>,
+    looks: u32,
+    slot_budget: u8,
+    searching: bool,
+    rng: Rng,
+    state: WorkerState,
+}
+
+impl<T: Task> std::fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").field("slot", &self.slot).field("searching", &self.searching).finish_non_exhaustive()
+    }
+}
+
+impl<T: Task> Local<T> {
+    pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
+        let rng = Rng::seeded(scheduler.options.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self {
+            scheduler,
+            slot,
+            queues,
+            looks: 0,
+            slot_budget: SLOT_BUDGET,
+            searching: false,
+            rng,
+            state: WorkerState::Parked,
+        }
+    }
+
+    pub(super) fn scheduler(&self) -> &Arc<Scheduler<T>> {
+        &self.scheduler
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn is_of(&self, address: usize) -> bool {
+        Arc::as_ptr(&self.scheduler) as usize == address
+    }
+
+    /// Queues a task that the running one woke, spawned, or is.
+    #[inline]
+    pub(super) fn push(&mut self, task: T, how: Placement) {
+        let to_slot = how == Placement::Woken && !(self.scheduler.options.shuffle && self.rng.below(2) == 0);
+        let alone = self.queues.is_empty();
+        let pushed = if to_slot { self.queues.push_next(task) } else { self.queues.push_back(task) };
+        match pushed {
+            // It runs here as soon as this task returns. Waking a second worker for it costs more than it gains.
+            Pushed::ToSlot => {}
+            // One that yields to nobody needs nobody's help either.
+            Pushed::ToDeque if alone => {}
+            Pushed::ToDeque => self.scheduler.notify(),
+            Pushed::BatchFull => {
+                self.scheduler.metrics.add(Counter::Overflows, 1);
+                self.scheduler.global.append(self.queues.batch());
+                self.scheduler.notify();
+            }
+        }
+    }
+
+    /// The order in which a worker looks for work that is near.
+    fn look(mut self: Box<Self>) -> (Box<Self>, Option<T>) {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % GLOBAL_EVERY == 0 {
+            // Now and then the global queue and the timers first, whatever waits here.
+            self = self.turn_driver();
+            if let Some(task) = self.take_global() {
+                return (self, Some(task));
+            }
+        }
+        // What the last task woke, within the budget that such tasks share.
+        if let Some(task) = self.next_from_slot() {
+            return (self, Some(task));
+        }
+        // What waits here, oldest first.
+        if let Some(task) = self.queues.pop_front() {
+            self.slot_budget = SLOT_BUDGET;
+            return (self, Some(task));
+        }
+        // What came from outside, or was too much for somebody.
+        if let Some(task) = self.take_global() {
+            return (self, Some(task));
+        }
+        // What is due: it wakes tasks into the queues of this worker.
+        self = self.turn_driver();
+        let task = self.queues.pop_slot().or_else(|| self.queues.pop_front());
+        (self, task)
+    }
+
+    fn next_from_slot(&mut self) -> Option<T> {
+        if self.slot_budget > 0 {
+            let task = self.queues.pop_slot()?;
+            self.slot_budget -= 1;
+            return Some(task);
+        }
+        self.slot_budget = SLOT_BUDGET;
+        let task = self.queues.pop_slot()?;
+        if self.queues.nothing_behind() {
+            // Nobody waits: a pair that plays alone goes on, and wakes no second worker.
+            return Some(task);
+        }
+        // Behind the others for once. Somebody has been told of those already.
+        if self.queues.push_back(task) == Pushed::BatchFull {
+            self.scheduler.metrics.add(Counter::Overflows, 1);
+            self.scheduler.global.append(self.queues.batch());
+        }
+        None
+    }
+
+    fn take_global(&mut self) -> Option<T> {
+        self.scheduler.global.take(&self.queues.deque, self.scheduler.present())
+    }
+
+    /// Fires what is due. It runs as a task does, so that what it wakes goes to the queues of this worker.
+    fn turn_driver(self: Box<Self>) -> Box<Self> {
+        if self.scheduler.driver.wait().is_none_or(|wait| !wait.is_zero()) {
+            return self;
+        }
+        let scheduler = Arc::clone(&self.scheduler);
+        self.away(|| scheduler.driver.turn()).0
+    }
+
+    /// Runs something while this worker stands in [`Task::current`].
+    pub(super) fn away<R>(self: Box<Self>, f: impl FnOnce() -> R) -> (Box<Self>, Option<R>) {
+        let current = T::current();
+        let outer = current.replace(Some(self));
+        let result = catch_unwind(AssertUnwindSafe(f));
+        let local = current.replace(outer).expect("whoever takes the worker out puts it back");
+        (local, result.ok())
+    }
+
+    /// Passes over all others that are awake, in random order, up to four times; takes half of what one has, and on
+    /// the last pass what is in its slot.
+    fn steal(&mut self, passes: u32) -> Option<T> {
+        let scheduler = Arc::clone(&self.scheduler);
+        let metrics = &scheduler.metrics;
+        let count = scheduler.remotes.len();
+        for pass in 0..passes {
+            let last = pass + 1 == passes;
+            let start = self.rng.below(count);
+            let mut lost_a_race = false;
+            for victim in (start..count).chain(0..start) {
+                let remote = &scheduler.remotes[victim];
+                if victim == self.slot || remote.is_empty() || scheduler.idle.is_sleeping(victim) {
+                    continue;
+                }
+                metrics.add(Counter::StealsTried, 1);
+                let mut stolen = remote.steal_half(&self.queues.deque);
+                if last && stolen.is_empty() {
+                    // The victim is about to run this one itself: only for want of anything else.
+                    stolen = remote.steal_slot();
+                }
+                match stolen {
+                    Steal::Success(task) => {
+                        metrics.add(Counter::StealsWon, 1);
+                        return Some(task);
+                    }
+                    Steal::Empty => metrics.add(Counter::StealsEmpty, 1),
+                    Steal::Retry => {
+                        metrics.add(Counter::StealsRetried, 1);
+                        lost_a_race = true;
+                    }
+                }
+            }
+            if !lost_a_race && !last && scheduler.remotes.iter().all(super::Remote::is_empty) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The next task, from near or from far; `rounds` says how long to search.
+    pub(super) fn find(mut self: Box<Self>, rounds: u32) -> (Box<Self>, Option<T>) {
+        let (local, mut task) = self.look();
+        self = local;
+        if task.is_none() {
+            task = self.search(rounds);
+        }
+        if task.is_some() && std::mem::take(&mut self.searching) && self.scheduler.idle.stop_searching() {
+            // The last one that searched has found something: where that was there may be more.
+            self.scheduler.notify();
+        }
+        (self, task)
+    }
+
+    fn search(&mut self, rounds: u32) -> Option<T> {
+        if !self.searching {
+            self.searching = self.scheduler.idle.start_searching(self.scheduler.present());
+            if !self.searching {
+                return None;
+            }
+        }
+        self.enter(WorkerState::Searching);
+        for round in 0..rounds {
+            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()) {
+                return Some(task);
+            }
+            if self.scheduler.is_stopping() {
+                return None;
+            }
+            if round < TIGHT_ROUNDS {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+        None
+    }
+
+    /// Runs a task. A panic that gets here is no process's, for those are caught in their task: the worker lives on.
+    pub(super) fn run(mut self: Box<Self>, task: T) -> Box<Self> {
+        self.enter(WorkerState::Running);
+        self.scheduler.metrics.add(Counter::Polls, 1);
+        self.away(|| task.run()).0
+    }
+
+    fn enter(&mut self, state: WorkerState) {
+        if self.state != state {
+            self.state = state;
+            if let Some(observe) = &self.scheduler.options.observe {
+                observe(self.slot, state);
+            }
+        }
+    }
+
+    /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let scheduler = Arc::clone(&self.scheduler);
+        scheduler.idle.announce(self.slot, std::mem::take(&mut self.searching));
+        #[cfg(not(procession_bug = "idle_no_second_look"))]
+        if scheduler.has_work() || scheduler.is_stopping() {
+            self.wake_up();
+            return false;
+        }
+        scheduler.metrics.add(Counter::Parks, 1);
+        self.enter(WorkerState::Parked);
+        true
+    }
+
+    /// Takes back that it sleeps.
+    pub(super) fn wake_up(&mut self) {
+        if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
+            self.searching = true;
+        }
+        self.scheduler.idle.stop_keeping_time(self.slot);
+    }
+
+    /// How long this one may sleep: until the nearest deadline if nobody else keeps the time.
+    pub(super) fn time_to_keep(&self) -> Option<std::time::Duration> {
+        let wait = self.scheduler.driver.wait()?;
+        if !self.scheduler.idle.keep_time(self.slot) {
+            return None;
+        }
+        // The deadline may have come nearer before anybody could know that this one keeps the time.
+        Some(self.scheduler.driver.wait().unwrap_or(wait))
+    }
+
+    /// The whole life of a worker thread.
+    pub(super) fn work(self: Box<Self>) {
+        let mut local = self;
+        let scheduler = Arc::clone(&local.scheduler);
+        let _counting = scheduler.metrics.enter(local.slot);
+        WORKER_OF.set(Arc::as_ptr(&scheduler) as usize);
+        scheduler.idle.parks_as_thread(local.slot);
+        while !scheduler.is_stopping() {
+            let (found, task) = local.find(ROUNDS);
+            local = found;
+            match task {
+                Some(task) => local = local.run(task),
+                None => {
+                    if local.may_sleep() {
+                        scheduler.idle.park(local.slot, local.time_to_keep());
+                        local.wake_up();
+                    }
+                }
+            }
+        }
+        WORKER_OF.set(0);
+        local.leave();
+    }
+
+    /// Leaves the slot: what is queued here goes to all, and a wake that was meant for this one to somebody else.
+    pub(super) fn leave(mut self: Box<Self>) {
+        let scheduler = Arc::clone(&self.scheduler);
+        let mut rest = self.queues.drain();
+        let brought = !rest.is_empty();
+        scheduler.global.append(&mut rest);
+        scheduler.idle.leaves(self.slot);
+        let kept_time = scheduler.idle.stop_keeping_time(self.slot);
+        let searched = std::mem::take(&mut self.searching);
+        if searched {
+            let _last = scheduler.idle.stop_searching();
+        }
+        let Local { slot, queues, .. } = *self;
+        scheduler.vacate(slot, queues);
+        drop(rest);
+        if brought || searched || (kept_time && scheduler.driver.wait().is_some()) {
+            scheduler.notify();
+        }
+    }
+}

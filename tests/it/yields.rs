@@ -1,0 +1,470 @@
+//! SPEC 3 and 4.4: yields, handlers, completions, and the wakes that they owe.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::{two, within};
+
+/// Answered by whoever holds the completion.
+struct Ask(u64);
+impl Command for Ask {
+    type Reply = u64;
+}
+
+/// Where the handler of `Ask` leaves the completions.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<Vec<(u64, Completion<u64>)>>>);
+
+impl Handler<Ask> for Shelf {
+    fn handle(&self, command: Ask, completion: Completion<u64>) {
+        self.0.lock().unwrap().push((command.0, completion));
+    }
+}
+
+impl Shelf {
+    fn take(&self) -> Completion<u64> {
+        self.0.lock().unwrap().remove(0).1
+    }
+}
+
+/// Performs once and says how often it was stepped and which answers came.
+struct Once {
+    tag: Option<Tag<Ask>>,
+    steps: Arc<AtomicUsize>,
+    answers: Arc<Mutex<Vec<Result<u64, Failure>>>>,
+    ends: bool,
+}
+
+impl Process for Once {
+    type Message = ();
+    type Output = ();
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+        for event in events {
+            match event {
+                Event::Completed(done) => {
+                    let answer = done.take(self.tag.take().expect("one")).expect("the only one");
+                    self.answers.lock().unwrap().push(answer);
+                    if self.ends {
+                        return Ok(Next::Done(()));
+                    }
+                }
+                Event::Cancel { .. } => return Ok(Next::Done(())),
+                _ => {}
+            }
+        }
+        if self.steps.load(Ordering::SeqCst) == 1 {
+            self.tag = Some(out.perform(Ask(1)));
+        }
+        Ok(Next::Wait)
+    }
+}
+
+struct Counted {
+    steps: Arc<AtomicUsize>,
+    answers: Arc<Mutex<Vec<Result<u64, Failure>>>>,
+}
+
+fn once(rt: &Runtime, ends: bool) -> (JoinHandle<(), ()>, Counted) {
+    let counted = Counted { steps: Arc::default(), answers: Arc::default() };
+    let process = Once { tag: None, steps: counted.steps.clone(), answers: counted.answers.clone(), ends };
+    (rt.spawn_process(process), counted)
+}
+
+/// Runs everything that can run, on a runtime without workers.
+fn settle(rt: &Runtime) {
+    for _ in 0..100 {
+        rt.block_on(async {
+            let mut again = true;
+            std::future::poll_fn(|cx| {
+                if std::mem::take(&mut again) {
+                    cx.waker().wake_by_ref();
+                    return std::task::Poll::Pending;
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+        });
+    }
+}
+
+/// 4.4, 3.3: a completion after the step, from the same thread, queues the process exactly once.
+#[test]
+fn a_completion_after_the_step_queues_the_process_once() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    let (handle, counted) = once(&rt, false);
+    settle(&rt);
+    assert_eq!((rt.counters().polls, counted.steps.load(Ordering::SeqCst)), (1, 1));
+    shelf.take().complete(5);
+    settle(&rt);
+    assert_eq!((rt.counters().polls, counted.steps.load(Ordering::SeqCst)), (2, 2));
+    assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(5)]));
+    drop(handle);
+}
+
+/// 4.4: the same from another thread.
+#[test]
+fn a_completion_from_another_thread_queues_the_process_once() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    let (_handle, counted) = once(&rt, false);
+    settle(&rt);
+    let completion = shelf.take();
+    std::thread::spawn(move || completion.complete(6)).join().unwrap();
+    settle(&rt);
+    assert_eq!((rt.counters().polls, counted.steps.load(Ordering::SeqCst)), (2, 2));
+    assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(6)]));
+}
+
+/// 3.4: an inline answer steps the process again in the same turn: two steps, one poll.
+#[test]
+fn an_inline_answer_does_not_go_round_the_queues() {
+    let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0 + 1).build().unwrap();
+    let (handle, counted) = once(&rt, true);
+    rt.block_on(handle).unwrap();
+    assert_eq!((rt.counters().polls, rt.counters().steps, counted.steps.load(Ordering::SeqCst)), (1, 2, 2));
+    assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(2)]));
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(4)).await);
+    assert_eq!(rt.block_on(body).unwrap(), 5);
+    assert_eq!(rt.counters().polls, 2);
+}
+
+/// 4.4: a completion during the step, from the same and from another thread, before it returns: exactly one more step.
+#[test]
+fn a_completion_during_the_step_queues_the_process_once() {
+    struct During {
+        shelf: Shelf,
+        elsewhere: bool,
+        steps: usize,
+        tag: Option<Tag<Ask>>,
+    }
+    impl Process for During {
+        type Message = ();
+        type Output = usize;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<usize>, Exit> {
+            self.steps += 1;
+            let mut answered = 0;
+            for event in events {
+                if let Event::Completed(done) = event {
+                    assert_eq!(done.take(self.tag.take().expect("one")).expect("the only one")?, 3);
+                    answered += 1;
+                }
+            }
+            match self.steps {
+                1 => self.tag = Some(out.perform(Ask(1))),
+                2 => {
+                    assert_eq!(answered, 0);
+                    let completion = self.shelf.take();
+                    if self.elsewhere {
+                        std::thread::spawn(move || completion.complete(3)).join().unwrap();
+                    } else {
+                        completion.complete(3);
+                    }
+                }
+                3 => assert_eq!(answered, 1),
+                _ => panic!("once too often"),
+            }
+            Ok(Next::Wait)
+        }
+    }
+    for elsewhere in [false, true] {
+        let shelf = Shelf::default();
+        let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+        let handle = rt.spawn_process(During { shelf, elsewhere, steps: 0, tag: None });
+        settle(&rt);
+        handle.send(()).unwrap();
+        settle(&rt);
+        assert_eq!(rt.counters().steps, 3);
+        assert!(!handle.is_finished());
+    }
+}
+
+/// 3.3: an answer after the death is discarded and counted, and its value is dropped once.
+#[test]
+fn a_completion_after_death_is_discarded() {
+    struct Value(#[expect(dead_code)] Arc<()>);
+    struct Give;
+    impl Command for Give {
+        type Reply = Value;
+    }
+    let kept = Arc::new(Mutex::new(None));
+    let keep = kept.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .handler(move |_: Give, completion: Completion<Value>| *keep.lock().unwrap() = Some(completion))
+        .build()
+        .unwrap();
+    let handle = rt.spawn(async |ctx: Context| ctx.perform(Give).await.map(drop));
+    settle(&rt);
+    handle.abort();
+    assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+    let completion = kept.lock().unwrap().take().unwrap();
+    assert!(completion.is_cancelled());
+    let value = Arc::new(());
+    completion.complete(Value(value.clone()));
+    assert_eq!((Arc::strong_count(&value), rt.counters().discarded), (1, 1));
+}
+
+/// 3.3: the untyped way refuses a dead pid, an unknown and a spent tag, and a wrong type, with the answer.
+#[test]
+fn completing_by_tag_refuses_what_is_not_in_flight() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    let (handle, counted) = once(&rt, false);
+    settle(&rt);
+    let (pid, tag) = shelf.take().into_tag();
+    assert_eq!(pid, handle.pid());
+
+    let refused = rt.complete_yield(pid, tag, Ok(Payload::new("text"))).unwrap_err();
+    assert_eq!(refused.refusal(), CompleteRefusal::WrongType { expected: "u64" });
+    rt.complete_yield(pid, tag, Ok(Payload::new(8_u64))).unwrap();
+    let refused = rt.complete_yield(pid, tag, Ok(Payload::new(9_u64))).unwrap_err();
+    assert_eq!(refused.refusal(), CompleteRefusal::Spent);
+    assert_eq!(refused.into_answer().unwrap().downcast::<u64>().unwrap(), 9);
+    let unknown = Tag::<Payload>::chosen(12);
+    let refused = rt.complete_yield(pid, unknown, Err(Failure::Abandoned)).unwrap_err();
+    assert_eq!(refused.refusal(), CompleteRefusal::UnknownTag);
+    settle(&rt);
+    assert!(matches!(counted.answers.lock().unwrap()[..], [Ok(8)]));
+    handle.abort();
+    let _ = rt.block_on(handle);
+    let refused = rt.complete_yield(pid, tag, Err(Failure::Abandoned)).unwrap_err();
+    assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
+}
+
+/// 3.3: many threads answer one yield by its tag; one of them counts.
+#[test]
+fn exactly_one_of_many_answers_counts() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
+    for _ in 0..100 {
+        let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(0)).await);
+        while shelf.0.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        let (pid, tag) = shelf.take().into_tag();
+        let counted = Arc::new(AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for n in 0..4_u64 {
+                let (host, counted) = (rt.host().clone(), counted.clone());
+                scope.spawn(move || {
+                    if host.complete_yield(pid, tag, Ok(Payload::new(n))).is_ok() {
+                        counted.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(counted.load(Ordering::SeqCst), 1);
+        assert!(rt.block_on(body).unwrap() < 4);
+    }
+}
+
+/// 3.1: a yield without handler completes with a failure that names the command, and the process lives on.
+#[test]
+fn a_command_without_handler_fails_by_name() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let typed = ctx.perform(Ask(1)).await.unwrap_err();
+        let named = ctx.perform(Named::new("fs.read")).await.unwrap_err();
+        Ok::<_, Exit>((typed.to_string(), named.to_string()))
+    });
+    let (typed, named) = rt.block_on(body).unwrap();
+    assert!(typed.contains("Ask"), "{typed}");
+    assert!(named.contains("fs.read"), "{named}");
+}
+
+/// 3.1: two handlers for one command, or one name, are an error when building that names it.
+#[test]
+fn a_duplicate_handler_is_an_error_when_building() {
+    let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
+    assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name.contains("Ask")), "{twice}");
+    let named = |_: Named, completion: Completion<Payload>| completion.complete(Payload::new(()));
+    let twice = Runtime::builder().handler_named("x", named).handler_named("x", named).build().unwrap_err();
+    assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
+}
+
+/// 3.1: commands by name reach the handler of that name, with their payloads.
+#[test]
+fn commands_by_name_reach_their_handler() {
+    let rt = Runtime::builder()
+        .workers(0)
+        .handler_named("add", |c: Named, completion: Completion<Payload>| {
+            let sum: u64 = c.payloads.into_iter().filter_map(|n| n.downcast::<u64>().ok()).sum();
+            completion.complete(Payload::new(sum));
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let sum = ctx.perform(Named::new("add").with(2_u64).with(3_u64)).await?;
+        Ok::<_, Exit>(sum.downcast::<u64>().unwrap())
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 5);
+}
+
+struct Fail(&'static str);
+impl Command for Fail {
+    type Reply = u64;
+}
+
+/// 3.2: handlers answer inline, later, by a future, by blocking; errors become failures, panics too.
+#[test]
+fn every_kind_of_handler_answers_fails_and_panics() {
+    fn behave(c: &Fail) -> Result<u64, std::io::Error> {
+        match c.0 {
+            "panic" => panic!("as told"),
+            "error" => Err(std::io::Error::other("as told")),
+            _ => Ok(1),
+        }
+    }
+    let builders = [
+        Runtime::builder().handle(|c: Fail| behave(&c)),
+        Runtime::builder().handle_async(async |c: Fail| behave(&c)),
+        Runtime::builder().handle_blocking(|c: Fail| behave(&c)),
+        Runtime::builder().handler(|c: Fail, completion: Completion<u64>| match behave(&c) {
+            Ok(n) => completion.complete(n),
+            Err(error) => completion.fail(Failure::new(error)),
+        }),
+        Runtime::builder().handler(|c: Fail, completion: Completion<u64>| {
+            std::thread::spawn(move || completion.finish(handler_result(c)));
+        }),
+    ];
+    fn handler_result(c: Fail) -> Result<u64, Failure> {
+        match std::panic::catch_unwind(|| behave(&c)) {
+            Ok(result) => result.map_err(Failure::new),
+            Err(_) => Err(Failure::Panicked("as told".into())),
+        }
+    }
+    for builder in builders {
+        within(20, move || {
+            let rt = builder.workers(2).build().unwrap();
+            let body = rt.spawn(async |ctx: Context| {
+                assert_eq!(ctx.perform(Fail("")).await.unwrap(), 1);
+                let error = ctx.perform(Fail("error")).await.unwrap_err();
+                assert!(error.error::<std::io::Error>().is_some(), "{error:?}");
+                let panic = ctx.perform(Fail("panic")).await.unwrap_err();
+                assert!(matches!(&panic, Failure::Panicked(text) if text.as_str() == "as told"), "{panic:?}");
+                assert_eq!(ctx.perform(Fail("")).await.unwrap(), 1);
+            });
+            rt.block_on(body).unwrap();
+        });
+    }
+}
+
+/// 3.3: a completion that is dropped unanswered says `Abandoned`.
+#[test]
+fn a_dropped_completion_is_abandoned() {
+    let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
+    match rt.block_on(body) {
+        Err(exit) => assert!(matches!(exit.error::<Failure>(), Some(Failure::Abandoned)), "{exit:?}"),
+        Ok(n) => panic!("{n}"),
+    }
+}
+
+/// 3.3, 3.5: a handler sees that nobody waits any more: it can ask, and await it.
+#[test]
+fn a_handler_sees_the_cancellation() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
+    let exit = rt.block_on(body).unwrap_err();
+    assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
+    assert!(shelf.take().is_cancelled());
+
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(2)).await);
+    while shelf.0.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let completion = shelf.take();
+    assert!(!completion.is_cancelled());
+    let cancelled = completion.cancelled();
+    body.abort();
+    within(10, move || futures::executor::block_on(cancelled));
+}
+
+/// 3.2: the future of an async handler is dropped when its command is cancelled.
+#[test]
+fn an_async_handler_ends_with_its_command() {
+    struct Told(std::sync::mpsc::Sender<()>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let (told, hears) = std::sync::mpsc::channel();
+    let told = Mutex::new(told);
+    let rt = Runtime::builder()
+        .workers(2)
+        .handle_async(move |_: Ask| {
+            let told = Told(told.lock().unwrap().clone());
+            async move {
+                let _told = told;
+                std::future::pending::<u64>().await
+            }
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
+    assert!(rt.block_on(body).is_err());
+    hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
+}
+
+/// 3.4: answers that always come at once spend a budget; others run in between.
+#[test]
+fn inline_answers_spend_a_budget() {
+    let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
+    let greedy = rt.spawn(async |ctx: Context| -> Result<(), Failure> {
+        loop {
+            ctx.perform(Ask(1)).await?;
+        }
+    });
+    let modest = rt.spawn(async |_: Context| {});
+    rt.block_on(modest).unwrap();
+    assert!(!greedy.is_finished());
+    assert!(rt.counters().budget_yields <= 2);
+}
+
+/// 3.2: layers are handlers around handlers: they see the answer and may change it.
+#[test]
+fn a_layer_intercepts_the_answer() {
+    struct PlusOne<H>(H);
+    impl<H: Handler<Ask>> Handler<Ask> for PlusOne<H> {
+        fn handle(&self, command: Ask, completion: Completion<u64>) {
+            self.0.handle(command, completion.intercept(|answer, outer| outer.finish(answer.map(|n| n + 1))));
+        }
+    }
+    struct Lazy;
+    impl Handler<Ask> for Lazy {
+        fn handle(&self, _: Ask, completion: Completion<u64>) {
+            drop(completion.intercept(|answer, outer| match answer {
+                Err(Failure::Abandoned) => outer.complete(40),
+                other => outer.finish(other),
+            }));
+        }
+    }
+    let rt = Runtime::builder().workers(0).handler(PlusOne(PlusOne(Lazy))).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
+    assert_eq!(rt.block_on(body).unwrap(), 42);
+}
+
+/// 3.2, 4.7: closures run on the blocking pool, which has a bound; results, panics and refusals come back.
+#[test]
+fn the_blocking_pool_runs_closures() {
+    let rt = two();
+    let body = rt.spawn(async |ctx: Context| {
+        let n = ctx.host().spawn_blocking(|| 5).await?;
+        let panic = ctx.host().spawn_blocking(|| -> u64 { panic!("in there") }).await.unwrap_err();
+        assert!(matches!(&panic, Failure::Panicked(text) if text.as_str() == "in there"));
+        Ok::<_, Exit>(n)
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 5);
+    let none = Runtime::builder().workers(0).blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
+    let refused = none.block_on(none.spawn_blocking(|| 1)).unwrap_err();
+    assert!(refused.to_string().contains("blocking"), "{refused}");
+    let refused = none.block_on(none.spawn(async |ctx: Context| ctx.perform(Ask(1)).await)).unwrap_err();
+    assert!(refused.to_string().contains("blocking"), "{refused}");
+}

@@ -138,7 +138,7 @@ enum ReplyTo<T> {
 ///
 /// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
 /// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
-pub struct Reply<T> {
+pub struct Reply<T: Send + 'static> {
     to: Option<ReplyTo<T>>,
 }
 
@@ -197,21 +197,23 @@ impl<T: Send + 'static> Reply<T> {
     }
 }
 
-impl<T> Drop for Reply<T> {
+impl<T: Send + 'static> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(to) = self.to.take() else { return };
-        let error = match turn::dying_of() {
-            Some(exit) => CallError::Died(exit),
-            None => CallError::Dropped,
+        let tell = |to: ReplyTo<T>, exit: Option<&Exit>| {
+            let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
+            match to {
+                ReplyTo::Future { cell, .. } => drop(cell.send(Err(error))),
+                ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
+            }
         };
-        match to {
-            ReplyTo::Future { cell, .. } => drop(cell.send(Err(error))),
-            ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
+        if let Err(to) = turn::orphan(to, tell) {
+            tell(to, turn::dying_of().as_ref());
         }
     }
 }
 
-impl<T> fmt::Debug for Reply<T> {
+impl<T: Send + 'static> fmt::Debug for Reply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reply<{}>", type_name::<T>())
     }

@@ -192,10 +192,13 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// The receiving half is dropped, with mail that was taken out and not read.
+    /// The receiving half is dropped, with mail that was taken out and not read. While the process lives on that goes
+    /// back to the inbox, to be buried with it.
     pub(crate) fn leave(&self, unread: VecDeque<M>, outside: bool) {
         let exit = self.head.exit().or_else(turn::dying_of).unwrap_or(Exit::Normal);
-        self.head.host.dead_letters_of(self.head.pid, unread, &exit);
+        if let Err(unread) = self.inbox.put_back(unread) {
+            self.head.host.dead_letters_of(self.head.pid, unread, &exit);
+        }
         if outside {
             self.end_outside(&exit);
         }

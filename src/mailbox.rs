@@ -259,9 +259,22 @@ impl<M> Inbox<M> {
         signals.pop_front().map(|(_, signal)| signal)
     }
 
-    /// How many messages were taken out, for a receiver that places signals itself.
-    pub(crate) fn taken(&self) -> u64 {
-        self.state.lock().taken
+    /// Takes back what a receiver took out and has not read.
+    ///
+    /// # Errors
+    /// The messages, when the inbox is closed.
+    pub(crate) fn put_back(&self, mut unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(unread);
+        }
+        state.taken -= unread.len() as u64;
+        unread.append(&mut state.messages);
+        state.messages = unread;
+        Ok(())
     }
 
     /// How many messages wait here.

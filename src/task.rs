@@ -174,7 +174,12 @@ impl<X: Machine> Driver<X> {
         let head = &control.head;
         head.steps.store(head.steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         head.host.shared.metrics.add(Counter::Steps, 1);
-        let next = catch(|| this.machine.step(this.me, cx)).unwrap_or_else(|text| Err(told(this.me, text)));
+        let (next, orphans) = turn::collecting_orphans(|| catch(|| this.machine.step(this.me, cx)));
+        let panicked = next.is_err();
+        let next = next.unwrap_or_else(|text| Err(told(this.me, text)));
+        for orphan in orphans {
+            orphan(next.as_ref().err().filter(|_| panicked));
+        }
         let mut pending = head.yields.take_pending();
         if !pending.is_empty() {
             for yielded in pending.drain(..) {

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use super::exit::Exit;
 use super::pid::Pid;
+use crate::sync::thread;
 
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
 pub(crate) const BUDGET: u32 = 128;
@@ -32,6 +33,7 @@ const NOBODY: Turn = Turn { control: 0, pid: None, waker: (0, 0), budget: BUDGET
 thread_local! {
     static TURN: Cell<Turn> = const { Cell::new(NOBODY) };
     static DYING: RefCell<Option<Exit>> = const { RefCell::new(None) };
+    static ORPHANS: RefCell<Option<Vec<Orphan>>> = const { RefCell::new(None) };
 }
 
 fn change<T>(f: impl FnOnce(&mut Turn) -> T) -> T {
@@ -154,4 +156,38 @@ pub(crate) fn dying<T>(exit: &Exit, f: impl FnOnce() -> T) -> T {
 /// Why the process whose state is being dropped on this thread died.
 pub(crate) fn dying_of() -> Option<Exit> {
     DYING.try_with(|cell| cell.borrow().clone()).unwrap_or(None)
+}
+
+/// A reply that was dropped while its process unwinds: it is told why as soon as that is known, or that it was only
+/// dropped, if the panic was caught inside.
+pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
+
+/// Runs one step and collects the replies that are dropped while it unwinds.
+pub(crate) fn collecting_orphans<T>(f: impl FnOnce() -> T) -> (T, Vec<Orphan>) {
+    let outer = ORPHANS.with(|cell| cell.replace(Some(Vec::new())));
+    let result = f();
+    let orphans = ORPHANS.with(|cell| cell.replace(outer));
+    (result, orphans.unwrap_or_default())
+}
+
+/// Leaves a reply to [`collecting_orphans`].
+///
+/// # Errors
+/// The reply, when this thread is not unwinding from a step.
+pub(crate) fn orphan<T>(value: T, tell: impl FnOnce(T, Option<&Exit>) + 'static) -> Result<(), T>
+where
+    T: 'static,
+{
+    if !thread::panicking() {
+        return Err(value);
+    }
+    let mut value = Some(value);
+    let _ = ORPHANS.try_with(|cell| {
+        if let Some(orphans) = cell.borrow_mut().as_mut() {
+            if let Some(value) = value.take() {
+                orphans.push(Box::new(move |exit| tell(value, exit)));
+            }
+        }
+    });
+    value.map_or(Ok(()), Err)
 }

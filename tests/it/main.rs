@@ -50,3 +50,16 @@ where
         futures::executor::block_on(f(rt.host().clone()))
     })
 }
+
+/// Lets whatever else the thread drives have a turn.
+pub async fn step_aside() {
+    let mut aside = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut aside, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}

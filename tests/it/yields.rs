@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::{two, within};
+use crate::{step_aside, two, within};
 
 /// Answered by whoever holds the completion.
 struct Ask(u64);
@@ -76,18 +76,8 @@ fn once(rt: &Runtime, ends: bool) -> (JoinHandle<(), ()>, Counted) {
 
 /// Runs everything that can run, on a runtime without workers.
 fn settle(rt: &Runtime) {
-    for _ in 0..100 {
-        rt.block_on(async {
-            let mut again = true;
-            std::future::poll_fn(|cx| {
-                if std::mem::take(&mut again) {
-                    cx.waker().wake_by_ref();
-                    return std::task::Poll::Pending;
-                }
-                std::task::Poll::Ready(())
-            })
-            .await;
-        });
+    for _ in 0..10 {
+        rt.block_on(step_aside());
     }
 }
 

@@ -60,6 +60,11 @@
 //! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
 //! program. Running out of memory aborts. A program that forks keeps no worker in the child.
 
+/// The programs in the README compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod address;
 mod blocking;
 mod body;

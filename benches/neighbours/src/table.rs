@@ -1,4 +1,4 @@
-//! What is printed: medians over the rounds, per operation, and ratios of those.
+//! What is printed: medians over the rounds, of what an operation costs and of the ratios between runners.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ struct Cost {
     runner: Runner,
     cpu: f64,
     wall: f64,
+    /// Our CPU time in this one's, round by round: a machine that is slow for a second is slow for both.
+    ratio: Option<f64>,
 }
 
 /// One workload on all its runners.
@@ -28,10 +30,14 @@ impl Row {
         let per_op = |samples: &[Sample], time: fn(&Sample) -> Duration| {
             median(samples.iter().map(|sample| time(sample).as_nanos() as f64 / ops as f64))
         };
+        let ours = samples.iter().find(|(runner, _)| *runner == Runner::Procession).map(|(_, samples)| samples);
         let costs = samples.iter().map(|(runner, samples)| Cost {
             runner: *runner,
             cpu: per_op(samples, |sample| sample.cpu),
             wall: per_op(samples, |sample| sample.wall),
+            ratio: ours.map(|ours| {
+                median(ours.iter().zip(samples).map(|(ours, theirs)| ours.cpu.div_duration_f64(theirs.cpu)))
+            }),
         });
         let counted: Vec<&Counters> =
             samples.iter().flat_map(|(_, samples)| samples).filter_map(|sample| sample.counters.as_ref()).collect();
@@ -47,9 +53,8 @@ impl Row {
         self.costs.iter().find(|cost| cost.runner == runner)
     }
 
-    /// Our CPU time in the other's.
     fn ratio(&self, to: Runner) -> Option<f64> {
-        Some(self.cost(Runner::Procession)?.cpu / self.cost(to)?.cpu)
+        self.cost(to)?.ratio
     }
 
     /// Our CPU time in that of the neighbour who needed less.

@@ -1,0 +1,616 @@
+//! Counts the words of every regular file under a folder, with processes.
+//!
+//! ```text
+//!  walker ──ListDir──▶ blocking pool          asks the shards, prints
+//!    │ a mapper for each file                        collector
+//!    ▼                                                  │ Report
+//!  mappers ──ReadFile──▶ blocking pool                  ▼
+//!    └───────── Add(words of one shard) ───────────▶ shards
+//! ```
+//!
+//! The walker keeps a bounded number of mappers alive; files are read in chunks and folders in pieces, and a mapper
+//! hands its counts on when it has gathered a few thousand words, so memory stays bounded by the distinct words (and the
+//! longest of them). `cargo run --release --example wordcount -- --help` says what it can.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{File, ReadDir};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::{Either, FutureExt, select};
+use futures::pin_mut;
+use futures::stream::{FuturesUnordered, StreamExt};
+use indicatif::{ProgressBar, ProgressStyle};
+use procession::{
+    Address, Command, Context, Event, Events, Exit, JoinHandle, Next, Process, Reply, Runtime, StepOutput, Tag,
+};
+
+const HELP: &str = "\
+Counts the words of every regular file under DIR: maximal runs of ASCII letters, lower-cased.
+
+Usage: wordcount [OPTIONS] DIR
+
+  --in-flight N   files open at a time [64]
+  --workers N     workers [one for each core]
+  --step          mappers as hand-written step machines instead of async bodies
+  --json          one line of JSON and nothing else on stdout
+  --help          this text
+
+Symbolic links are not followed; what is no regular file is skipped; DIR may be a single file. A file or folder that can't
+be read is named on stderr and counted, the others go on. A word is held in memory whole.
+Exit status: 0; 1 if something could not be read; 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
+
+/// How much of a file is read at a time.
+const CHUNK: usize = 64 * 1024;
+/// How many entries of a folder are listed at a time.
+const LISTED: usize = 256;
+/// After so many distinct words a mapper hands on what it has.
+const GATHERED: usize = 4096;
+const SHARDS: usize = 8;
+const TOP: usize = 20;
+/// How long an interrupted run may take to clean up.
+const GRACE: Duration = Duration::from_secs(5);
+
+type Counts = HashMap<Box<[u8]>, u64>;
+
+// ---- What processes want from the world; blocking handlers answer.
+
+/// The next entries of a folder. The open folder goes back and forth.
+struct ListDir(Listing);
+
+enum Listing {
+    Start(PathBuf),
+    Rest(PathBuf, ReadDir),
+}
+
+struct Listed {
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    /// Entries that could not be looked at.
+    failed: Vec<(PathBuf, io::Error)>,
+    rest: Option<Listing>,
+}
+
+impl Command for ListDir {
+    type Reply = Result<Listed, (PathBuf, io::Error)>;
+}
+
+fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
+    let (path, mut entries) = match listing {
+        Listing::Rest(path, entries) => (path, entries),
+        Listing::Start(path) => match std::fs::read_dir(&path) {
+            Ok(entries) => (path, entries),
+            Err(error) => return Err((path, error)),
+        },
+    };
+    let mut listed = Listed { folders: Vec::new(), files: Vec::new(), failed: Vec::new(), rest: None };
+    for _ in 0..LISTED {
+        let Some(entry) = entries.next() else { return Ok(listed) };
+        // The type of the entry itself: a link is none of ours, nor is a pipe, which would block us for ever.
+        match entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) {
+            Ok((path, kind)) if kind.is_dir() => listed.folders.push(path),
+            Ok((path, kind)) if kind.is_file() => listed.files.push(path),
+            Ok(_) => {}
+            Err(error) => listed.failed.push((path.clone(), error)),
+        }
+    }
+    listed.rest = Some(Listing::Rest(path, entries));
+    Ok(listed)
+}
+
+/// The next chunk of a file. The open file and the buffer go back and forth.
+enum ReadFile {
+    Open(PathBuf),
+    More(File, Vec<u8>),
+}
+
+impl Command for ReadFile {
+    type Reply = (File, Vec<u8>);
+}
+
+/// An empty chunk is the end.
+fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
+    let (mut file, mut chunk) = match command {
+        ReadFile::Open(path) => (File::open(path)?, vec![0; CHUNK]),
+        ReadFile::More(file, chunk) => (file, chunk),
+    };
+    chunk.resize(CHUNK, 0);
+    let read = loop {
+        match file.read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    chunk.truncate(read);
+    Ok((file, chunk))
+}
+
+// ---- Cutting words: the part that both kinds of mapper share.
+
+/// What became of one file.
+#[derive(Default)]
+struct Totals {
+    files: u64,
+    unreadable: u64,
+    bytes: u64,
+    words: u64,
+}
+
+impl Totals {
+    fn add(&mut self, other: Totals) {
+        self.files += other.files;
+        self.unreadable += other.unreadable;
+        self.bytes += other.bytes;
+        self.words += other.words;
+    }
+}
+
+/// Cuts chunks into words and gathers them by shard; a word that a chunk's end cuts waits for the next chunk.
+struct Cutter {
+    shards: Shards,
+    gathered: Vec<Counts>,
+    distinct: usize,
+    word: Vec<u8>,
+    totals: Totals,
+}
+
+type Shards = Arc<[Address<ToShard>]>;
+
+impl Cutter {
+    fn new(shards: Shards) -> Self {
+        let gathered = shards.iter().map(|_| Counts::new()).collect();
+        Self { shards, gathered, distinct: 0, word: Vec::new(), totals: Totals::default() }
+    }
+
+    fn cut(&mut self, mut chunk: &[u8]) {
+        self.totals.bytes += chunk.len() as u64;
+        while !chunk.is_empty() {
+            let letters = chunk.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+            let (piece, rest) = chunk.split_at(letters);
+            self.word.extend(piece.iter().map(u8::to_ascii_lowercase));
+            if rest.is_empty() {
+                return;
+            }
+            self.count_word();
+            let others = rest.iter().take_while(|byte| !byte.is_ascii_alphabetic()).count();
+            chunk = &rest[others..];
+        }
+    }
+
+    fn count_word(&mut self) {
+        if self.word.is_empty() {
+            return;
+        }
+        self.totals.words += 1;
+        // FNV-1a: the shard of a word must be the same in every run.
+        let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let counts = &mut self.gathered[(hash % self.shards.len() as u64) as usize];
+        match counts.get_mut(self.word.as_slice()) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(self.word.as_slice().into(), 1);
+                self.distinct += 1;
+            }
+        }
+        self.word.clear();
+    }
+
+    fn is_full(&self) -> bool {
+        self.distinct >= GATHERED
+    }
+
+    /// Hands on what was gathered.
+    fn flush(&mut self) -> Result<(), Exit> {
+        for (shard, counts) in self.shards.iter().zip(&mut self.gathered) {
+            if !counts.is_empty() {
+                shard.send(ToShard::Add(std::mem::take(counts)))?;
+            }
+        }
+        self.distinct = 0;
+        Ok(())
+    }
+
+    /// The end of the file.
+    fn finish(mut self) -> Result<Totals, Exit> {
+        self.count_word();
+        self.flush()?;
+        self.totals.files = 1;
+        Ok(self.totals)
+    }
+
+    /// Somebody has no time for the rest of the file.
+    fn stop(self) -> Result<Totals, Exit> {
+        let totals = self.finish()?;
+        Ok(Totals { files: 0, ..totals })
+    }
+
+    /// The file could not be read, or not to its end: what was read of it counts.
+    fn give_up(self, path: &Path, error: &dyn Display) -> Result<Totals, Exit> {
+        complain(path, error);
+        let totals = self.finish()?;
+        Ok(Totals { files: 0, unreadable: 1, ..totals })
+    }
+}
+
+fn complain(path: &Path, error: &dyn Display) {
+    let _ = writeln!(io::stderr(), "wordcount: {}: {error}", path.display());
+}
+
+// ---- Mappers: one for each file.
+
+async fn mapper(ctx: Context, path: PathBuf, shards: Shards) -> Result<Totals, Exit> {
+    let mut cutter = Cutter::new(shards);
+    let mut next = ReadFile::Open(path.clone());
+    loop {
+        let (file, chunk) = match ctx.perform(next).await {
+            Ok((_, chunk)) if chunk.is_empty() => return cutter.finish(),
+            Ok(read) => read,
+            Err(failure) => return cutter.give_up(&path, &failure),
+        };
+        cutter.cut(&chunk);
+        if ctx.is_cancelled() {
+            return cutter.stop();
+        }
+        if cutter.is_full() {
+            cutter.flush()?;
+        }
+        next = ReadFile::More(file, chunk);
+    }
+}
+
+/// The same by hand.
+struct Mapper {
+    path: PathBuf,
+    cutter: Option<Cutter>,
+    reading: Option<Tag<ReadFile>>,
+}
+
+impl Process for Mapper {
+    type Message = ();
+    type Output = Totals;
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Totals>, Exit> {
+        if self.reading.is_none() {
+            self.reading = Some(out.perform(ReadFile::Open(self.path.clone())));
+        }
+        for event in events {
+            let Some(mut cutter) = self.cutter.take() else { break };
+            let (tag, done) = match (self.reading, event) {
+                (Some(tag), Event::Completed(done)) => (tag, done),
+                (_, Event::Cancel { .. }) => return cutter.stop().map(Next::Done),
+                _ => {
+                    self.cutter = Some(cutter);
+                    continue;
+                }
+            };
+            let (file, chunk) = match done.take(tag).expect("one yield is in flight at a time") {
+                Ok((_, chunk)) if chunk.is_empty() => return cutter.finish().map(Next::Done),
+                Ok(read) => read,
+                Err(failure) => return cutter.give_up(&self.path, &failure).map(Next::Done),
+            };
+            cutter.cut(&chunk);
+            if cutter.is_full() {
+                cutter.flush()?;
+            }
+            self.cutter = Some(cutter);
+            self.reading = Some(out.perform(ReadFile::More(file, chunk)));
+        }
+        Ok(Next::Wait)
+    }
+}
+
+// ---- The walker: finds the files, keeps a bounded number of mappers alive.
+
+struct Walk {
+    root: PathBuf,
+    in_flight: usize,
+    by_hand: bool,
+    bar: ProgressBar,
+    shards: Shards,
+}
+
+async fn walker(ctx: Context, walk: Walk, so_far: Address<Totals>) -> Result<(), Exit> {
+    let mut mappers = FuturesUnordered::new();
+    let interrupted = {
+        let found = find_files(&ctx, &walk, &mut mappers, &so_far);
+        pin_mut!(found);
+        match select(found, ctx.cancelled()).await {
+            Either::Left((found, _)) => found.map(|()| false)?,
+            Either::Right(_) => true,
+        }
+    };
+    if interrupted {
+        mappers.iter().for_each(|mapper| mapper.cancel(&ctx));
+    }
+    while let Some(totals) = mappers.next().await {
+        walk.settle(totals?, &so_far)?;
+    }
+    Ok(())
+}
+
+async fn find_files(
+    ctx: &Context,
+    walk: &Walk,
+    mappers: &mut FuturesUnordered<Mapping>,
+    so_far: &Address<Totals>,
+) -> Result<(), Exit> {
+    let mut folders = Vec::new();
+    if walk.root.is_dir() {
+        folders.push(Listing::Start(walk.root.clone()));
+    } else {
+        mappers.push(walk.spawn(ctx, walk.root.clone()));
+    }
+    while let Some(listing) = folders.pop() {
+        let (mut failed, mut files) = (Vec::new(), Vec::new());
+        match ctx.perform(ListDir(listing)).await? {
+            Ok(listed) => {
+                (failed, files) = (listed.failed, listed.files);
+                folders.extend(listed.folders.into_iter().map(Listing::Start));
+                // The rest of this folder before others: one is open at a time.
+                folders.extend(listed.rest);
+            }
+            Err(error) => failed.push(error),
+        }
+        for (path, error) in failed {
+            complain(&path, &error);
+            so_far.send(Totals { unreadable: 1, ..Totals::default() })?;
+        }
+        for path in files {
+            while mappers.len() >= walk.in_flight {
+                let totals = mappers.next().await.expect("there are some");
+                walk.settle(totals?, so_far)?;
+            }
+            mappers.push(walk.spawn(ctx, path));
+        }
+    }
+    Ok(())
+}
+
+impl Walk {
+    fn spawn(&self, ctx: &Context, path: PathBuf) -> Mapping {
+        self.bar.inc_length(1);
+        let shards = self.shards.clone();
+        if self.by_hand {
+            let cutter = Some(Cutter::new(shards));
+            Mapping::ByHand(ctx.spawn_process(Mapper { path, cutter, reading: None }))
+        } else {
+            Mapping::Body(ctx.spawn(move |ctx| mapper(ctx, path, shards)))
+        }
+    }
+
+    fn settle(&self, totals: Totals, so_far: &Address<Totals>) -> Result<(), Exit> {
+        self.bar.inc(1);
+        Ok(so_far.send(totals)?)
+    }
+}
+
+/// A mapper of either kind.
+enum Mapping {
+    Body(JoinHandle<Totals>),
+    ByHand(JoinHandle<Totals, ()>),
+}
+
+impl Mapping {
+    fn cancel(&self, ctx: &Context) {
+        let pid = match self {
+            Mapping::Body(handle) => handle.pid(),
+            Mapping::ByHand(handle) => handle.pid(),
+        };
+        // One that has ended already needs no telling.
+        let _ = ctx.host().cancel(pid, "interrupted", GRACE);
+    }
+}
+
+impl Future for Mapping {
+    type Output = Result<Totals, Exit>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Mapping::Body(handle) => handle.poll_unpin(cx),
+            Mapping::ByHand(handle) => handle.poll_unpin(cx),
+        }
+    }
+}
+
+// ---- Shards: each counts its part of the words.
+
+enum ToShard {
+    Add(Counts),
+    Report(Reply<(usize, Vec<(Box<[u8]>, u64)>)>),
+}
+
+async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
+    let mut counts = Counts::new();
+    loop {
+        match ctx.receive().await? {
+            ToShard::Add(more) => {
+                for (word, count) in more {
+                    *counts.entry(word).or_default() += count;
+                }
+            }
+            ToShard::Report(reply) => {
+                let mut top: Vec<_> = counts.iter().map(|(word, count)| (word.clone(), *count)).collect();
+                keep_top(&mut top);
+                reply.send((counts.len(), top));
+            }
+        }
+    }
+}
+
+/// The most frequent words, ties by word.
+fn keep_top(words: &mut Vec<(Box<[u8]>, u64)>) {
+    words.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    words.truncate(TOP);
+}
+
+// ---- The collector: keeps the totals; asked at the end, it asks the shards.
+
+struct Outcome {
+    totals: Totals,
+    distinct: usize,
+    top: Vec<(Box<[u8]>, u64)>,
+}
+
+async fn collector(
+    mut ctx: Context<Totals>,
+    shards: Shards,
+    done: futures::channel::oneshot::Receiver<()>,
+) -> Result<Outcome, Exit> {
+    let mut totals = Totals::default();
+    pin_mut!(done);
+    while let Either::Left((more, _)) = select(ctx.receive(), &mut done).await {
+        totals.add(more?);
+    }
+    // Whatever the walker has sent was sent before it ended.
+    while let Some(more) = ctx.try_receive() {
+        totals.add(more);
+    }
+    let (mut distinct, mut top) = (0, Vec::new());
+    for shard in shards.iter() {
+        let (words, most) = ctx.call(shard, ToShard::Report).await?;
+        distinct += words;
+        top.extend(most);
+    }
+    keep_top(&mut top);
+    Ok(Outcome { totals, distinct, top })
+}
+
+// ---- The program.
+
+struct Arguments {
+    root: PathBuf,
+    in_flight: usize,
+    workers: Option<usize>,
+    by_hand: bool,
+    json: bool,
+}
+
+fn arguments() -> Result<Option<Arguments>, lexopt::Error> {
+    use lexopt::prelude::*;
+    let mut found = Arguments { root: PathBuf::new(), in_flight: 64, workers: None, by_hand: false, json: false };
+    let mut root: Option<OsString> = None;
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("in-flight") => found.in_flight = parser.value()?.parse::<std::num::NonZeroUsize>()?.get(),
+            Long("workers") => found.workers = Some(parser.value()?.parse::<std::num::NonZeroUsize>()?.get()),
+            Long("step") => found.by_hand = true,
+            Long("json") => found.json = true,
+            Long("help") | Short('h') => return Ok(None),
+            Value(value) if root.is_none() => root = Some(value),
+            other => return Err(other.unexpected()),
+        }
+    }
+    found.root = root.ok_or("no DIR given; --help says more")?.into();
+    Ok(Some(found))
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments() {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            let _ = writeln!(io::stdout(), "{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return fail(&error),
+    };
+    if let Err(error) = std::fs::metadata(&arguments.root) {
+        complain(&arguments.root, &error);
+        return ExitCode::from(2);
+    }
+    match count(arguments) {
+        Ok(status) => status,
+        Err(error) => fail(&*error),
+    }
+}
+
+fn fail(error: &dyn Display) -> ExitCode {
+    let _ = writeln!(io::stderr(), "wordcount: {error}");
+    ExitCode::from(2)
+}
+
+fn count(arguments: Arguments) -> procession::Result<ExitCode> {
+    let mut builder = Runtime::builder().handle_blocking(list_dir).handle_blocking(read_file);
+    if let Some(workers) = arguments.workers {
+        builder = builder.workers(workers);
+    }
+    let rt = builder.build()?;
+    let (interrupt, mut interrupts) = futures::channel::mpsc::unbounded::<()>();
+    ctrlc::set_handler(move || drop(interrupt.unbounded_send(())))?;
+
+    let shards: Shards = (0..SHARDS).map(|_| rt.spawn(shard).address()).collect();
+    let (done, all_done) = futures::channel::oneshot::channel();
+    let asked = shards.clone();
+    let collector = rt.spawn(move |ctx| collector(ctx, asked, all_done));
+    let bar = progress();
+    let Arguments { root, in_flight, by_hand, json, .. } = arguments;
+    let walk = Walk { root, in_flight, by_hand, bar: bar.clone(), shards };
+    let so_far = collector.address();
+    let mut walker = rt.spawn(move |ctx| walker(ctx, walk, so_far));
+
+    let interrupted = rt.block_on(async {
+        match select(&mut walker, interrupts.next()).await {
+            Either::Left((walked, _)) => return walked.map(|()| false),
+            Either::Right(_) => {}
+        }
+        // It has a moment to let go of what is under way; what there is then is what there is.
+        if rt.cancel(walker.pid(), "interrupted", GRACE).is_ok() {
+            let _ = walker.await;
+        }
+        Ok(true)
+    })?;
+    bar.finish_and_clear();
+    drop(done);
+    let outcome = rt.block_on(collector)?;
+    let counters = rt.counters();
+    for left in futures::executor::block_on(rt.shutdown(GRACE)).left {
+        let _ = writeln!(io::stderr(), "wordcount: {left}");
+    }
+    let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
+    // Whoever reads may have gone: that is no reason to complain.
+    let _ = io::stdout().write_all(printed.as_bytes());
+    Ok(match (interrupted, outcome.totals.unreadable) {
+        (true, _) => ExitCode::from(130),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::from(1),
+    })
+}
+
+fn progress() -> ProgressBar {
+    // On a terminal only: in a pipe it draws nothing.
+    let style = ProgressStyle::with_template("{spinner} {bar:40} {pos} of {len} files found, {per_sec}");
+    ProgressBar::new(0).with_style(style.expect("the template is right"))
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (word, count) in &self.top {
+            writeln!(f, "{count:>12} {}", String::from_utf8_lossy(word))?;
+        }
+        let Totals { files, unreadable, bytes, words } = &self.totals;
+        let distinct = self.distinct;
+        writeln!(f, "{files} files, {unreadable} unreadable, {bytes} bytes, {words} words, {distinct} distinct")
+    }
+}
+
+impl Outcome {
+    /// Words are letters: nothing needs an escape.
+    fn json(&self) -> String {
+        let Totals { files, unreadable, bytes, words } = &self.totals;
+        let top = self.top.iter().map(|(word, count)| format!("[\"{}\",{count}]", String::from_utf8_lossy(word)));
+        let (distinct, top) = (self.distinct, top.collect::<Vec<_>>().join(","));
+        format!(
+            "{{\"files\":{files},\"unreadable\":{unreadable},\"bytes\":{bytes},\"words\":{words},\
+             \"distinct\":{distinct},\"top\":[{top}]}}\n"
+        )
+    }
+}

@@ -321,23 +321,21 @@ struct Walk {
 async fn walker(ctx: Context, walk: Walk, so_far: Address<Totals>) -> Result<(), Exit> {
     let mut mappers = FuturesUnordered::new();
     let interrupted = {
-        let found = find_files(&ctx, &walk, &mut mappers, &so_far);
-        pin_mut!(found);
-        match select(found, ctx.cancelled()).await {
-            Either::Left((found, _)) => found.map(|()| false)?,
+        let walked = map_files(&ctx, &walk, &mut mappers, &so_far);
+        pin_mut!(walked);
+        match select(walked, ctx.cancelled()).await {
+            Either::Left((walked, _)) => walked.map(|()| false)?,
             Either::Right(_) => true,
         }
     };
     if interrupted {
         mappers.iter().for_each(|mapper| mapper.cancel(&ctx));
-    }
-    while let Some(totals) = mappers.next().await {
-        walk.settle(totals?, &so_far)?;
+        walk.settle_all(&mut mappers, &so_far).await?;
     }
     Ok(())
 }
 
-async fn find_files(
+async fn map_files(
     ctx: &Context,
     walk: &Walk,
     mappers: &mut FuturesUnordered<Mapping>,
@@ -372,7 +370,7 @@ async fn find_files(
             mappers.push(walk.spawn(ctx, path));
         }
     }
-    Ok(())
+    walk.settle_all(mappers, so_far).await
 }
 
 impl Walk {
@@ -390,6 +388,13 @@ impl Walk {
     fn settle(&self, totals: Totals, so_far: &Address<Totals>) -> Result<(), Exit> {
         self.bar.inc(1);
         Ok(so_far.send(totals)?)
+    }
+
+    async fn settle_all(&self, mappers: &mut FuturesUnordered<Mapping>, so_far: &Address<Totals>) -> Result<(), Exit> {
+        while let Some(totals) = mappers.next().await {
+            self.settle(totals?, so_far)?;
+        }
+        Ok(())
     }
 }
 

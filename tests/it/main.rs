@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod embed;
+mod lives;
 mod mail;
 mod process;
 mod yields;

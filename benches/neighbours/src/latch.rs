@@ -23,10 +23,10 @@ impl Latch {
 
     /// One of them.
     pub(crate) fn one(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Some(waiter) = &*self.waiter.lock().expect("nobody panics here") {
-                waiter.unpark();
-            }
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(waiter) = &*self.waiter.lock().expect("nobody panics here")
+        {
+            waiter.unpark();
         }
     }
 

@@ -12,8 +12,11 @@ pub(crate) struct Workload {
     pub(crate) name: &'static str,
     /// How many operations a full round does: so many that it takes some tens of milliseconds.
     pub(crate) ops: u64,
-    pub(crate) runs: &'static [(Runner, fn(&Round) -> Sample)],
+    pub(crate) runs: &'static [(Runner, Run)],
 }
+
+/// Does one round and says what it cost.
+type Run = fn(&Round) -> Sample;
 
 pub(crate) const ALL: &[&Workload] = &[
     &spawn::OUTSIDE,

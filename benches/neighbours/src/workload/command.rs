@@ -38,6 +38,8 @@ pub(super) const TASK: Workload = Workload {
     runs: &[
         (Procession, |round| {
             type Job = (Increment, Completion<u64>);
+            // The runtime owns the handler, which knows the server, which knows the runtime: the circle stays behind
+            // after each round, with one small process in it.
             let server: Arc<OnceLock<Address<Job>>> = Arc::default();
             let known = Arc::clone(&server);
             let builder = Runtime::builder().handler(move |command: Increment, completion: Completion<u64>| {

@@ -1,5 +1,8 @@
 //! Commands and the ways to answer them: at once, by a future, by blocking, later from a thread, and by name.
 
+// What the crate's own code may not use, programs around it may.
+#![allow(clippy::disallowed_methods)]
+
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::{File, ReadDir};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -596,8 +596,8 @@ fn progress() -> ProgressBar {
     ProgressBar::new(0).with_style(style.expect("the template is right"))
 }
 
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (word, count) in &self.top {
             writeln!(f, "{count:>12} {}", String::from_utf8_lossy(word))?;
         }

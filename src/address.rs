@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use event_listener::EventListener;
 use futures::future::FusedFuture;
 
-use crate::control::{AnyControl, Control, poll_news};
+use crate::control::{AnyControl, Control, Listening};
 use crate::dispatch::completion::Slip;
 use crate::host::{Host, Route, Target, Way};
 use crate::observe::Counter;
@@ -208,7 +207,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
             }
         };
         if let Err(to) = turn::orphan(to, tell) {
-            tell(to, turn::dying_of().as_ref());
+            tell(to, None);
         }
     }
 }
@@ -394,13 +393,13 @@ pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
 #[derive(Debug)]
 pub struct Ended {
     control: Option<Arc<dyn AnyControl>>,
-    listener: Option<EventListener>,
+    listening: Listening,
     over: bool,
 }
 
 impl Ended {
     pub(crate) fn new(control: Option<Arc<dyn AnyControl>>) -> Self {
-        Self { control, listener: None, over: false }
+        Self { control, listening: Listening::default(), over: false }
     }
 }
 
@@ -416,7 +415,7 @@ impl Future for Ended {
             None => Exit::NoProcess,
             Some(control) => {
                 let head = control.head();
-                match poll_news(&head.news, &mut this.listener, cx, || head.exit()) {
+                match head.poll_news(&mut this.listening, cx, || head.exit()) {
                     Poll::Ready(exit) => exit,
                     Poll::Pending => return Poll::Pending,
                 }

@@ -2,7 +2,6 @@
 //! Threads come when they are needed and go when they were idle for a while. It runs jobs and knows nothing of whose
 //! they are; whoever hands one in wraps it so that its result or its panic reaches somebody.
 
-use crate::clock::Clock;
 use crate::process::panic::{catch, drop_caught};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
 use std::collections::VecDeque;
@@ -148,8 +147,9 @@ impl Pool {
 
     /// Waits until no thread is left, which in a pool that is not closed needs all of them to be idle for long; says
     /// whether that came about in time. Called by a job of this pool, it waits in vain for that job.
+    #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
-        let clock = Clock::real();
+        let clock = crate::clock::Clock::real();
         let end = clock.now() + within;
         let mut state = self.shared.state.lock();
         loop {

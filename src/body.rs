@@ -17,7 +17,7 @@ use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{Events, Next, Process, Start, StepOutput};
 use crate::sync::Mutex;
-use crate::task::Machine;
+use crate::task::{Entry, Machine};
 
 /// What can be spawned as a process: `async fn(Context<M>)`, `|ctx| body(ctx, 1)`, `async move |ctx: Context<M>| …`.
 pub trait Body<M: Send + 'static, Fut>: FnOnce(Context<M>) -> Fut + Send + 'static {}
@@ -93,19 +93,22 @@ where
     type Output = Output<Fut>;
 
     /// A body has one entry, and takes no input but what it captured.
-    fn init(self: Pin<&mut Self>, start: Start<'_>, _: &Me<M>) -> Result<(), InitError> {
-        if start.method.is_empty() {
-            return Ok(());
+    #[inline]
+    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, _: &Me<M>) -> Result<(), InitError> {
+        match entry {
+            Some(entry) if !entry.method.is_empty() => {
+                Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() })
+            }
+            _ => Ok(()),
         }
-        Err(InitError::UnknownMethod { method: start.method.to_owned(), known: Vec::new() })
     }
 
     fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
-        if let BodyProjection::Unstarted { body, .. } = self.as_mut().project() {
-            if let Some(body) = body.take() {
-                let future = body(Context::new(me.control().clone()));
-                self.set(Self::Running { future });
-            }
+        if let BodyProjection::Unstarted { body, .. } = self.as_mut().project()
+            && let Some(body) = body.take()
+        {
+            let future = body(Context::new(me.control().clone()));
+            self.set(Self::Running { future });
         }
         match self.project() {
             BodyProjection::Running { future } => match future.poll(cx) {
@@ -125,7 +128,7 @@ where
 
 type MethodBody<M, T> = Mutex<Box<dyn FnOnce(Context<M>, Payload) -> BoxFuture<'static, Result<T, Exit>> + Send>>;
 
-struct Entry<M: Send + 'static, T> {
+struct Method<M: Send + 'static, T> {
     body: MethodBody<M, T>,
     input: TypeId,
     input_name: &'static str,
@@ -150,7 +153,7 @@ struct Entry<M: Send + 'static, T> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Methods<M: Send + 'static, T> {
-    entries: BTreeMap<&'static str, Entry<M, T>>,
+    entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
     // Locks that are never taken: they make `Methods` as `Sync` as an error that carries it back has to be.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
@@ -186,8 +189,11 @@ impl<M: Send + 'static, T: Send + 'static> Methods<M, T> {
             let input = input.downcast::<I>().unwrap_or_else(|_| unreachable!("`init` compared the types"));
             body(context, input).map(Outcome::into_result).boxed()
         };
-        let entry =
-            Entry { body: Mutex::new(Box::new(run)), input: TypeId::of::<I>(), input_name: std::any::type_name::<I>() };
+        let entry = Method {
+            body: Mutex::new(Box::new(run)),
+            input: TypeId::of::<I>(),
+            input_name: std::any::type_name::<I>(),
+        };
         self.entries.insert(name, entry);
         self
     }

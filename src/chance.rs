@@ -1,10 +1,11 @@
 //! Where chance enters: a seed from the system, and the generator that everything else draws from. No other file may
 //! ask the system for chance, so that a simulation which hands out its own seed decides everything.
 
+#![allow(clippy::disallowed_types)]
+
 use std::hash::{BuildHasher, RandomState};
 
 /// A number that differs from run to run and from call to call. Not for secrets.
-#[allow(clippy::disallowed_types)]
 pub(crate) fn seed() -> u64 {
     // Std seeds the keys from the system once a thread and changes them at each `new`.
     RandomState::new().hash_one(0_u8)

@@ -81,6 +81,7 @@ impl Clock {
     }
 
     /// A clock that stands at 0 and moves by `advance` alone.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a seam: simulation makes one"))]
     pub(crate) fn virtual_() -> Self {
         Self::Virtual(Arc::new(AtomicU64::new(0)))
     }
@@ -99,6 +100,7 @@ impl Clock {
     /// # Panics
     ///
     /// If the clock is a real one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a seam: simulation moves it"))]
     pub(crate) fn advance(&self, time: Duration) -> Instant {
         let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
         let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);

@@ -202,7 +202,7 @@ impl<M: Send + 'static> Me<M> {
 /// As a `Stream` it ends when the process is asked to end. [`Host::mailbox`] makes one outside any process, for
 /// threads and tasks of other executors; that one lives until it is dropped.
 pub struct Mailbox<M: Send + 'static> {
-    control: Arc<Control<M>>,
+    me: Me<M>,
     /// What was taken out of the inbox and is not read yet.
     front: Front<M>,
     /// It is nobody's but its owner's: its pid dies with it.
@@ -211,18 +211,18 @@ pub struct Mailbox<M: Send + 'static> {
 
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Mailbox").field(&self.control.head.pid).finish()
+        f.debug_tuple("Mailbox").field(&self.me.control.head.pid).finish()
     }
 }
 
 impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn new(control: Arc<Control<M>>, outside: bool) -> Self {
-        Self { control, front: Front::default(), outside }
+        Self { me: Me::new(control), front: Front::default(), outside }
     }
 
     /// The pid that leads here.
     pub fn pid(&self) -> Pid {
-        self.control.head.pid
+        self.me.control.head.pid
     }
 
     /// Waits for the next message.
@@ -257,7 +257,7 @@ impl<M: Send + 'static> Mailbox<M> {
         looked_at: &mut usize,
     ) -> Poll<Result<T, Exit>> {
         loop {
-            if let Some((reason, _)) = self.control.head.cancel() {
+            if let Some((reason, _)) = self.me.control.head.cancel() {
                 return Poll::Ready(Err(Exit::Cancelled(reason)));
             }
             if let Some(picked) = self.front.pick(looked_at, pick) {
@@ -273,7 +273,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// The next message if one is there, also after a cancel: for draining.
     pub fn try_receive(&mut self) -> Option<M> {
-        self.front.pop().or_else(|| self.control.inbox.pop(&mut self.front))
+        self.front.pop().or_else(|| self.me.control.inbox.pop(&mut self.front))
     }
 
     /// Waits for whatever comes next: messages, a cancel, in the order they came.
@@ -286,7 +286,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
         loop {
-            if let Some(signal) = self.control.inbox.pop_signal(self.front.len()) {
+            if let Some(signal) = self.me.control.inbox.pop_signal(self.front.len()) {
                 return Poll::Ready(signal.into());
             }
             if let Some(message) = self.front.pop() {
@@ -297,7 +297,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(message)) => self.front.push_front(message),
                 Poll::Ready(Err(_)) | Poll::Pending => {
                     // Between the look at the signals and the wait one may have come, which woke nobody.
-                    match self.control.inbox.pop_signal(0) {
+                    match self.me.control.inbox.pop_signal(0) {
                         Some(signal) => return Poll::Ready(signal.into()),
                         None => return Poll::Pending,
                     }
@@ -307,12 +307,12 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
-        if let Some((reason, _)) = self.control.head.cancel() {
+        if let Some((reason, _)) = self.me.control.head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
-        if turn::is_of(Arc::as_ptr(&self.control) as usize) && !turn::spend() {
+        if turn::is_of(self.me.control.address()) && !turn::spend() {
             // A mailbox that is never empty: the others first.
-            self.control.head.host.count_budget_yield();
+            self.me.control.head.host.count_budget_yield();
             turn::again();
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -325,21 +325,19 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// The next message of the inbox, past what was read ahead; or waits for one.
     fn next(&mut self, cx: &mut Cx<'_>, heeds_cancel: bool) -> Poll<Result<M, Exit>> {
-        let own_turn = turn::is_of(Arc::as_ptr(&self.control) as usize);
+        let own_turn = turn::is_of(self.me.control.address());
         // Cloned before the lock is taken: a waker is somebody's code.
         let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
-        let (message, former) = self.control.inbox.pop_or_wait(&mut self.front, other);
+        let (message, former) = self.me.control.inbox.pop_or_wait(&mut self.front, other);
         drop(former);
         if let Some(message) = message {
             return Poll::Ready(Ok(message));
         }
         // Whoever cancels sets the flag before it looks who waits: asked again now, no cancel is missed.
-        if heeds_cancel {
-            if let Some((reason, _)) = self.control.head.cancel() {
-                return Poll::Ready(Err(Exit::Cancelled(reason)));
-            }
+        if heeds_cancel && let Some((reason, _)) = self.me.control.head.cancel() {
+            return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
-        match self.outside.then(|| self.control.head.exit()).flatten() {
+        match self.me.control.head.exit() {
             Some(exit) => Poll::Ready(Err(exit)),
             None => Poll::Pending,
         }
@@ -356,7 +354,7 @@ impl<M: Send + 'static> Stream for Mailbox<M> {
 
 impl<M: Send + 'static> FusedStream for Mailbox<M> {
     fn is_terminated(&self) -> bool {
-        self.control.head.cancel().is_some() || self.control.head.has_ended()
+        self.me.control.head.cancel().is_some() || self.me.control.head.has_ended()
     }
 }
 
@@ -364,7 +362,9 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
-        self.control.leave(self.front.take(), self.outside);
+        if self.outside || self.front.len() != 0 {
+            self.me.control.leave(self.front.take(), self.outside);
+        }
     }
 }
 
@@ -415,13 +415,12 @@ impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Context<M: Send + 'static = Payload> {
-    me: Me<M>,
     mailbox: Mailbox<M>,
 }
 
 impl<M: Send + 'static> fmt::Debug for Context<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Context").field(&self.me.control.head.pid).finish()
+        f.debug_tuple("Context").field(&self.mailbox.pid()).finish()
     }
 }
 
@@ -429,13 +428,13 @@ impl<M: Send + 'static> Deref for Context<M> {
     type Target = Me<M>;
 
     fn deref(&self) -> &Me<M> {
-        &self.me
+        &self.mailbox.me
     }
 }
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(control: Arc<Control<M>>) -> Self {
-        Self { me: Me::new(Arc::clone(&control)), mailbox: Mailbox::new(control, false) }
+        Self { mailbox: Mailbox::new(control, false) }
     }
 
     /// As [`Mailbox::receive`].
@@ -474,7 +473,7 @@ impl<M: Send + 'static> Context<M> {
 
     /// Both halves, so that the mailbox can be handed to a combinator while calls are in flight.
     pub fn split(self) -> (Me<M>, Mailbox<M>) {
-        (self.me, self.mailbox)
+        (self.mailbox.me.clone(), self.mailbox)
     }
 }
 

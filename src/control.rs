@@ -14,9 +14,10 @@ use event_listener::{Event, EventListener};
 use crate::clock::Instant;
 use crate::host::Host;
 use crate::mailbox::Inbox;
-use crate::observe::State;
+use crate::observe::{Counter, State};
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
+use crate::process::panic::{self, Guard, Held, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
@@ -37,6 +38,10 @@ pub(crate) mod flag {
     pub(crate) const BY_HAND: u32 = 1 << 3;
     /// A mailbox outside any process: nobody runs it, its owner reads it.
     pub(crate) const OUTSIDE: u32 = 1 << 4;
+    /// Its exit is known.
+    pub(crate) const ENDED: u32 = 1 << 5;
+    /// Somebody listens, or did, for news of it.
+    pub(crate) const LISTENED: u32 = 1 << 6;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
@@ -50,12 +55,12 @@ pub(crate) struct Head {
     pub(crate) yields: Yields,
     flags: AtomicU32,
     state: AtomicU8,
-    pub(crate) steps: AtomicU64,
+    steps: AtomicU64,
     /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
-    pub(crate) news: Event,
+    news: Event,
     cancel: OnceLock<Box<(Reason, Instant)>>,
-    /// `None` inside says that it ended normally: the common case costs no allocation.
-    exit: OnceLock<Option<Box<Exit>>>,
+    /// How it ended, if it did and not normally.
+    exit: OnceLock<Box<Exit>>,
     pub(crate) inherited: Inherited,
 }
 
@@ -85,6 +90,13 @@ impl Head {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
     }
 
+    /// Counts a step; its task alone does, one at a time.
+    #[inline]
+    pub(crate) fn count_step(&self) {
+        self.steps.store(self.steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.host.shared.metrics.add(Counter::Steps, 1);
+    }
+
     /// Notes the state that the process is in now, and returns the one that it was in.
     #[inline]
     pub(crate) fn enter(&self, state: State) -> Option<State> {
@@ -99,17 +111,43 @@ impl Head {
 
     /// How it ended, once it did.
     pub(crate) fn exit(&self) -> Option<Exit> {
-        self.exit.get().map(|exit| exit.as_deref().cloned().unwrap_or(Exit::Normal))
+        self.has_ended().then(|| self.exit.get().map_or(Exit::Normal, |exit| Exit::clone(exit)))
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.exit.get().is_some()
+        self.has(flag::ENDED)
     }
 
     pub(crate) fn set_exit(&self, exit: &Exit) {
-        let exit = if exit.is_normal() { None } else { Some(Box::new(exit.clone())) };
-        let _ = self.exit.set(exit);
-        self.news.notify(usize::MAX);
+        if !exit.is_normal() {
+            let _ = self.exit.set(Box::new(exit.clone()));
+        }
+        self.announce(flag::ENDED);
+    }
+
+    /// Sets a flag that others wait for, and tells them. True if it was not set before.
+    ///
+    /// Whoever listens sets `LISTENED` before it looks at the flags; both are read-modify-writes of one word, so
+    /// either the listener sees the flag or this sees the listener.
+    fn announce(&self, flag: u32) -> bool {
+        let former = self.flags.fetch_or(flag, Ordering::SeqCst);
+        if former & flag::LISTENED != 0 {
+            self.news.notify(usize::MAX);
+        }
+        former & flag == 0
+    }
+
+    /// Polls until `check` finds something, sleeping in between on what is announced.
+    pub(crate) fn poll_news<T>(
+        &self,
+        listener: &mut Listening,
+        cx: &mut Context<'_>,
+        check: impl FnMut() -> Option<T>,
+    ) -> Poll<T> {
+        if !self.has(flag::LISTENED) {
+            self.set(flag::LISTENED);
+        }
+        poll_news(&self.news, listener, cx, check)
     }
 
     /// Why and until when it was asked to end.
@@ -121,9 +159,7 @@ impl Head {
     }
 
     pub(crate) fn started(&self) {
-        if self.set(flag::STARTED) {
-            self.news.notify(usize::MAX);
-        }
+        self.announce(flag::STARTED);
     }
 }
 
@@ -134,7 +170,7 @@ impl Head {
 pub struct Inherited(Option<Arc<Link>>);
 
 struct Link {
-    value: Arc<dyn Any + Send + Sync>,
+    value: Held<Arc<dyn Any + Send + Sync>>,
     next: Inherited,
 }
 
@@ -143,7 +179,7 @@ impl Inherited {
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let mut next = self;
         while let Some(link) = &next.0 {
-            if let Ok(value) = Arc::clone(&link.value).downcast::<T>() {
+            if let Ok(value) = Arc::clone(link.value.get()).downcast::<T>() {
                 return Some(value);
             }
             next = &link.next;
@@ -152,7 +188,7 @@ impl Inherited {
     }
 
     pub(crate) fn with<T: Send + Sync + 'static>(&self, value: T) -> Self {
-        Self(Some(Arc::new(Link { value: Arc::new(value), next: self.clone() })))
+        Self(Some(Arc::new(Link { value: Held::new(Arc::new(value)), next: self.clone() })))
     }
 }
 
@@ -195,12 +231,11 @@ impl<M: Send + 'static> Control<M> {
     /// The receiving half is dropped, with mail that was taken out and not read. While the process lives on that goes
     /// back to the inbox, to be buried with it.
     pub(crate) fn leave(&self, unread: VecDeque<M>, outside: bool) {
-        let exit = self.head.exit().or_else(turn::dying_of).unwrap_or(Exit::Normal);
         if let Err(unread) = self.inbox.put_back(unread) {
-            self.head.host.dead_letters_of(self.head.pid, unread, &exit);
+            self.head.host.dead_letters_of(self.head.pid, unread);
         }
         if outside {
-            self.end_outside(&exit);
+            self.end_outside(&Exit::Normal);
         }
     }
 
@@ -210,7 +245,9 @@ impl<M: Send + 'static> Control<M> {
         }
         self.head.host.forget(&self.head);
         let remains = self.inbox.close();
-        self.head.host.bury(self, remains, exit);
+        self.head.host.dead_letters_of(self.head.pid, remains.messages);
+        self.head.host.bury(&self.head, exit);
+        remains.wakes.wake();
     }
 }
 
@@ -227,8 +264,6 @@ pub(crate) trait AnyControl: Send + Sync + 'static {
     fn rouse(&self);
     /// Wakes the process alone.
     fn wake(&self);
-    /// How many messages wait.
-    fn mailbox_len(&self) -> usize;
     /// Ends a mailbox outside any process.
     fn close_outside(&self, exit: &Exit);
 }
@@ -262,7 +297,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
                 }
                 wakes.wake();
             }
-            Err(refused) => drop(refused),
+            Err(refused) => drop(drop_caught(refused)),
         }
     }
 
@@ -274,10 +309,6 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         if let Some(waker) = self.inbox.own() {
             waker.wake();
         }
-    }
-
-    fn mailbox_len(&self) -> usize {
-        self.inbox.len()
     }
 
     fn close_outside(&self, exit: &Exit) {
@@ -302,9 +333,9 @@ impl dyn AnyControl {
                 if turn::pid() == Some(head.pid) {
                     turn::answered();
                 }
-                waker.wake();
+                panic::wake(waker);
             }
-            Answered::Unheard(answer) => drop(answer),
+            Answered::Unheard(answer) => drop(drop_caught(answer)),
         }
         Ok(())
     }
@@ -315,9 +346,8 @@ impl dyn AnyControl {
         if head.cancel.set(Box::new((reason.clone(), deadline))).is_err() {
             return false;
         }
-        head.set(flag::CANCELLED);
+        head.announce(flag::CANCELLED);
         self.signal(Signal::Cancel { reason, deadline });
-        head.news.notify(usize::MAX);
         true
     }
 
@@ -340,26 +370,33 @@ impl fmt::Debug for dyn AnyControl {
     }
 }
 
+/// How a future listens to an event.
+#[derive(Debug, Default)]
+pub(crate) struct Listening {
+    listener: Option<EventListener>,
+    guard: Guard,
+}
+
 /// Polls until `check` finds something, sleeping on `event` in between.
 pub(crate) fn poll_news<T>(
     event: &Event,
-    listener: &mut Option<EventListener>,
+    listening: &mut Listening,
     cx: &mut Context<'_>,
     mut check: impl FnMut() -> Option<T>,
 ) -> Poll<T> {
     loop {
         if let Some(found) = check() {
-            *listener = None;
+            listening.listener = None;
             return Poll::Ready(found);
         }
-        match listener {
+        match &mut listening.listener {
             // Looks once more after it has begun to listen: what came in between is seen then.
-            None => *listener = Some(event.listen()),
+            None => listening.listener = Some(event.listen()),
             Some(waiting) => {
-                if Pin::new(waiting).poll(cx).is_pending() {
+                if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {
                     return Poll::Pending;
                 }
-                *listener = None;
+                listening.listener = None;
             }
         }
     }

@@ -12,7 +12,7 @@ pub(crate) mod completion;
 use self::completion::{Completion, Slip};
 use crate::process::command::{Command, Named};
 use crate::process::failure::Failure;
-use crate::process::panic::catch;
+use crate::process::panic::drop_caught;
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
 use crate::sync::Arc;
@@ -144,14 +144,16 @@ impl Dispatcher {
             return completion::guarded(|| handler.handle(command, slip));
         }
         if type_id != TypeId::of::<Named>() {
-            return slip.finish(Err(Failure::NoHandler(command.type_name().into())));
+            let name = command.type_name();
+            let _ = drop_caught(command);
+            return slip.finish(Err(Failure::NoHandler(name.into())));
         }
         let Ok(named) = command.downcast::<Named>() else { unreachable!("its type was compared") };
         match self.by_name.get(&named.name) {
             Some(handler) => completion::guarded(|| handler.handle(named, Completion::new(slip))),
             None => {
                 let name = named.name.clone();
-                drop(catch(|| drop(named)));
+                let _ = drop_caught(named);
                 slip.finish(Err(Failure::NoHandler(name)));
             }
         }

@@ -20,7 +20,7 @@ use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, Inherited, flag};
 use crate::dispatch::Dispatcher;
-use crate::mailbox::{Inbox, Remains};
+use crate::mailbox::Inbox;
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
@@ -255,10 +255,6 @@ impl AnyControl for Attached {
 
     fn wake(&self) {}
 
-    fn mailbox_len(&self) -> usize {
-        0
-    }
-
     fn close_outside(&self, exit: &Exit) {
         self.head.host.forget(&self.head);
         self.head.set_exit(exit);
@@ -439,8 +435,7 @@ impl Host {
         let pid = Pid::new(self.node(), 0, u32::MAX, 1);
         let control =
             Arc::new(Control { head: Head::new(pid, self.clone(), Inherited::default()), inbox: Inbox::new() });
-        let remains = control.inbox.close();
-        drop(remains.settle());
+        drop(control.inbox.close());
         control.head.set_exit(&exit);
         control
     }
@@ -532,14 +527,16 @@ impl Host {
         drop(entry);
     }
 
-    /// What is left of a process whose state is gone: its mail, its yields, and those who want to hear of its end.
-    pub(crate) fn bury<M: Send + 'static>(&self, control: &Control<M>, remains: Remains<M>, exit: &Exit) {
-        let head = &control.head;
-        self.dead_letters_of(head.pid, remains.settle(), exit);
+    /// The last of it: its yields are given up, and those who want to hear of its end do.
+    pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
         head.yields.close();
-        self.transition(head, State::Complete);
+        // A mailbox outside any process has no states, and was never counted.
+        let is_process = !head.has(flag::OUTSIDE);
+        if is_process {
+            self.transition(head, State::Complete);
+        }
         head.set_exit(exit);
-        if !head.has(flag::OUTSIDE) {
+        if is_process {
             self.shared.metrics.add(Counter::Exited, 1);
         }
         if self.phase() != Phase::Open {
@@ -563,7 +560,7 @@ impl Host {
     }
 
     /// Mail that was accepted and that nobody will read.
-    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, to: Pid, mail: VecDeque<M>, exit: &Exit) {
+    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, to: Pid, mail: VecDeque<M>) {
         if mail.is_empty() {
             return;
         }
@@ -571,17 +568,14 @@ impl Host {
         let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
         for message in mail {
             let mourner = if own_kind { None } else { self.mourner() };
-            match mourner {
+            // Whatever of it nobody takes is dropped, and that is the user's code.
+            let _ = match mourner {
                 Some(mourner) => {
                     let package = Package { from: None, to, payload: Payload::new(message) };
-                    if let Err(package) = mourner.push(package) {
-                        let _ = turn::dying(exit, || drop_caught(package));
-                    }
+                    mourner.push(package).or_else(drop_caught)
                 }
-                None => {
-                    let _ = turn::dying(exit, || drop_caught(message));
-                }
-            }
+                None => drop_caught(message),
+            };
         }
     }
 

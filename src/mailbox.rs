@@ -8,6 +8,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::process::event::Signal;
+use crate::process::panic;
 use crate::sync::Mutex;
 
 /// Who waits for the next message.
@@ -41,7 +42,7 @@ impl Wakes {
             waker.wake();
         }
         if let Some(waker) = self.other {
-            waker.wake();
+            panic::wake(waker);
         }
     }
 }
@@ -51,7 +52,8 @@ struct State<M> {
     messages: VecDeque<M>,
     /// How many messages were taken out of `messages` so far: what places signals among messages.
     taken: u64,
-    /// Each signal with the number of messages that came before it. Boxed: most processes never get one.
+    /// Each signal with the number of messages that came before it.
+    #[expect(clippy::box_collection, reason = "most processes never get one: a word for each, not four")]
     signals: Option<Box<VecDeque<(u64, Signal)>>>,
     own: Option<Waker>,
     waiting: Waiting,
@@ -62,18 +64,11 @@ struct State<M> {
 #[derive(Debug)]
 pub(crate) struct Remains<M> {
     pub(crate) messages: VecDeque<M>,
-    signals: Option<Box<VecDeque<(u64, Signal)>>>,
-    wakes: Wakes,
-    own: Option<Waker>,
-}
-
-impl<M> Remains<M> {
-    /// The unread messages; wakes who still waited, and lets go of the rest.
-    pub(crate) fn settle(self) -> VecDeque<M> {
-        self.wakes.wake();
-        drop((self.signals, self.own));
-        self.messages
-    }
+    /// For whoever still waited: to be woken when the end is known, or it would wait again.
+    pub(crate) wakes: Wakes,
+    /// Dropped with this: the signals that nobody heard, and the way back to the task.
+    #[expect(clippy::box_collection, reason = "as the inbox had them")]
+    _rest: (Option<Box<VecDeque<(u64, Signal)>>>, Option<Waker>),
 }
 
 /// What a receiver took out of its inbox and has not read yet.
@@ -81,6 +76,7 @@ impl<M> Remains<M> {
 /// Boxed, and made at the first burst: an idle process pays a pointer for it. The lock is never taken; it makes the
 /// mailbox `Sync` for messages that are only `Send`.
 #[derive(Debug)]
+#[expect(clippy::box_collection, reason = "an idle process pays a pointer for it")]
 pub(crate) struct Front<M>(Mutex<Option<Box<VecDeque<M>>>>);
 
 impl<M> Default for Front<M> {
@@ -277,11 +273,6 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
-    /// How many messages wait here.
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().messages.len()
-    }
-
     /// Refuses everything from now on, and hands out what was there.
     pub(crate) fn close(&self) -> Remains<M> {
         let mut state = self.state.lock();
@@ -289,9 +280,8 @@ impl<M> Inbox<M> {
         let own = state.own.take();
         Remains {
             messages: mem::take(&mut state.messages),
-            signals: state.signals.take(),
             wakes: state.receiver(),
-            own,
+            _rest: (state.signals.take(), own),
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::mem;
 use std::task::Waker;
 
+use crate::process::panic;
 use crate::sync::Mutex;
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl<T> Oneshot<T> {
         };
         drop(state);
         if let Some(waker) = receiver {
-            waker.wake();
+            panic::wake(waker);
         }
         drop(watchers);
         Ok(())
@@ -72,7 +73,7 @@ impl<T> Oneshot<T> {
         let former = mem::replace(&mut *self.0.lock(), State::Over);
         match former {
             State::Empty { watchers, receiver } => {
-                watchers.into_iter().for_each(Waker::wake);
+                watchers.into_iter().for_each(panic::wake);
                 drop(receiver);
                 None
             }

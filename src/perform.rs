@@ -5,10 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use event_listener::EventListener;
 use futures::future::FusedFuture;
 
-use crate::control::{AnyControl, poll_news};
+use crate::control::{AnyControl, Listening};
 use crate::observe::Counter;
 use crate::process::command::Command;
 use crate::process::event::{Tag, typed};
@@ -158,13 +157,13 @@ impl<C: Command> Drop for Perform<C> {
 #[derive(Debug)]
 pub struct Cancelled {
     control: Arc<dyn AnyControl>,
-    listener: Option<EventListener>,
+    listening: Listening,
     over: bool,
 }
 
 impl Cancelled {
     pub(crate) fn new(control: Arc<dyn AnyControl>) -> Self {
-        Self { control, listener: None, over: false }
+        Self { control, listening: Listening::default(), over: false }
     }
 }
 
@@ -177,7 +176,7 @@ impl Future for Cancelled {
             return Poll::Pending;
         }
         let head = this.control.head();
-        let reason = poll_news(&head.news, &mut this.listener, cx, || head.cancel().map(|(reason, _)| reason));
+        let reason = head.poll_news(&mut this.listening, cx, || head.cancel().map(|(reason, _)| reason));
         this.over = reason.is_ready();
         reason
     }

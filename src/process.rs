@@ -200,11 +200,11 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
         self.look();
         while self.mail.signals.front().is_some_and(|(before, _)| *before <= self.mail.given) {
             let (_, signal) = self.mail.signals.pop_front()?;
-            if let Signal::Completed(completed) = &signal {
-                if !self.control.head.yields.collect(completed.tag) {
-                    // Cancelled while it waited here.
-                    continue;
-                }
+            if let Signal::Completed(completed) = &signal
+                && !self.control.head.yields.collect(completed.tag)
+            {
+                // Cancelled while it waited here.
+                continue;
             }
             return Some(signal.into());
         }

@@ -12,37 +12,42 @@ const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
 const CHUNKS: usize = 26;
 /// The last generation of a slot; two bits under the model checker, so that wrap-around happens.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
-/// No slot: the end of the free list.
-const NONE: u32 = u32::MAX;
 
-#[derive(Debug)]
-enum Held<E: ?Sized> {
-    Free {
-        next: u32,
-    },
-    /// A pid was given out, what it names is being made.
-    Reserved,
-    Here(Arc<E>),
-    Retired,
-}
-
+/// What an index names, and in which generation.
 #[derive(Debug)]
 struct Slot<E: ?Sized> {
-    state: Mutex<(u32, Held<E>)>,
+    state: Mutex<(u32, Option<Arc<E>>)>,
 }
 
+/// A slot that is free, and the generation of its next tenant.
+type Free = (u32, u32);
+
+/// What whoever spawns takes from.
 #[derive(Debug)]
-struct Free {
-    head: u32,
+struct Fresh {
+    free: Vec<Free>,
     /// Slots from here on were never used.
-    fresh: u32,
+    next: u32,
+}
+
+/// What whoever ends gives to.
+#[derive(Debug)]
+struct Returned {
+    free: Mutex<Vec<Free>>,
+    /// How many those are, read without the lock to know whether it is worth taking.
+    len: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Shard<E: ?Sized> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
-    free: Mutex<Free>,
-    live: AtomicUsize,
+    /// Where slots are taken from …
+    fresh: CachePadded<Mutex<Fresh>>,
+    /// … and where they are given back to: apart, so that those who spawn and those who end meet only when the first
+    /// have run out.
+    returned: CachePadded<Returned>,
+    /// Slots whose generations are used up.
+    retired: AtomicUsize,
 }
 
 /// The table.
@@ -58,8 +63,9 @@ impl<E: ?Sized> Shard<E> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
-            free: Mutex::new(Free { head: NONE, fresh: 0 }),
-            live: AtomicUsize::new(0),
+            fresh: CachePadded(Mutex::new(Fresh { free: Vec::new(), next: 0 })),
+            returned: CachePadded(Returned { free: Mutex::new(Vec::new()), len: AtomicUsize::new(0) }),
+            retired: AtomicUsize::new(0),
         }
     }
 
@@ -73,30 +79,36 @@ impl<E: ?Sized> Shard<E> {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    fn slot_or_grow(&self, index: usize) -> Option<&Slot<E>> {
-        let (chunk, offset) = Self::locate(index);
-        let make = || (0..FIRST << chunk).map(|_| Slot { state: Mutex::new((1, Held::Free { next: NONE })) }).collect();
-        self.chunks.get(chunk)?.get_or_init(make).get(offset)
+    /// Makes room for a slot that was never used. False when the table is full.
+    fn grow(&self, index: usize) -> bool {
+        let (chunk, _) = Self::locate(index);
+        let make = || (0..FIRST << chunk).map(|_| Slot { state: Mutex::new((0, None)) }).collect();
+        self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// A free slot, now reserved, and its generation. `None` when the table is full.
-    fn reserve(&self) -> Option<(usize, u32)> {
-        let mut free = self.free.lock();
-        if free.head != NONE {
-            let index = free.head as usize;
-            let slot = self.slot(index).expect("a slot in the free list exists");
-            let mut state = slot.state.lock();
-            let Held::Free { next } = state.1 else { unreachable!("a slot in the free list is free") };
-            free.head = next;
-            state.1 = Held::Reserved;
-            return Some((index, state.0));
+    /// A slot that nobody else has now. `None` when the table is full.
+    fn reserve(&self) -> Option<Free> {
+        let mut fresh = self.fresh.lock();
+        if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
+            let mut returned = self.returned.free.lock();
+            std::mem::swap(&mut fresh.free, &mut returned);
+            self.returned.len.store(0, Ordering::Relaxed);
         }
-        let index = free.fresh as usize;
-        let slot = self.slot_or_grow(index)?;
-        free.fresh += 1;
-        let mut state = slot.state.lock();
-        state.1 = Held::Reserved;
-        Some((index, state.0))
+        if let Some(free) = fresh.free.pop() {
+            return Some(free);
+        }
+        if !self.grow(fresh.next as usize) {
+            return None;
+        }
+        fresh.next += 1;
+        Some((fresh.next - 1, 1))
+    }
+
+    /// How many slots are in use.
+    fn len(&self) -> usize {
+        let fresh = self.fresh.lock();
+        let returned = self.returned.free.lock();
+        fresh.next as usize - fresh.free.len() - returned.len() - self.retired.load(Ordering::Relaxed)
     }
 }
 
@@ -128,11 +140,10 @@ impl<E: ?Sized> Relay<E> {
         let which = hint & (self.shards.len() - 1);
         let shard = &self.shards[which];
         let (index, generation) = shard.reserve()?;
-        let global = u32::try_from(index * self.shards.len() + which).ok()?;
+        let global = u32::try_from(index as usize * self.shards.len() + which).ok()?;
         let pid = Pid::new(self.node, self.incarnation, global, generation);
         let entry = make(pid);
-        shard.live.fetch_add(1, Ordering::Relaxed);
-        shard.slot(index).expect("reserved just now").state.lock().1 = Held::Here(entry);
+        *shard.slot(index as usize).expect("it was reserved just now").state.lock() = (generation, Some(entry));
         Some(pid)
     }
 
@@ -146,9 +157,9 @@ impl<E: ?Sized> Relay<E> {
         let state = shard.slot(index)?.state.lock();
         match &*state {
             #[cfg(not(procession_bug = "relay_ignores_generation"))]
-            (generation, Held::Here(entry)) if *generation == pid.generation() => Some(Arc::clone(entry)),
+            (generation, Some(entry)) if *generation == pid.generation() => Some(Arc::clone(entry)),
             #[cfg(procession_bug = "relay_ignores_generation")]
-            (_, Held::Here(entry)) => Some(Arc::clone(entry)),
+            (_, Some(entry)) => Some(Arc::clone(entry)),
             _ => None,
         }
     }
@@ -159,42 +170,38 @@ impl<E: ?Sized> Relay<E> {
             return None;
         }
         let (shard, index) = self.split(pid);
-        let slot = shard.slot(index)?;
-        // The free list's lock first, as in `reserve`: the slot may be taken again as soon as it says that it is free.
-        let mut free = shard.free.lock();
-        let mut state = slot.state.lock();
-        if state.0 != pid.generation() || !matches!(state.1, Held::Here(_)) {
+        let mut state = shard.slot(index)?.state.lock();
+        if state.0 != pid.generation() {
             return None;
         }
-        let next = if state.0 == LAST_GENERATION {
-            Held::Retired
+        let entry = state.1.take()?;
+        drop(state);
+        // Nobody gets at the slot before it is in the list, and then under another generation.
+        if pid.generation() == LAST_GENERATION {
+            shard.retired.fetch_add(1, Ordering::Relaxed);
         } else {
-            state.0 += 1;
-            let next = free.head;
-            free.head = index as u32;
-            Held::Free { next }
-        };
-        let Held::Here(entry) = std::mem::replace(&mut state.1, next) else { unreachable!("checked above") };
-        drop((state, free));
-        shard.live.fetch_sub(1, Ordering::SeqCst);
+            let mut returned = shard.returned.free.lock();
+            returned.push((index as u32, pid.generation() + 1));
+            shard.returned.len.store(returned.len(), Ordering::Relaxed);
+        }
         Some(entry)
     }
 
     /// How many pids name something.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.live.load(Ordering::SeqCst)).sum()
+        self.shards.iter().map(|shard| shard.len()).sum()
     }
 
     /// Everything that is named now. What comes or goes meanwhile may be missing or still be there.
     pub(crate) fn all(&self) -> Vec<Arc<E>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {
-            let fresh = shard.free.lock().fresh as usize;
-            for index in 0..fresh {
-                if let Some(slot) = shard.slot(index) {
-                    if let Held::Here(entry) = &slot.state.lock().1 {
-                        all.push(Arc::clone(entry));
-                    }
+            let used = shard.fresh.lock().next as usize;
+            for index in 0..used {
+                if let Some(slot) = shard.slot(index)
+                    && let Some(entry) = &slot.state.lock().1
+                {
+                    all.push(Arc::clone(entry));
                 }
             }
         }

@@ -8,7 +8,6 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::pin;
 use std::task::{Poll, Waker};
-use std::thread::LocalKey;
 use std::time::Duration;
 
 use async_task::{Runnable, ScheduleInfo};
@@ -17,7 +16,7 @@ use crate::blocking::{self, Pool};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::poll_news;
+use crate::control::{Listening, poll_news};
 use crate::dispatch::{Dispatcher, Handler};
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -30,6 +29,7 @@ use crate::process::refusal::BuildError;
 use crate::relay::Relay;
 use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Mutex};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
@@ -197,7 +197,7 @@ impl Runtime {
     pub async fn shutdown(mut self, within: Duration) -> Shutdown {
         let host = self.host.clone();
         host.begin_shutdown(host.now() + within);
-        let ended = AllEnded { host: host.clone(), listener: None, within, alarm: None };
+        let ended = AllEnded { host: host.clone(), listening: Listening::default(), within, alarm: None };
         let ended = pin!(ended);
         if self.workers == 0 {
             self.threads.run(ended).await;
@@ -258,7 +258,7 @@ impl Drop for Runtime {
 /// Resolves when every process has ended, or the time is over by a clock that needs no worker.
 struct AllEnded {
     host: Host,
-    listener: Option<event_listener::EventListener>,
+    listening: Listening,
     within: Duration,
     alarm: Option<(Alarm, Instant)>,
 }
@@ -269,7 +269,7 @@ impl Future for AllEnded {
     fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let host = &this.host;
-        if poll_news(&host.shared.emptied, &mut this.listener, cx, || host.all_ended().then_some(())).is_ready() {
+        if poll_news(&host.shared.emptied, &mut this.listening, cx, || host.all_ended().then_some(())).is_ready() {
             return Poll::Ready(());
         }
         let now = this.host.now();

@@ -13,7 +13,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::task::Waker;
-use std::thread::LocalKey;
 use std::time::Duration;
 
 use event_listener::Event;
@@ -24,6 +23,7 @@ use self::queue::{Global, Queues, Remote};
 pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Condvar, Mutex, thread, wait_within};
 
 /// What a scheduler runs.
@@ -31,7 +31,8 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// Runs one turn.
     fn run(self);
 
-    /// Which queue it belongs to: a seam, all are normal so far.
+    /// Which queue it belongs to: all are normal so far.
+    #[expect(dead_code, reason = "a seam: one queue serves all so far")]
     fn priority(&self) -> u8 {
         1
     }
@@ -281,6 +282,11 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Whether there is a deadline and no sleeper that keeps the time.
+    fn is_untimed(&self) -> bool {
+        self.driver.wait().is_some() && self.idle.timekeeper().is_none()
+    }
+
     /// Whether there is anything to do anywhere.
     fn has_work(&self) -> bool {
         self.global.len() != 0
@@ -325,6 +331,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// How many tasks wait in the global queue, and how many in all local ones.
+    #[expect(dead_code, reason = "the depth of queues is counted when the inspector comes")]
     pub(crate) fn depth(&self) -> (usize, usize) {
         (self.global.len(), self.remotes.iter().map(Remote::len).sum())
     }

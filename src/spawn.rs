@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
-use event_listener::EventListener;
 use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
@@ -17,7 +16,7 @@ use pin_project_lite::pin_project;
 use crate::address::Address;
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::context::Me;
-use crate::control::{AnyControl, Control, Head, Inherited, flag, poll_news};
+use crate::control::{AnyControl, Control, Head, Inherited, Listening, flag};
 use crate::host::{Host, Meta, Owner, Phase, Route, Target, Way};
 use crate::mailbox::Inbox;
 use crate::observe::Counter;
@@ -25,7 +24,7 @@ use crate::oneshot::Oneshot;
 use crate::process::Process;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::catch;
+use crate::process::panic::{Guard, Held, catch};
 use crate::process::payload::Payload;
 use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::process::turn;
@@ -51,7 +50,7 @@ fn shard() -> usize {
     })
 }
 
-type Joined<T> = FallibleTask<Result<T, Exit>, Meta>;
+type Joined<T> = FallibleTask<Held<Result<T, Exit>>, Meta>;
 type Spawned<X> = (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>);
 
 impl Host {
@@ -122,14 +121,20 @@ impl Host {
     /// # Errors
     /// [`Failure::Panicked`], or [`Failure::Error`] when the pool takes no more work.
     pub fn spawn_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-        let cell = Arc::new(Oneshot::new());
-        let answer = Arc::clone(&cell);
-        let run = Box::new(move || {
-            if answer.is_closed() {
-                return;
+        /// Answers also if the closure is dropped before it ran: the runtime has shut down.
+        struct Answer<T>(Arc<Oneshot<Result<T, Failure>>>);
+        impl<T> Drop for Answer<T> {
+            fn drop(&mut self) {
+                drop(self.0.send(Err(Failure::Abandoned)));
             }
-            let result = catch(f).map_err(Failure::Panicked);
-            drop(answer.send(result));
+        }
+        let cell = Arc::new(Oneshot::new());
+        let answer = Answer(Arc::clone(&cell));
+        let run = Box::new(move || {
+            if !answer.0.is_closed() {
+                let result = catch(f).map_err(Failure::Panicked);
+                drop(answer.0.send(result));
+            }
         });
         if let Err(refused) = self.shared.pool.run(run) {
             let _ = cell.send(Err(Failure::new(
@@ -191,11 +196,18 @@ impl Host {
         spawned: Result<Spawned<X>, (SpawnRefusal, X)>,
     ) -> JoinHandle<X::Output, X::Message> {
         match spawned {
-            Ok((task, control)) => JoinHandle { task: Some(task), address: Address::new(control), over: false },
+            Ok((task, control)) => {
+                JoinHandle { task: Some(task), address: Address::new(control), guard: Guard::default(), over: false }
+            }
             Err((refusal, machine)) => {
                 let exit = Exit::Refused(Reason::from(refusal.to_string()));
-                let _ = turn::dying(&exit, || catch(|| drop(machine)));
-                JoinHandle { task: None, address: Address::new(self.stillborn(exit)), over: false }
+                let _ = catch(|| drop(machine));
+                JoinHandle {
+                    task: None,
+                    address: Address::new(self.stillborn(exit)),
+                    guard: Guard::default(),
+                    over: false,
+                }
             }
         }
     }
@@ -298,7 +310,12 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         match self.host.launch(AsyncBody::new(body), self.options) {
-            Ok((task, control)) => Ok(JoinHandle { task: Some(task), address: Address::new(control), over: false }),
+            Ok((task, control)) => Ok(JoinHandle {
+                task: Some(task),
+                address: Address::new(control),
+                guard: Guard::default(),
+                over: false,
+            }),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
     }
@@ -312,7 +329,12 @@ impl ProcessBuilder {
         process: Q,
     ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
         match self.host.launch(Raw::new(process), self.options) {
-            Ok((task, control)) => Ok(JoinHandle { task: Some(task), address: Address::new(control), over: false }),
+            Ok((task, control)) => Ok(JoinHandle {
+                task: Some(task),
+                address: Address::new(control),
+                guard: Guard::default(),
+                over: false,
+            }),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
     }
@@ -323,6 +345,7 @@ impl ProcessBuilder {
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     task: Option<Joined<T>>,
     address: Address<M>,
+    guard: Guard,
     over: bool,
 }
 
@@ -341,7 +364,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     /// Resolves when the process has started (its `init` succeeded, or its body was polled for the first time), or
     /// with how it ended before that.
     pub fn started(&self) -> Started {
-        Started { control: self.address.control().clone(), listener: None, over: false }
+        Started { control: self.address.control().clone(), listening: Listening::default(), over: false }
     }
 
     /// Kills the process.
@@ -394,9 +417,9 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
         }
         let result = match &mut this.task {
             None => Err(head.exit().unwrap_or(Exit::NoProcess)),
-            Some(task) => match Pin::new(task).poll(cx) {
+            Some(task) => match this.guard.over(cx, |cx| Pin::new(task).poll(cx)) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(result)) => result,
+                Poll::Ready(Some(result)) => result.into_inner(),
                 // The task was dropped with its runtime.
                 Poll::Ready(None) => Err(head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN))),
             },
@@ -425,7 +448,7 @@ impl<T, M: Send + 'static> Drop for JoinHandle<T, M> {
 #[derive(Debug)]
 pub struct Started {
     control: Arc<dyn AnyControl>,
-    listener: Option<EventListener>,
+    listening: Listening,
     over: bool,
 }
 
@@ -438,8 +461,13 @@ impl Future for Started {
             return Poll::Pending;
         }
         let head = this.control.head();
-        let started = poll_news(&head.news, &mut this.listener, cx, || {
-            if head.has(flag::STARTED) { Some(Ok(())) } else { head.exit().map(Err) }
+        let started = head.poll_news(&mut this.listening, cx, || {
+            match head.exit() {
+                // It may have done all that it had to do in its first step.
+                Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
+                _ if head.has(flag::STARTED) => Some(Ok(())),
+                exit => exit.map(Err),
+            }
         });
         this.over = started.is_ready();
         started

@@ -8,21 +8,36 @@
 
 pub(crate) use std::sync::{Arc, OnceLock};
 
+/// Atomics for what is only counted or numbered. No protocol of ours rests on those: they stay the standard ones for the
+/// model checker too, which spares it executions, and may stand in a `static`.
+pub(crate) use std::sync::atomic as tally;
+
 #[cfg(not(procession_loom))]
 mod imp {
     pub(crate) use std::sync::atomic;
     pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use std::thread;
+    pub(crate) use std::thread_local;
 }
 
 #[cfg(procession_loom)]
 mod imp {
     pub(crate) use loom::sync::atomic;
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use loom::thread;
+    pub(crate) use loom::thread_local;
+
+    pub(crate) mod thread {
+        pub(crate) use loom::thread::*;
+        pub(crate) use std::thread::available_parallelism;
+
+        /// Time does not pass in a model: nobody is woken by it.
+        pub(crate) fn park_timeout(_: std::time::Duration) {
+            park();
+        }
+    }
 }
 
-pub(crate) use imp::{Condvar, MutexGuard, atomic, thread};
+pub(crate) use imp::{Condvar, MutexGuard, atomic, thread, thread_local};
 
 /// A lock that a panic does not poison: what it guards is plain data, changed in whole steps, and no user code ever
 /// runs while it is held.
@@ -48,16 +63,6 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The lock if nobody holds it now.
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
-    }
-
     /// What is inside, for its only holder; costs nothing.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -76,7 +81,7 @@ impl<T> Mutex<T> {
 }
 
 /// Waits on `condvar`, at most `time` long if one is given.
-#[cfg(not(procession_loom))]
+#[cfg(all(test, not(procession_loom)))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -90,7 +95,6 @@ pub(crate) fn wait<'a, T>(
 }
 
 /// Waits on `condvar` for at most `time`, and says whether all of it passed with no notification.
-#[cfg(not(procession_loom))]
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

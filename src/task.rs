@@ -7,15 +7,14 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::context::Me;
-use crate::control::{Control, flag};
-use crate::observe::{Counter, State};
+use crate::control::{Control, Head, flag};
+use crate::observe::State;
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::catch;
+use crate::process::panic::{Held, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{Mail, Next, Process, Start, StepOutput, turn};
 use crate::sync::Arc;
-use crate::sync::atomic::Ordering;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
@@ -25,7 +24,7 @@ pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
-    fn init(self: Pin<&mut Self>, start: Start<'_>, me: &Me<Self::Message>) -> Result<(), InitError>;
+    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
     fn step(self: Pin<&mut Self>, me: &Me<Self::Message>, cx: &mut Context<'_>) -> Result<Next<Self::Output>, Exit>;
 
@@ -59,7 +58,11 @@ impl<P: Process> Machine for Raw<P> {
     type Message = P::Message;
     type Output = P::Output;
 
-    fn init(self: Pin<&mut Self>, start: Start<'_>, _: &Me<P::Message>) -> Result<(), InitError> {
+    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, me: &Me<P::Message>) -> Result<(), InitError> {
+        let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
+        let head = &me.control().head;
+        let input = input.unwrap_or_else(|| Payload::new(()));
+        let start = Start { method: &method, input, pid: head.pid, context: &head.inherited };
         self.project().process.as_mut().expect(ALIVE).init(start)
     }
 
@@ -96,6 +99,7 @@ pub(crate) struct Entry {
 
 pin_project! {
     /// The task of one process.
+    #[project = Turn]
     pub(crate) struct Driver<X: Machine> {
         #[pin]
         machine: X,
@@ -110,8 +114,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             // Dropped before its end: the runtime is gone.
             if !this.ended {
-                let reason = Exit::Cancelled(Reason::SHUTDOWN);
-                this.end(reason);
+                let _ = this.project().end(Exit::Cancelled(Reason::SHUTDOWN));
             }
         }
     }
@@ -121,112 +124,120 @@ impl<X: Machine> Driver<X> {
     pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>, entry: Option<Box<Entry>>) -> Self {
         Self { machine, me: Me::new(control), entry, initialised: false, ended: false }
     }
+}
 
-    /// Buries the process: nobody hears of its end before its pid names nothing, and everything that it held has been
-    /// let go when its exit is known. Returns how it really ended: a panic on the way is an end of its own.
-    fn end(self: Pin<&mut Self>, exit: Exit) -> Exit {
-        let mut this = self.project();
-        *this.ended = true;
-        let control = Arc::clone(this.me.control());
-        let head = &control.head;
-        let mut exit = exit;
-        let note = |exit: &mut Exit, result: Result<(), Reason>| {
-            if let Err(text) = result {
-                head.host.panicked(head.pid, &text.to_string());
-                *exit = Exit::Panicked(text);
-            }
-        };
-        if *this.initialised {
-            note(&mut exit, catch(|| this.machine.as_mut().close()));
-        }
-        head.host.forget(head);
-        let remains = control.inbox.close();
-        let cleared = turn::dying(&exit, || catch(|| this.machine.as_mut().clear(this.me)));
-        note(&mut exit, cleared);
-        head.host.bury(&control, remains, &exit);
-        exit
+impl<X: Machine> Turn<'_, X> {
+    fn head(&self) -> &Head {
+        &self.me.control().head
     }
 
-    fn init(self: Pin<&mut Self>) -> Result<(), Exit> {
-        let this = self.project();
-        let entry = this.entry.take().map(|entry| *entry).unwrap_or_default();
-        let head = &this.me.control().head;
-        let start = Start {
-            method: &entry.method,
-            input: entry.input.unwrap_or_else(|| Payload::new(())),
-            pid: head.pid,
-            context: &head.inherited,
-        };
-        match catch(|| this.machine.init(start, this.me)) {
+    fn init(&mut self) -> Result<(), Exit> {
+        let entry = self.entry.take();
+        match catch(|| self.machine.as_mut().init(entry, self.me)) {
             Ok(Ok(())) => {
-                *this.initialised = true;
+                *self.initialised = true;
                 Ok(())
             }
             Ok(Err(error)) => Err(Exit::from(error)),
-            Err(text) => Err(told(this.me, text)),
+            Err(text) => Err(self.panicked(text)),
         }
     }
 
     /// One step and the dispatch of what it yielded.
-    fn step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
-        let this = self.project();
-        let control = this.me.control();
-        let head = &control.head;
-        head.steps.store(head.steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        head.host.shared.metrics.add(Counter::Steps, 1);
-        let (next, orphans) = turn::collecting_orphans(|| catch(|| this.machine.step(this.me, cx)));
+    fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
+        let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
-        let next = next.unwrap_or_else(|text| Err(told(this.me, text)));
-        for orphan in orphans {
+        let next = next.unwrap_or_else(|text| Err(self.panicked(text)));
+        for orphan in turn::take_orphans() {
             orphan(next.as_ref().err().filter(|_| panicked));
         }
+        let control = self.me.control();
+        let head = &control.head;
+        head.count_step();
         let mut pending = head.yields.take_pending();
         if !pending.is_empty() {
             for yielded in pending.drain(..) {
                 // Given up in the same step: its handler never hears of it.
                 if head.yields.is_wanted(yielded.tag) {
-                    head.host.shared.dispatcher.dispatch(yielded, control.clone());
+                    let _ = catch(|| head.host.shared.dispatcher.dispatch(yielded, control.clone()));
+                } else {
+                    let _ = drop_caught(yielded);
                 }
             }
             head.yields.reuse(pending);
         }
         next
     }
-}
 
-/// The exit of a process that panicked, told to whoever the policy says.
-fn told<M: Send + 'static>(me: &Me<M>, text: Reason) -> Exit {
-    let head = &me.control().head;
-    head.host.panicked(head.pid, &text.to_string());
-    Exit::Panicked(text)
+    /// The exit of a process that panicked, told to whoever the policy says.
+    fn panicked(&self, text: Reason) -> Exit {
+        let head = self.head();
+        head.host.panicked(head.pid, text.as_str());
+        Exit::Panicked(text)
+    }
+
+    /// Buries the process: nobody hears of its end before its pid names nothing, and everything that it held has been
+    /// let go when its exit is known. Returns how it really ended: a panic on the way is an end of its own.
+    fn end(&mut self, mut exit: Exit) -> Exit {
+        *self.ended = true;
+        // Left over only if it never ran.
+        let _ = drop_caught(self.entry.take());
+        if *self.initialised
+            && let Err(text) = catch(|| self.machine.as_mut().close())
+        {
+            exit = self.panicked(text);
+        }
+        let control = self.me.control();
+        control.head.host.forget(&control.head);
+        let remains = control.inbox.close();
+        // Replies that are dropped from here on are told how their process died as soon as that is settled.
+        let dying = turn::dying();
+        if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
+            exit = self.panicked(text);
+        }
+        self.head().host.dead_letters_of(self.head().pid, remains.messages);
+        for orphan in turn::take_orphans() {
+            orphan(Some(&exit));
+        }
+        drop(dying);
+        self.head().host.bury(self.head(), &exit);
+        remains.wakes.wake();
+        exit
+    }
 }
 
 impl<X: Machine> Future for Driver<X> {
-    type Output = Result<X::Output, Exit>;
+    type Output = Held<Result<X::Output, Exit>>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let control = Arc::clone(self.me.control());
-        let head = &control.head;
-        let _turn = turn::enter(control.address(), head.pid, cx.waker());
-        head.host.transition(head, State::Running);
-        if !self.initialised && !head.has(flag::KILLED) {
-            if let Err(exit) = self.as_mut().init() {
-                return Poll::Ready(Err(self.end(exit)));
-            }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().run(cx).map(Held::new)
+    }
+}
+
+impl<X: Machine> Turn<'_, X> {
+    fn run(mut self, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
+        let this = &mut self;
+        let _turn = turn::enter(this.me.control().address(), this.head().pid, cx.waker());
+        this.head().host.transition(this.head(), State::Running);
+        if !*this.initialised
+            && !this.head().has(flag::KILLED)
+            && let Err(exit) = this.init()
+        {
+            return Poll::Ready(Err(this.end(exit)));
         }
         let mut answered = 0;
         loop {
-            if head.has(flag::KILLED) {
-                return Poll::Ready(Err(self.end(Exit::Killed)));
+            if this.head().has(flag::KILLED) {
+                return Poll::Ready(Err(this.end(Exit::Killed)));
             }
-            let next = self.as_mut().step(cx);
-            if !head.has(flag::STARTED | flag::BY_HAND) && next.is_ok() {
-                head.started();
+            let next = this.step(cx);
+            if matches!(next, Ok(Next::Wait | Next::Again)) && !this.head().has(flag::STARTED | flag::BY_HAND) {
+                this.head().started();
             }
             match next {
-                Err(exit) => return Poll::Ready(Err(self.end(exit))),
+                Err(exit) => return Poll::Ready(Err(this.end(exit))),
                 Ok(Next::Done(output)) => {
-                    return Poll::Ready(match self.end(Exit::Normal) {
+                    return Poll::Ready(match this.end(Exit::Normal) {
                         Exit::Normal => Ok(output),
                         exit => Err(exit),
                     });
@@ -236,17 +247,17 @@ impl<X: Machine> Future for Driver<X> {
                     return Poll::Pending;
                 }
                 Ok(Next::Wait) if !turn::take_answered() => {
-                    if turn::wants_again() {
-                        return Poll::Pending;
+                    if !turn::wants_again() {
+                        let head = this.head();
+                        let state = if head.yields.any() { State::Blocked } else { State::Idle };
+                        head.host.transition(head, state);
                     }
-                    let state = if head.yields.any() { State::Blocked } else { State::Idle };
-                    head.host.transition(head, state);
                     return Poll::Pending;
                 }
                 Ok(Next::Wait) => {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
-                        head.host.count_budget_yield();
+                        this.head().host.count_budget_yield();
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }

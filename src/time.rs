@@ -11,10 +11,11 @@ use pin_project_lite::pin_project;
 pub(crate) mod alarm;
 pub(crate) mod timers;
 
+use self::alarm::Alarm;
 use self::timers::{Fire, Key};
 use crate::clock::Instant;
 use crate::control::AnyControl;
-use crate::host::Host;
+use crate::host::{Host, Phase};
 use crate::process::failure::Failure;
 use crate::sync::Arc;
 
@@ -44,6 +45,8 @@ pub struct Sleep {
     host: Host,
     deadline: Instant,
     key: Option<Key>,
+    /// Rings instead, once the runtime has shut down and nobody looks at its timers.
+    alarm: Option<Alarm>,
     /// The process that sleeps, if it is one.
     process: Option<Arc<dyn AnyControl>>,
     outstanding: Option<Outstanding>,
@@ -52,7 +55,7 @@ pub struct Sleep {
 
 impl Sleep {
     pub(crate) fn new(host: Host, deadline: Instant, process: Option<Arc<dyn AnyControl>>) -> Self {
-        Self { host, deadline, key: None, process, outstanding: None, over: false }
+        Self { host, deadline, key: None, alarm: None, process, outstanding: None, over: false }
     }
 
     /// When it ends.
@@ -81,6 +84,11 @@ impl Future for Sleep {
             this.over = true;
             return Poll::Ready(());
         }
+        if this.host.phase() == Phase::Closed {
+            let rest = this.deadline.saturating_duration_since(this.host.now());
+            this.alarm = Some(alarm::ring(rest, cx.waker().clone()));
+            return Poll::Pending;
+        }
         let armed = match this.key {
             Some(key) => this.host.shared.timers.update(key, cx.waker()),
             None => false,
@@ -90,6 +98,10 @@ impl Future for Sleep {
                 this.outstanding = this.process.clone().map(Outstanding::new);
             }
             this.key = Some(this.host.fire_at(this.deadline, Fire::Wake(cx.waker().clone())));
+            if this.host.phase() == Phase::Closed {
+                // The timers may have been cleared just before: it looks again, and is not forgotten.
+                cx.waker().wake_by_ref();
+            }
         }
         Poll::Pending
     }

@@ -21,9 +21,10 @@ use slab::Slab;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
+use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) type Answer = Result<Payload, Failure>;
 
@@ -121,12 +122,20 @@ pub(crate) struct Yields {
     table: Mutex<Option<Box<Table>>>,
     /// How many answers are waited for; changed under the lock (and by [`Outstanding`]), read without it.
     outstanding: AtomicU32,
+    /// How many commands wait for the end of the step.
     pending: AtomicU32,
+    /// Whether there ever was a yield. Set by the process itself before anybody else can know of one.
+    used: AtomicBool,
 }
 
 impl Yields {
     pub(crate) fn new() -> Self {
-        Self { table: Mutex::new(None), outstanding: AtomicU32::new(0), pending: AtomicU32::new(0) }
+        Self {
+            table: Mutex::new(None),
+            outstanding: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            used: AtomicBool::new(false),
+        }
     }
 
     /// Takes a tag for a yield of `C`, or the one that was chosen.
@@ -134,12 +143,13 @@ impl Yields {
     /// # Errors
     /// The chosen tag is in flight.
     pub(crate) fn start<C: Command>(&self, ear: Ear, chosen: Option<Tag<C>>) -> Result<Tag<C>, Ear> {
+        self.used.store(true, Ordering::Relaxed);
         let mut guard = self.table.lock();
         let table = guard.get_or_insert_default();
-        if let Some(tag) = chosen {
-            if table.chosen.contains_key(&tag.number) {
-                return Err(ear);
-            }
+        if let Some(tag) = chosen
+            && table.chosen.contains_key(&tag.number)
+        {
+            return Err(ear);
         }
         let key = table.slots.vacant_key() as u32;
         let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
@@ -178,10 +188,10 @@ impl Yields {
     pub(crate) fn reuse(&self, mut buffer: Vec<Yield>) {
         buffer.clear();
         let mut guard = self.table.lock();
-        if let Some(table) = guard.as_deref_mut() {
-            if table.pending.capacity() == 0 {
-                mem::swap(&mut table.pending, &mut buffer);
-            }
+        if let Some(table) = guard.as_deref_mut()
+            && table.pending.capacity() == 0
+        {
+            mem::swap(&mut table.pending, &mut buffer);
         }
     }
 
@@ -220,12 +230,12 @@ impl Yields {
         if !matches!(slot.phase, Phase::InFlight(_)) {
             return Err((Late::Spent, answer));
         }
-        if check && slot.reply.0 != TypeId::of::<Payload>() {
-            if let Ok(payload) = &answer {
-                if payload.type_id() != slot.reply.0 {
-                    return Err((Late::WrongType(slot.reply.1), answer));
-                }
-            }
+        if check
+            && slot.reply.0 != TypeId::of::<Payload>()
+            && let Ok(payload) = &answer
+            && payload.type_id() != slot.reply.0
+        {
+            return Err((Late::WrongType(slot.reply.1), answer));
         }
         let watchers = mem::take(&mut slot.watchers);
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
@@ -311,11 +321,10 @@ impl Yields {
             self.outstanding.fetch_sub(1, Ordering::Relaxed);
         }
         drop(guard);
-        drop(undispatched);
         let Slot { phase, watchers, .. } = slot;
-        drop(phase);
+        let _ = panic::drop_caught((undispatched, phase));
         for watcher in watchers {
-            watcher.wake();
+            panic::wake(watcher);
         }
         flying
     }
@@ -351,16 +360,20 @@ impl Yields {
 
     /// The process has ended: every yield is cancelled, and none can be answered from now on.
     pub(crate) fn close(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            return;
+        }
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return };
         let slots = mem::take(&mut table.slots);
         let pending = mem::take(&mut table.pending);
         table.chosen.clear();
         drop(guard);
-        drop(pending);
+        let _ = panic::drop_caught(pending);
         for (_, slot) in slots {
+            let _ = panic::drop_caught(slot.phase);
             for watcher in slot.watchers {
-                watcher.wake();
+                panic::wake(watcher);
             }
         }
     }

@@ -18,10 +18,10 @@ use crate::observe::Counter;
 use crate::process::event::Tag;
 use crate::process::exit::Reason;
 use crate::process::failure::Failure;
-use crate::process::panic::catch;
+use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::sync::Arc;
+use crate::sync::{Arc, thread};
 use crate::yields::Answer;
 
 thread_local! {
@@ -80,7 +80,7 @@ fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
         Ok(()) => metrics.add(Counter::Completions, 1),
         Err((_, answer)) => {
             metrics.add(Counter::Discarded, 1);
-            drop(answer);
+            let _ = drop_caught(answer);
         }
     }
 }
@@ -88,13 +88,13 @@ fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
 impl Drop for Slip {
     fn drop(&mut self) {
         let Some((to, tag)) = self.0.take() else { return };
-        if std::thread::panicking() {
+        if thread::panicking() {
             let mut slip = Some(Slip(Some((Arc::clone(&to), tag))));
             let _ = UNWINDING.try_with(|unwinding| {
-                if let Ok(mut list) = unwinding.try_borrow_mut() {
-                    if let Some(list) = list.as_mut() {
-                        list.extend(slip.take());
-                    }
+                if let Ok(mut list) = unwinding.try_borrow_mut()
+                    && let Some(list) = list.as_mut()
+                {
+                    list.extend(slip.take());
                 }
             });
             match slip {
@@ -220,17 +220,17 @@ impl<T: Send + 'static> Completion<T> {
 
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
-        if let Some(then) = self.intercept.take() {
-            if let Some(slip) = self.slip.take() {
-                // A layer hears of it, and decides what its own caller hears.
-                let outer = Completion { slip: Some(slip), intercept: None, marker: PhantomData };
-                let failure = if std::thread::panicking() {
-                    Failure::Panicked(Reason::from("a handler panicked"))
-                } else {
-                    Failure::Abandoned
-                };
-                drop(catch(|| then.into_inner()(Err(failure), outer)));
-            }
+        if let Some(then) = self.intercept.take()
+            && let Some(slip) = self.slip.take()
+        {
+            // A layer hears of it, and decides what its own caller hears.
+            let outer = Completion { slip: Some(slip), intercept: None, marker: PhantomData };
+            let failure = if thread::panicking() {
+                Failure::Panicked(Reason::from("a handler panicked"))
+            } else {
+                Failure::Abandoned
+            };
+            drop(catch(|| then.into_inner()(Err(failure), outer)));
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Wake, Waker};
 
 use super::exit::Reason;
+use super::turn;
+use crate::sync::Arc;
 
 /// Runs `f`; a panic comes back as its text.
 ///
@@ -31,4 +34,71 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
 /// Drops something of the user's.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     catch(|| drop(value))
+}
+
+/// A value of the user's in somebody else's hands, who could not bear a panic in its `Drop`.
+#[derive(Debug)]
+pub(crate) struct Held<T>(Option<T>);
+
+impl<T> Held<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("taken by `into_inner` and `drop` alone")
+    }
+
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect("taken by `into_inner` and `drop` alone")
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            let _ = drop_caught(value);
+        }
+    }
+}
+
+/// Wakes with somebody else's waker, whose panic is not ours.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch(|| waker.wake());
+}
+
+/// Somebody else's waker, for code that can't bear a panic in one: async-task would abort, a list of listeners would be
+/// left half told.
+#[derive(Debug)]
+struct Guarded(Held<Waker>);
+
+impl Wake for Guarded {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = catch(|| self.0.get().wake_by_ref());
+    }
+}
+
+/// Remembers the guard of a waker that is polled with again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Guard(Option<Arc<Guarded>>);
+
+impl Guard {
+    /// Polls with the context's waker itself if it is the task's that is being stepped, for that is ours; else with a
+    /// guarded one.
+    pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let waker = cx.waker();
+        if turn::is_own_waker(waker) {
+            return poll(cx);
+        }
+        let guarded = match self.0.take() {
+            Some(known) if known.0.get().will_wake(waker) => known,
+            _ => Arc::new(Guarded(Held::new(waker.clone()))),
+        };
+        self.0 = Some(Arc::clone(&guarded));
+        poll(&mut Context::from_waker(&Waker::from(guarded)))
+    }
 }

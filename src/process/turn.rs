@@ -14,79 +14,107 @@ use crate::sync::thread;
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
 pub(crate) const BUDGET: u32 = 128;
 
-#[derive(Clone, Copy)]
+/// What this thread is doing. Cells of their own: each question costs a load.
 struct Turn {
-    /// The address of the control block: the identity of a process on this machine while it lives.
-    control: usize,
-    pid: Option<Pid>,
+    /// The address of the control block: the identity of a process on this machine while it lives. 0 for nobody.
+    control: Cell<usize>,
+    pid: Cell<Option<Pid>>,
     /// Data and vtable of the task's own waker.
-    waker: (usize, usize),
-    budget: u32,
+    waker: Cell<(usize, usize)>,
+    budget: Cell<u32>,
     /// An answer came to the running process from inside its own turn.
-    answered: bool,
+    answered: Cell<bool>,
     /// The running process has asked to be stepped again behind the others.
-    again: bool,
+    again: Cell<bool>,
+    /// Replies were dropped while it unwinds or dies.
+    orphaned: Cell<bool>,
+    /// What is dropped on this thread belonged to a process that dies.
+    dying: Cell<bool>,
 }
-
-const NOBODY: Turn = Turn { control: 0, pid: None, waker: (0, 0), budget: BUDGET, answered: false, again: false };
 
 thread_local! {
-    static TURN: Cell<Turn> = const { Cell::new(NOBODY) };
-    static DYING: RefCell<Option<Exit>> = const { RefCell::new(None) };
-    static ORPHANS: RefCell<Option<Vec<Orphan>>> = const { RefCell::new(None) };
-}
-
-fn change<T>(f: impl FnOnce(&mut Turn) -> T) -> T {
-    TURN.with(|cell| {
-        let mut turn = cell.get();
-        let result = f(&mut turn);
-        cell.set(turn);
-        result
-    })
+    static TURN: Turn = const {
+        Turn {
+            control: Cell::new(0),
+            pid: Cell::new(None),
+            waker: Cell::new((0, 0)),
+            budget: Cell::new(BUDGET),
+            answered: Cell::new(false),
+            again: Cell::new(false),
+            orphaned: Cell::new(false),
+            dying: Cell::new(false),
+        }
+    };
+    static ORPHANS: RefCell<Vec<Orphan>> = const { RefCell::new(Vec::new()) };
 }
 
 fn identity(waker: &Waker) -> (usize, usize) {
-    (waker.data() as usize, waker.vtable() as *const _ as usize)
+    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
 
 /// Begins a turn of the process with this control block; it ends when the guard is dropped.
 pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
-    let turn = Turn { control, pid: Some(pid), waker: identity(waker), budget: BUDGET, answered: false, again: false };
-    Guard(TURN.with(|cell| cell.replace(turn)))
+    TURN.with(|turn| Guard {
+        control: turn.control.replace(control),
+        pid: turn.pid.replace(Some(pid)),
+        waker: turn.waker.replace(identity(waker)),
+        budget: turn.budget.replace(BUDGET),
+        answered: turn.answered.replace(false),
+        again: turn.again.replace(false),
+        orphaned: turn.orphaned.replace(false),
+    })
 }
 
 /// Restores what this thread was doing before.
 #[must_use]
-pub(crate) struct Guard(Turn);
+pub(crate) struct Guard {
+    control: usize,
+    pid: Option<Pid>,
+    waker: (usize, usize),
+    budget: u32,
+    answered: bool,
+    again: bool,
+    orphaned: bool,
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        TURN.with(|cell| cell.set(self.0));
+        TURN.with(|turn| {
+            turn.control.set(self.control);
+            turn.pid.set(self.pid);
+            turn.waker.set(self.waker);
+            turn.budget.set(self.budget);
+            turn.answered.set(self.answered);
+            turn.again.set(self.again);
+            turn.orphaned.set(self.orphaned);
+        });
     }
 }
 
 /// Whether this thread is stepping the process with this control block.
 #[inline]
 pub(crate) fn is_of(control: usize) -> bool {
-    TURN.with(|cell| cell.get().control) == control
+    TURN.with(|turn| turn.control.get()) == control
 }
 
 /// Who is being stepped on this thread.
+#[inline]
 pub(crate) fn pid() -> Option<Pid> {
-    TURN.with(|cell| cell.get().pid)
+    TURN.with(|turn| turn.pid.get())
 }
 
 /// Whether this is the waker of the task that is being stepped, as opposed to a combinator's.
+#[inline]
 pub(crate) fn is_own_waker(waker: &Waker) -> bool {
-    TURN.with(|cell| cell.get().waker) == identity(waker)
+    TURN.with(|turn| turn.waker.get()) == identity(waker)
 }
 
 /// Takes one from the budget; false when there was nothing left.
 #[inline]
 pub(crate) fn spend() -> bool {
-    change(|turn| match turn.budget.checked_sub(1) {
+    TURN.with(|turn| match turn.budget.get().checked_sub(1) {
         Some(left) => {
-            turn.budget = left;
+            turn.budget.set(left);
             true
         }
         None => false,
@@ -96,22 +124,22 @@ pub(crate) fn spend() -> bool {
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the
 /// queues.
 pub(crate) fn answered() {
-    change(|turn| turn.answered = true);
+    TURN.with(|turn| turn.answered.set(true));
 }
 
 /// Whether an answer came since this was asked last.
 pub(crate) fn take_answered() -> bool {
-    change(|turn| std::mem::take(&mut turn.answered))
+    TURN.with(|turn| turn.answered.take())
 }
 
 /// Notes that the running process has woken itself to let others run.
 pub(crate) fn again() {
-    change(|turn| turn.again = true);
+    TURN.with(|turn| turn.again.set(true));
 }
 
 /// Whether the running process has asked to be stepped again.
 pub(crate) fn wants_again() -> bool {
-    TURN.with(|cell| cell.get().again)
+    TURN.with(|turn| turn.again.get())
 }
 
 /// Whether long work should let others run now: the turn's budget is spent.
@@ -140,54 +168,50 @@ pub fn should_yield() -> bool {
     pid().is_some() && !spend()
 }
 
-/// Runs `f` while whoever drops a [`Reply`](crate::Reply) on this thread is known to be dying for this reason.
-pub(crate) fn dying<T>(exit: &Exit, f: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Exit>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            let before = self.0.take();
-            let _ = DYING.try_with(|cell| cell.replace(before));
-        }
+/// From here until the guard is dropped, what is dropped on this thread belonged to a process that dies. Whoever begins
+/// this ends it by [`take_orphans`].
+pub(crate) fn dying() -> Dying {
+    Dying(TURN.with(|turn| turn.dying.replace(true)))
+}
+
+/// Ends what [`dying`] began.
+#[must_use]
+pub(crate) struct Dying(bool);
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        TURN.with(|turn| turn.dying.set(self.0));
     }
-    let _restore = Restore(DYING.try_with(|cell| cell.replace(Some(exit.clone()))).unwrap_or(None));
-    f()
 }
 
-/// Why the process whose state is being dropped on this thread died.
-pub(crate) fn dying_of() -> Option<Exit> {
-    DYING.try_with(|cell| cell.borrow().clone()).unwrap_or(None)
-}
-
-/// A reply that was dropped while its process unwinds: it is told why as soon as that is known, or that it was only
-/// dropped, if the panic was caught inside.
+/// A reply that was dropped while its process unwinds or dies: it is told why as soon as that is known, or that it was
+/// only dropped, if the panic was caught inside.
 pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
 
-/// Runs one step and collects the replies that are dropped while it unwinds.
-pub(crate) fn collecting_orphans<T>(f: impl FnOnce() -> T) -> (T, Vec<Orphan>) {
-    let outer = ORPHANS.with(|cell| cell.replace(Some(Vec::new())));
-    let result = f();
-    let orphans = ORPHANS.with(|cell| cell.replace(outer));
-    (result, orphans.unwrap_or_default())
+/// The replies that were dropped while the step that has just ended unwound, or the process died. Cheap when there are
+/// none.
+pub(crate) fn take_orphans() -> Vec<Orphan> {
+    if !TURN.with(|turn| turn.orphaned.take()) {
+        return Vec::new();
+    }
+    ORPHANS.with(RefCell::take)
 }
 
-/// Leaves a reply to [`collecting_orphans`].
+/// Leaves a reply to [`take_orphans`].
 ///
 /// # Errors
-/// The reply, when this thread is not unwinding from a step.
-pub(crate) fn orphan<T>(value: T, tell: impl FnOnce(T, Option<&Exit>) + 'static) -> Result<(), T>
-where
-    T: 'static,
-{
-    if !thread::panicking() {
+/// The reply, when this thread neither unwinds from a step nor buries a process.
+pub(crate) fn orphan<T: 'static>(value: T, tell: impl FnOnce(T, Option<&Exit>) + 'static) -> Result<(), T> {
+    let expected = TURN.try_with(|turn| turn.dying.get() || (thread::panicking() && turn.pid.get().is_some()));
+    if !expected.unwrap_or(false) {
         return Err(value);
     }
     let mut value = Some(value);
-    let _ = ORPHANS.try_with(|cell| {
-        if let Some(orphans) = cell.borrow_mut().as_mut() {
-            if let Some(value) = value.take() {
-                orphans.push(Box::new(move |exit| tell(value, exit)));
-            }
+    let _ = ORPHANS.try_with(|orphans| {
+        if let Some(value) = value.take() {
+            orphans.borrow_mut().push(Box::new(move |exit| tell(value, exit)));
         }
     });
+    TURN.with(|turn| turn.orphaned.set(true));
     value.map_or(Ok(()), Err)
 }

@@ -42,6 +42,8 @@ pub(crate) struct Local<T: Task> {
     looks: u32,
     slot_budget: u8,
     searching: bool,
+    /// It kept the time when it woke up, and has not passed that on.
+    kept_time: bool,
     rng: Rng,
     state: WorkerState,
 }
@@ -62,6 +64,7 @@ impl<T: Task> Local<T> {
             looks: 0,
             slot_budget: SLOT_BUDGET,
             searching: false,
+            kept_time: false,
             rng,
             state: WorkerState::Parked,
         }
@@ -102,7 +105,7 @@ impl<T: Task> Local<T> {
     /// The order in which a worker looks for work that is near.
     fn look(mut self: Box<Self>) -> (Box<Self>, Option<T>) {
         self.looks = self.looks.wrapping_add(1);
-        if self.looks % GLOBAL_EVERY == 0 {
+        if self.looks.is_multiple_of(GLOBAL_EVERY) {
             // Now and then the global queue and the timers first, whatever waits here.
             self = self.turn_driver();
             if let Some(task) = self.take_global() {
@@ -221,6 +224,10 @@ impl<T: Task> Local<T> {
             // The last one that searched has found something: where that was there may be more.
             self.scheduler.notify();
         }
+        if task.is_some() && std::mem::take(&mut self.kept_time) && self.scheduler.is_untimed() {
+            // It may be long before this one looks at the timers again: another sleeper keeps the time.
+            self.scheduler.notify();
+        }
         (self, task)
     }
 
@@ -283,7 +290,7 @@ impl<T: Task> Local<T> {
         if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
             self.searching = true;
         }
-        self.scheduler.idle.stop_keeping_time(self.slot);
+        self.kept_time |= self.scheduler.idle.stop_keeping_time(self.slot);
     }
 
     /// How long this one may sleep: until the nearest deadline if nobody else keeps the time.
@@ -321,21 +328,26 @@ impl<T: Task> Local<T> {
     }
 
     /// Leaves the slot: what is queued here goes to all, and a wake that was meant for this one to somebody else.
+    #[expect(clippy::boxed_local, reason = "whoever calls it has it in a box")]
     pub(super) fn leave(mut self: Box<Self>) {
         let scheduler = Arc::clone(&self.scheduler);
         let mut rest = self.queues.drain();
         let brought = !rest.is_empty();
         scheduler.global.append(&mut rest);
         scheduler.idle.leaves(self.slot);
-        let kept_time = scheduler.idle.stop_keeping_time(self.slot);
+        let _ = scheduler.idle.stop_keeping_time(self.slot);
         let searched = std::mem::take(&mut self.searching);
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
+        // Whoever watches sees nobody run or search where nobody is.
+        self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = *self;
         scheduler.vacate(slot, queues);
         drop(rest);
-        if brought || searched || (kept_time && scheduler.driver.wait().is_some()) {
+        // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but
+        // whether anybody does.
+        if brought || searched || scheduler.is_untimed() {
             scheduler.notify();
         }
     }

@@ -30,13 +30,6 @@ pub(crate) struct Alarm {
     key: Key,
 }
 
-impl Alarm {
-    /// Has it wake this one instead; says whether it will: not if it has rung.
-    pub(crate) fn update(&self, waker: &Waker) -> bool {
-        self.ringer.timers.update(self.key, waker)
-    }
-}
-
 impl Drop for Alarm {
     fn drop(&mut self) {
         // The thread is not told: it wakes up for nothing once, and sleeps on.
@@ -200,18 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_alarm_wakes_nobody_and_an_updated_one_somebody_else() {
-        let (ringer, bell, other) = (Arc::new(Ringer::new(IDLE)), Bell::new(), Bell::new());
-        drop(ringer.ring(Duration::from_secs(3_600), other.waker()));
-        assert_eq!((ringer.timers.len(), Arc::strong_count(&other)), (0, 1));
-        let alarm = ringer.ring(Duration::from_secs(3_600), other.waker());
-        assert!(alarm.update(&bell.waker()));
-        assert_eq!(Arc::strong_count(&other), 1);
-        drop(alarm);
-        let first = ringer.ring(Duration::from_millis(10), bell.waker());
-        bell.heard(1);
-        assert!(!first.update(&other.waker()));
-        assert!(other.rung.lock().is_empty());
+    fn a_dropped_alarm_wakes_nobody() {
+        let (ringer, bell) = (Arc::new(Ringer::new(IDLE)), Bell::new());
+        drop(ringer.ring(Duration::from_secs(3_600), bell.waker()));
+        assert_eq!((ringer.timers.len(), Arc::strong_count(&bell)), (0, 1));
+        assert!(bell.rung.lock().is_empty());
     }
 
     #[test]

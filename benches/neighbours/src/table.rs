@@ -71,7 +71,7 @@ fn neighbours() -> impl Iterator<Item = Runner> {
 pub(crate) fn preamble(options: &Options) {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let rounds = options.rounds();
-    println!("{} workers each, {os} {arch}, medians of {rounds} interleaved rounds, ns per operation", workers());
+    println!("workers: {}, {os} {arch}, medians of {rounds} interleaved rounds, ns per operation", workers());
     if options.quick {
         println!("quick: too few operations to be quoted");
     }

@@ -1,0 +1,302 @@
+//! SPEC 9.1, first part: the counters, what they count, and that two snapshots can be subtracted.
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::{on_workers, step_aside, two, within};
+
+/// Answered at once.
+struct Double(u64);
+impl Command for Double {
+    type Reply = u64;
+}
+
+/// 9.1: on one lent thread every count is known beforehand.
+#[test]
+fn counts_are_exact() {
+    let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
+    let none = rt.counters();
+    assert_eq!((none.spawned, none.polls, none.to_string().as_str()), (0, 0, "nothing counted"));
+
+    let yields = rt.spawn(async |ctx: Context| {
+        for _ in 0..9 {
+            ctx.yield_now().await;
+        }
+    });
+    rt.block_on(yields).unwrap();
+    let first = rt.counters();
+    assert_eq!((first.spawned, first.exited, first.polls, first.steps), (1, 1, 10, 10));
+
+    let performs = rt.spawn(async |ctx: Context| {
+        for n in 0..5 {
+            ctx.perform(Double(n)).await?;
+        }
+        Ok::<_, Exit>(())
+    });
+    rt.block_on(performs).unwrap();
+    let second = rt.counters() - first;
+    assert_eq!((second.spawned, second.exited, second.polls, second.steps), (1, 1, 1, 6));
+    assert_eq!((second.yields, second.completions, second.messages), (5, 5, 0));
+
+    let before = rt.counters();
+    let reader = rt.spawn(async |mut ctx: Context<u64>| {
+        for _ in 0..3 {
+            ctx.receive().await?;
+        }
+        Ok::<_, Exit>(())
+    });
+    for n in 0..5 {
+        reader.send(n).unwrap();
+    }
+    let to = reader.address();
+    rt.block_on(reader).unwrap();
+    assert!(to.send(5).is_err());
+    assert!(rt.send(to.pid(), "a text").is_err());
+    let third = rt.counters() - before;
+    assert_eq!((third.messages, third.dead_letters, third.refused), (5, 2, 2), "{third}");
+}
+
+/// 9.1, 4.6: what spends its budget is counted.
+#[test]
+fn budgets_that_were_spent_are_counted() {
+    let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
+    let reader = rt.spawn(async |mut ctx: Context<()>| {
+        for _ in 0..1000 {
+            ctx.receive().await?;
+        }
+        Ok::<_, Exit>(())
+    });
+    (0..1000).for_each(|_| reader.send(()).unwrap());
+    rt.block_on(reader).unwrap();
+    let messages = rt.counters();
+    assert_eq!(messages.budget_yields, 1000 / 128);
+    let asks = rt.spawn(async |ctx: Context| {
+        for n in 0..1000 {
+            ctx.perform(Double(n)).await?;
+        }
+        Ok::<_, Exit>(())
+    });
+    rt.block_on(asks).unwrap();
+    assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
+}
+
+/// 9.1: a worker that sleeps is woken once for what comes, and sleeps again.
+#[test]
+fn parks_and_wakes_are_counted() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let parked = |before: u64| {
+            while rt.counters().parks <= before {
+                thread::yield_now();
+            }
+            rt.counters()
+        };
+        let mut before = parked(0);
+        for _ in 0..1000 {
+            block_on(rt.spawn(async |_: Context| {})).unwrap();
+            let after = parked(before.parks);
+            let once = after.clone() - before;
+            assert_eq!((once.wakes, once.polls, once.spawned, once.exited), (1, 1, 1, 1), "{once}");
+            before = after;
+        }
+        assert!(before.parks > 1000, "{before}");
+    });
+}
+
+/// 9.1: attempts to steal are won, empty or retried.
+#[test]
+fn attempts_to_steal_add_up() {
+    within(60, || {
+        let rt = two();
+        for _ in 0..100 {
+            let parent = rt.spawn(async |ctx: Context| {
+                let together = Arc::new(Barrier::new(2));
+                let children = [(); 2].map(|()| {
+                    let together = together.clone();
+                    ctx.spawn(async move |_: Context| {
+                        together.wait();
+                    })
+                });
+                for child in children {
+                    child.await?;
+                }
+                Ok::<_, Exit>(())
+            });
+            block_on(parent).unwrap();
+        }
+        // Once nothing changes any more nothing is under way.
+        let mut before = rt.counters();
+        loop {
+            thread::yield_now();
+            let now = rt.counters();
+            if now == before && now.parks >= 2 {
+                break;
+            }
+            before = now;
+        }
+        assert!(before.steals_won > 0, "{before}");
+        assert_eq!(before.steals_tried, before.steals_won + before.steals_empty + before.steals_retried);
+        let success = before.steals_won as f64 / before.steals_tried as f64;
+        assert_eq!(before.steal_success(), success);
+    });
+}
+
+/// 9.1, 4.3: from 256 on, what is new goes to the global queue by 128.
+#[test]
+fn overflows_are_counted() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let parent = rt.spawn(async |ctx: Context| {
+        let before = ctx.host().counters().overflows;
+        let children: Vec<_> = (0..1025).map(|_| ctx.spawn(async |_: Context| {})).collect();
+        // One is in the next slot, 256 in the deque: the others are six batches.
+        let overflows = ctx.host().counters().overflows - before;
+        for child in children {
+            child.await?;
+        }
+        Ok::<_, Exit>(overflows)
+    });
+    assert_eq!(rt.block_on(parent).unwrap(), 6);
+}
+
+/// 9.1: whatever becomes of them, those who were spawned are those who ended; answers too late are counted.
+#[test]
+fn in_the_end_as_many_ended_as_were_spawned() {
+    on_workers(|host| async move {
+        let handles: Vec<_> = (0..1000_u64)
+            .map(|n| {
+                host.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+                    match n % 5 {
+                        0 => return Ok(()),
+                        1 => return Err("on purpose".into()).map_err(|e: BoxError| Exit::from(e)),
+                        2 => std::panic::resume_unwind(Box::new("on purpose")),
+                        3 => ctx.sleep(Duration::from_micros(n)).await,
+                        _ => drop(ctx.receive().await),
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for (n, handle) in handles.into_iter().enumerate() {
+            if n % 5 == 4 {
+                handle.abort();
+            }
+            let _ = handle.await;
+        }
+        let counters = host.counters();
+        assert_eq!((counters.spawned, counters.exited, counters.panics), (1000, 1000, 200));
+    });
+}
+
+/// 9.1: a reply that comes after its caller has gone is counted.
+#[test]
+fn late_replies_are_counted() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox::<Reply<u64>>();
+    let call = address.call(|reply| reply).start();
+    drop(call);
+    let reply = rt.block_on(mailbox.receive()).unwrap();
+    assert!(reply.is_closed());
+    reply.send(1);
+    assert_eq!(rt.counters().late_replies, 1);
+}
+
+/// 9.1: with exact times every turn's delay is measured, and every step.
+#[test]
+fn exact_times_measure_every_turn() {
+    within(60, || {
+        for workers in [0, 2] {
+            let rt = Runtime::builder().workers(workers).exact_times(true).build().unwrap();
+            let all: Vec<_> = (0..200)
+                .map(|_| {
+                    rt.spawn(async |ctx: Context| {
+                        for _ in 0..5 {
+                            ctx.yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            for one in all {
+                if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
+            }
+            let counters = rt.counters();
+            assert_eq!((counters.sampled_one_in, counters.polls), (1, 1200));
+            assert_eq!(counters.scheduling_delay.count(), 1200);
+            assert_eq!(counters.step_time.count(), counters.steps);
+            let (half, most) = (counters.scheduling_delay.quantile(0.5), counters.scheduling_delay.quantile(1.0));
+            assert!(half <= most && most.is_some_and(|most| most < Duration::from_secs(60)), "{counters}");
+        }
+    });
+}
+
+/// 9.1: by default one turn in 64 is measured.
+#[test]
+fn one_turn_in_64_is_measured() {
+    // On a thread of its own, which is where the turns are counted.
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let yields = rt.spawn(async |ctx: Context| {
+            for _ in 1..6400 {
+                ctx.yield_now().await;
+            }
+        });
+        rt.block_on(yields).unwrap();
+        let counters = rt.counters();
+        assert_eq!((counters.sampled_one_in, counters.polls), (64, 6400));
+        assert_eq!(counters.scheduling_delay.count(), 100);
+    });
+}
+
+/// 9.1: a snapshot reads as one line, and taken while everything runs it never goes back.
+#[test]
+fn snapshots_read_as_one_line_and_never_go_back() {
+    within(60, || {
+        let rt = two();
+        let busy: Vec<_> = (0..4)
+            .map(|_| {
+                rt.spawn(async |ctx: Context| {
+                    for _ in 0..2000 {
+                        let _ = ctx.spawn(async |_: Context| {});
+                        ctx.yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        let mut before = rt.counters();
+        while !busy.iter().all(JoinHandle::is_finished) {
+            let now = rt.counters();
+            let line = now.to_string();
+            assert!(!line.contains('\n') && line.contains("spawned"), "{line}");
+            let between = now.clone() - before;
+            assert!(between.polls < 1 << 32 && between.spawned < 1 << 32 && between.steps < 1 << 32, "{between}");
+            before = now;
+        }
+    });
+}
+
+/// 9.1: two runtimes count apart, also where one lends its thread inside the other.
+#[test]
+fn runtimes_count_apart() {
+    let one = Runtime::builder().workers(0).build().unwrap();
+    let other = Arc::new(Runtime::builder().workers(0).build().unwrap());
+    let inner = other.clone();
+    let nested = one.spawn(async move |ctx: Context| {
+        inner.block_on(async {
+            for _ in 0..3 {
+                inner.spawn(async |_: Context| {}).await?;
+            }
+            step_aside().await;
+            Ok::<_, Exit>(())
+        })?;
+        ctx.yield_now().await;
+        Ok::<_, Exit>(())
+    });
+    one.block_on(nested).unwrap();
+    let (one, other) = (one.counters(), other.counters());
+    assert_eq!((one.spawned, one.exited, one.polls, one.steps), (1, 1, 2, 2));
+    assert_eq!((other.spawned, other.exited, other.polls, other.steps), (3, 3, 3, 3));
+}

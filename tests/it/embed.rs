@@ -1,0 +1,716 @@
+//! SPEC 8: a runtime inside other executors, on threads that lend themselves, and two runtimes in one program.
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Cx, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::task::{Spawn, SpawnExt};
+use procession::*;
+
+use crate::{two, within};
+
+/// A runtime that owns no thread.
+fn none() -> Arc<Runtime> {
+    Arc::new(Runtime::builder().workers(0).build().expect("a runtime"))
+}
+
+enum Count {
+    Up(u64),
+    Total(Reply<u64>),
+}
+
+async fn counter(mut ctx: Context<Count>) -> Result<(), Exit> {
+    let mut total = 0;
+    loop {
+        match ctx.receive().await? {
+            Count::Up(n) => total += n,
+            Count::Total(reply) => reply.send(total),
+        }
+    }
+}
+
+/// Needs everything a process needs: children, messages, calls, time.
+async fn job(ctx: Context) -> Result<u64, Exit> {
+    let counter = ctx.spawn(counter);
+    let children: Vec<_> = (1..=100_u64)
+        .map(|n| {
+            let to = counter.address();
+            ctx.spawn(async move |ctx: Context| {
+                if n % 10 == 0 {
+                    ctx.sleep(Duration::from_millis(1)).await;
+                } else {
+                    ctx.yield_now().await;
+                }
+                to.send(Count::Up(n)).map_err(Exit::from)
+            })
+        })
+        .collect();
+    for child in children {
+        child.await?;
+    }
+    let total = counter.call(Count::Total).await?;
+    counter.abort();
+    counter.ended().await;
+    Ok(total)
+}
+
+const JOB: u64 = 5050;
+
+/// A waker that counts, and can be waited for.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicUsize,
+    waiting: Mutex<Option<thread::Thread>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        if let Some(thread) = &*self.waiting.lock().unwrap() {
+            thread.unpark();
+        }
+    }
+}
+
+/// A lender that is polled by hand.
+struct Hand {
+    bell: Arc<Bell>,
+    future: BoxFuture<'static, ()>,
+}
+
+impl Hand {
+    fn new(rt: &Arc<Runtime>, future: impl Future<Output = ()> + Send + 'static) -> Self {
+        let rt = Arc::clone(rt);
+        Self { bell: Arc::default(), future: Box::pin(async move { rt.run(future).await }) }
+    }
+
+    /// One poll; true if its own future is done.
+    fn poll(&mut self) -> bool {
+        let waker = Waker::from(Arc::clone(&self.bell));
+        Pin::new(&mut self.future).poll(&mut Cx::from_waker(&waker)).is_ready()
+    }
+
+    fn rung(&self) -> usize {
+        self.bell.rung.load(Ordering::SeqCst)
+    }
+
+    /// Polls until it sleeps: until a poll leaves the bell silent.
+    fn settle(&mut self) {
+        loop {
+            let before = self.rung();
+            assert!(!self.poll());
+            if self.rung() == before {
+                return;
+            }
+        }
+    }
+
+    /// As an executor of one task: polls whenever the bell rings, until `done`.
+    fn drive(&mut self, done: impl Fn() -> bool) {
+        *self.bell.waiting.lock().unwrap() = Some(thread::current());
+        let mut heard = usize::MAX;
+        while !done() {
+            let rung = self.rung();
+            if rung == heard {
+                thread::park();
+                continue;
+            }
+            heard = rung;
+            assert!(!self.poll());
+        }
+    }
+}
+
+/// 8.1: `block_on` drives a runtime that owns no thread.
+#[test]
+fn a_plain_thread_lends_itself() {
+    within(30, || {
+        let rt = none();
+        assert_eq!(rt.block_on(rt.spawn(job)).unwrap(), JOB);
+    });
+}
+
+/// 8.1, 8.2: the same inside the plainest of executors.
+#[test]
+fn it_runs_inside_futures_block_on() {
+    within(30, || {
+        let rt = none();
+        assert_eq!(futures::executor::block_on(rt.run(rt.spawn(job))).unwrap(), JOB);
+    });
+}
+
+/// 8.1: a sleep fires on time though the one thread that lends itself is asleep in somebody else's executor.
+#[test]
+fn a_lent_sleep_fires_without_a_thread_of_the_runtime() {
+    within(30, || {
+        let rt = none();
+        let nap = rt.spawn(async |ctx: Context| {
+            let until = ctx.now() + Duration::from_millis(5);
+            ctx.sleep_until(until).await;
+            Ok::<_, Exit>(ctx.now() >= until)
+        });
+        assert!(futures::executor::block_on(rt.run(nap)).unwrap());
+        // And one of the lender's own future.
+        futures::executor::block_on(rt.run(rt.sleep(Duration::from_millis(5))));
+    });
+}
+
+/// 8.2: inside smol, on one thread and on several.
+#[test]
+fn it_runs_inside_smol() {
+    within(60, || {
+        let rt = none();
+        assert_eq!(smol::block_on(rt.run(rt.spawn(job))).unwrap(), JOB);
+
+        let executor = Arc::new(smol::Executor::new());
+        let (stop, stopped) = smol::channel::bounded::<()>(1);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (executor, stopped) = (executor.clone(), stopped.clone());
+                thread::spawn(move || smol::block_on(executor.run(stopped.recv())).unwrap_err())
+            })
+            .collect();
+        let lenders: Vec<_> = (0..6)
+            .map(|_| {
+                let rt = rt.clone();
+                executor.spawn(async move { rt.run(rt.spawn(job)).await })
+            })
+            .collect();
+        for lender in lenders {
+            assert_eq!(smol::block_on(lender).unwrap(), JOB);
+        }
+        drop(stop);
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), smol::channel::RecvError));
+    });
+}
+
+/// 8.2: processes on workers of their own use smol's timers and sockets; smol's global executor lends threads.
+#[test]
+fn processes_use_smol() {
+    within(60, || {
+        for workers in [0, 2] {
+            let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
+            let echo = rt.spawn(async |_: Context| {
+                let one = smol::net::UdpSocket::bind("127.0.0.1:0").await?;
+                let other = smol::net::UdpSocket::bind("127.0.0.1:0").await?;
+                smol::Timer::after(Duration::from_millis(2)).await;
+                one.send_to(b"hello", other.local_addr()?).await?;
+                let mut buffer = [0; 16];
+                let (length, _) = other.recv_from(&mut buffer).await?;
+                Ok::<_, std::io::Error>(buffer[..length].to_vec())
+            });
+            let lent = rt.clone();
+            let lender = smol::spawn(async move { lent.run(echo).await });
+            assert_eq!(smol::block_on(lender).unwrap(), b"hello");
+        }
+    });
+}
+
+/// 8.2: inside a tokio app: processes use tokio's sockets and timers, on workers that have entered its context.
+#[test]
+fn processes_use_tokio() {
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let handle = tokio.handle().clone();
+        let rt = Runtime::builder()
+            .workers(2)
+            .around_worker(move |work| {
+                let _entered = handle.enter();
+                work();
+            })
+            .build()
+            .unwrap();
+        let echo = rt.spawn(async |mut ctx: Context<()>| {
+            let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+            let address = socket.local_addr()?;
+            ctx.spawn(async move |mut inner: Context<()>| {
+                let mut buffer = [0; 64];
+                loop {
+                    tokio::select! {
+                        read = socket.recv_from(&mut buffer) => {
+                            let (length, from) = read?;
+                            socket.send_to(&buffer[..length], from).await?;
+                        }
+                        stop = inner.receive() => return stop.map_err(BoxError::from),
+                    }
+                }
+            })
+            .started()
+            .await?;
+            ctx.process().value(address).spawn(client)?.await?;
+            let _ = ctx.try_receive();
+            Ok::<_, BoxError>(())
+        });
+        async fn client(ctx: Context) -> Result<(), BoxError> {
+            let server = *ctx.value::<std::net::SocketAddr>().ok_or("no address")?;
+            let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+            let mut buffer = [0; 64];
+            for n in 0..100_u8 {
+                socket.send_to(&[n; 8], server).await?;
+                let read = tokio::time::timeout(Duration::from_secs(10), socket.recv(&mut buffer)).await??;
+                assert_eq!(buffer[..read], [n; 8]);
+            }
+            let before = tokio::time::Instant::now();
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            assert!(before.elapsed() >= Duration::from_millis(3));
+            Ok(())
+        }
+        tokio.block_on(echo).unwrap();
+    });
+}
+
+/// 8.2: tokio tasks spawn, send, call and join, on workers and where they lend themselves.
+#[test]
+fn tokio_tasks_spawn_send_call_and_join() {
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        for workers in [0, 2] {
+            tokio.block_on(async move {
+                let rt = Arc::new(Runtime::builder().workers(workers).build().unwrap());
+                let counter = rt.spawn(counter);
+                let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+                let lender = (workers == 0).then(|| {
+                    let rt = rt.clone();
+                    tokio::spawn(async move { rt.run(stopped).await })
+                });
+                let tasks: Vec<_> = (0..20_u64)
+                    .map(|n| {
+                        let (host, to) = (rt.host().clone(), counter.address());
+                        tokio::spawn(async move {
+                            to.send(Count::Up(n)).unwrap();
+                            to.call(Count::Total).await.unwrap();
+                            host.spawn(async move |ctx: Context| {
+                                ctx.sleep(Duration::from_millis(n % 3)).await;
+                                Ok::<_, Exit>(n)
+                            })
+                            .await
+                            .unwrap()
+                        })
+                    })
+                    .collect();
+                let mut joined = 0;
+                for task in tasks {
+                    joined += task.await.unwrap();
+                }
+                assert_eq!((joined, counter.call(Count::Total).await.unwrap()), (190, 190));
+                counter.abort();
+                assert!(matches!(counter.await, Err(Exit::Killed)));
+                drop(stop);
+                if let Some(lender) = lender {
+                    assert!(lender.await.unwrap().is_err());
+                }
+            });
+        }
+    });
+}
+
+/// 8.1, 8.2: on tokio's own threads processes reach tokio without entering anything: their lenders are tokio's tasks.
+#[test]
+fn lent_tokio_threads_are_inside_tokio() {
+    within(60, || {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        tokio.block_on(async {
+            let rt = none();
+            let lenders: Vec<_> = (0..4)
+                .map(|_| {
+                    let rt = rt.clone();
+                    tokio::spawn(async move {
+                        let nap = rt.spawn(async |_: Context| {
+                            tokio::time::sleep(Duration::from_millis(2)).await;
+                            tokio::spawn(async { 7 }).await
+                        });
+                        rt.run(nap).await.unwrap()
+                    })
+                })
+                .collect();
+            for lender in lenders {
+                assert_eq!(lender.await.unwrap(), 7);
+            }
+        });
+    });
+}
+
+/// 8.2: a host is a `futures::task::Spawn`.
+#[test]
+fn a_host_spawns_futures_for_other_crates() {
+    within(30, || {
+        let rt = two();
+        let generic: &dyn Spawn = rt.host();
+        let handle = generic.spawn_with_handle(async { 6 * 7 }).unwrap();
+        assert_eq!(futures::executor::block_on(handle), 42);
+        let host = rt.host().clone();
+        drop(rt);
+        assert!(host.status().is_err_and(|error| error.is_shutdown()));
+        assert!(host.spawn_with_handle(async {}).is_err_and(|error| error.is_shutdown()));
+    });
+}
+
+/// 8.1: the future of a lender goes where its own future can go.
+#[test]
+fn a_lender_is_send_if_its_future_is() {
+    fn is_send<T: Send>(future: T) -> T {
+        future
+    }
+    within(30, || {
+        let rt = none();
+        let done = rt.spawn(async |_: Context| Ok::<_, Exit>(1));
+        let lender = is_send(rt.run(done));
+        assert_eq!(futures::executor::block_on(lender).unwrap(), 1);
+    });
+}
+
+/// 8.1: a lender begins on one thread and goes on on another.
+#[test]
+fn a_lender_moves_between_threads() {
+    within(30, || {
+        let rt = none();
+        let handle = rt.spawn(job);
+        let mut lender = Hand::new(&rt, async move { assert_eq!(handle.await.unwrap(), JOB) });
+        for _ in 0..1000 {
+            let moved = thread::spawn(move || {
+                let done = lender.poll();
+                (lender, done)
+            });
+            let (back, done) = moved.join().unwrap();
+            if done {
+                return;
+            }
+            lender = back;
+            thread::sleep(Duration::from_micros(100));
+        }
+        panic!("it does not end");
+    });
+}
+
+/// 8.1: more lenders than there are places all finish: those without a place are served by the others.
+#[test]
+fn more_lenders_than_places_all_finish() {
+    within(60, || {
+        let rt = none();
+        let gate = Arc::new(std::sync::Barrier::new(60));
+        let threads: Vec<_> = (0..60_u64)
+            .map(|n| {
+                let (rt, gate) = (rt.clone(), gate.clone());
+                thread::spawn(move || {
+                    let body = async move |ctx: Context| {
+                        ctx.sleep(Duration::from_millis(n % 7)).await;
+                        ctx.yield_now().await;
+                        Ok::<_, Exit>(n)
+                    };
+                    gate.wait();
+                    let handle = rt.spawn(body);
+                    if n % 2 == 0 { rt.block_on(handle) } else { futures::executor::block_on(rt.run(handle)) }
+                })
+            })
+            .collect();
+        let sum: u64 = threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).sum();
+        assert_eq!(sum, 1770);
+    });
+}
+
+/// 8.1: places are taken and given back, again and again, and nothing is lost on the way.
+#[test]
+fn lenders_come_and_go() {
+    within(120, || {
+        let rt = none();
+        let rounds = if cfg!(debug_assertions) { 300 } else { 3000 };
+        let threads: Vec<_> = (0..6_u64)
+            .map(|n| {
+                let rt = rt.clone();
+                thread::spawn(move || {
+                    for round in 0..rounds {
+                        let child = rt.spawn(async |ctx: Context| {
+                            let child = ctx.spawn(async |_: Context| {});
+                            ctx.yield_now().await;
+                            child.await
+                        });
+                        match (n + round) % 3 {
+                            0 => rt.block_on(child),
+                            1 => futures::executor::block_on(rt.run(child)),
+                            _ => smol::block_on(rt.run(child)),
+                        }
+                        .unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let counters = rt.counters();
+        assert_eq!((counters.spawned, counters.exited), (12 * rounds, 12 * rounds));
+    });
+}
+
+/// 8.1: a lender runs a bounded number of processes in a poll, then lets its executor have a turn.
+#[test]
+fn a_lender_runs_a_bounded_number_of_steps_per_poll() {
+    let rt = none();
+    let _endless = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+        loop {
+            ctx.yield_now().await;
+        }
+    });
+    let mut lender = Hand::new(&rt, pending());
+    for polls in 1..=5_u64 {
+        let before = rt.counters().polls;
+        assert!(!lender.poll());
+        let ran = rt.counters().polls - before;
+        assert!((1..=1000).contains(&ran), "{ran} in one poll");
+        assert_eq!(lender.rung() as u64, polls, "it asks to be polled again");
+    }
+}
+
+/// 8.1: a lender that was chosen for a wake and is dropped before it is polled passes the wake on, to another lender.
+#[test]
+fn a_lender_dropped_while_chosen_passes_the_wake_on() {
+    let rt = none();
+    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    first.settle();
+    second.settle();
+    let done = rt.spawn(async |_: Context| {});
+    assert_eq!((first.rung(), second.rung()), (1, 0), "one is chosen");
+    drop(first);
+    assert_eq!(second.rung(), 1, "the wake is passed on");
+    second.settle();
+    assert!(done.is_finished());
+}
+
+/// 8.1: the same, passed on to a worker.
+#[test]
+fn a_lender_dropped_while_chosen_wakes_a_worker() {
+    within(60, || {
+        for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
+            let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+            let mut lender = Hand::new(&rt, pending());
+            // The worker is busy, so the lender is the one to be chosen.
+            let (busy, free) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+            let (held, hold) = (busy.clone(), free.clone());
+            let worker = rt.spawn(async move |_: Context| {
+                held.store(false, Ordering::SeqCst);
+                while !hold.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+            });
+            while busy.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            lender.settle();
+            let done = rt.spawn(async |_: Context| {});
+            assert_eq!(lender.rung(), 1);
+            free.store(true, Ordering::SeqCst);
+            drop(lender);
+            futures::executor::block_on(worker).unwrap();
+            futures::executor::block_on(done).unwrap();
+        }
+    });
+}
+
+/// 8.1: a lender dropped with work in its queue passes the queue on.
+#[test]
+fn a_lender_dropped_with_queued_work_passes_it_on() {
+    let rt = none();
+    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    second.settle();
+    // Spawned from inside: so they are in the first one's queue.
+    let parent = rt.spawn(async |ctx: Context| {
+        let children: Vec<_> = (0..300)
+            .map(|_| {
+                ctx.spawn(async |ctx: Context| {
+                    for _ in 0..5 {
+                        ctx.yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for child in children {
+            child.await?;
+        }
+        Ok::<_, Exit>(())
+    });
+    assert!(!first.poll());
+    assert!(rt.counters().spawned > 1 && !parent.is_finished());
+    drop(first);
+    assert!(second.rung() >= 1, "it is told");
+    second.settle();
+    assert!(parent.is_finished());
+}
+
+/// 8.1: a lender that kept the time passes that on when it is dropped: the others would sleep for ever.
+#[test]
+fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
+    let rt = none();
+    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(20)).await);
+    first.settle();
+    second.settle();
+    assert_eq!(second.rung(), 0, "the first one keeps the time");
+    drop(first);
+    assert_eq!(second.rung(), 1, "the second one is told to");
+    within(10, move || second.drive(|| nap.is_finished()));
+}
+
+/// 8.1: the same when its own future is done.
+#[test]
+fn a_lender_that_is_done_while_it_keeps_the_time_passes_it_on() {
+    let rt = none();
+    let (done, is_done) = futures::channel::oneshot::channel::<()>();
+    let mut first = Hand::new(&rt, async move { is_done.await.unwrap() });
+    let mut second = Hand::new(&rt, pending());
+    let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(20)).await);
+    first.settle();
+    second.settle();
+    done.send(()).unwrap();
+    assert!(first.poll());
+    assert_eq!(second.rung(), 1, "the second one is told to keep the time");
+    within(10, move || second.drive(|| nap.is_finished()));
+}
+
+/// 8.1: the same for `block_on` beside workers: what sleeps when the lent thread leaves still wakes.
+#[test]
+fn a_sleep_outlives_the_lent_thread_that_kept_the_time() {
+    within(60, || {
+        let rt = two();
+        for n in 0..if cfg!(debug_assertions) { 200 } else { 1000_u64 } {
+            let (tell, told) = mpsc::channel::<()>();
+            let nap = rt.spawn(async move |ctx: Context| {
+                ctx.sleep(Duration::from_millis(1 + n % 3)).await;
+                drop(tell);
+            });
+            // The lent thread looks at the timers, maybe keeps the time, and leaves.
+            rt.block_on(nap.started()).unwrap();
+            rt.block_on(rt.sleep(Duration::from_micros(n % 700)));
+            assert_eq!(told.recv_timeout(Duration::from_secs(10)), Err(mpsc::RecvTimeoutError::Disconnected));
+        }
+    });
+}
+
+/// 8.1: with no lender and no worker nothing runs; the next lender finds all that was left.
+#[test]
+fn nothing_runs_without_a_lender() {
+    let rt = none();
+    let handles: Vec<_> = (0..100).map(|_| rt.spawn(async |_: Context| {})).collect();
+    assert!(handles.iter().all(|handle| !handle.is_finished()));
+    assert_eq!(rt.counters().polls, 0);
+    Hand::new(&rt, pending()).settle();
+    assert!(handles.iter().all(JoinHandle::is_finished));
+}
+
+/// 8.3: two runtimes in one program: messages across, and neither runs the other's processes.
+#[test]
+fn two_runtimes_do_not_disturb_each_other() {
+    fn named(name: &'static str) -> Runtime {
+        let started = move |work: &mut dyn FnMut()| {
+            NAME.set(name);
+            work();
+        };
+        Runtime::builder().workers(2).around_worker(started).build().unwrap()
+    }
+    thread_local!(static NAME: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") });
+    struct Volley {
+        left: u64,
+        to: Pid,
+        host: Host,
+    }
+    /// Plays the ball back, and says on whose threads it was.
+    async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
+        let mut seen = BTreeSet::new();
+        loop {
+            let Volley { left, to, host } = ctx.receive().await?;
+            seen.insert(NAME.get());
+            if left > 0 {
+                host.send(to, Volley { left: left - 1, to: ctx.pid(), host: ctx.host().clone() })?;
+            }
+            if left < 2 {
+                return Ok(seen);
+            }
+        }
+    }
+    within(60, || {
+        let (one, other) = (named("one"), named("other"));
+        assert_ne!(one.node(), other.node());
+        let plays = 2000_u64;
+        let pairs: Vec<_> = (0..10)
+            .map(|_| {
+                let (ping, pong) = (one.spawn(player), other.spawn(player));
+                ping.send(Volley { left: plays, to: pong.pid(), host: other.host().clone() }).unwrap();
+                (ping, pong)
+            })
+            .collect();
+        for (ping, pong) in pairs {
+            assert_eq!(futures::executor::block_on(ping).unwrap(), BTreeSet::from(["one"]));
+            assert_eq!(futures::executor::block_on(pong).unwrap(), BTreeSet::from(["other"]));
+        }
+        assert_eq!((one.counters().spawned, other.counters().spawned), (10, 10));
+    });
+}
+
+/// 8.3, 2.1: a pid of one runtime names nobody in the other.
+#[test]
+fn a_pid_of_another_runtime_is_refused() {
+    let (one, other) = (none(), none());
+    let (here, there) = (one.spawn(counter), other.spawn(counter));
+    assert_ne!(here.pid(), there.pid());
+    let refused = other.send(here.pid(), Count::Up(1)).unwrap_err();
+    assert_eq!(refused.refusal(), Refusal::NoProcess);
+    assert!(matches!(refused.into_message(), Count::Up(1)));
+}
+
+/// 8.3: a process of one runtime lends its thread to the other, and to its own: nested, with one worker each.
+#[test]
+fn block_on_nests() {
+    within(60, || {
+        let one = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let other = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let (mine, theirs) = (Arc::downgrade(&one), Arc::downgrade(&other));
+        let nested = one.spawn(async move |ctx: Context| {
+            let before = ctx.spawn(async |_: Context| Ok::<_, Exit>(1));
+            let (one, other) = (mine.upgrade().ok_or("gone")?, theirs.upgrade().ok_or("gone")?);
+            // The worker is this thread: what waits in its queue is run by the nested call.
+            let mut sum = one.block_on(before)?;
+            sum += other.block_on(other.spawn(async |ctx: Context| {
+                ctx.sleep(Duration::from_millis(1)).await;
+                Ok::<_, Exit>(10)
+            }))?;
+            sum += one.block_on(async {
+                let inner = one.spawn(async |ctx: Context| {
+                    ctx.yield_now().await;
+                    Ok::<_, Exit>(100)
+                });
+                inner.await
+            })?;
+            sum += futures::executor::block_on(one.run(one.spawn(job)))?;
+            // And back in its own turn it is who it was.
+            let after = ctx.spawn(async |_: Context| Ok::<_, Exit>(1000));
+            Ok::<_, BoxError>(sum + after.await?)
+        });
+        assert_eq!(futures::executor::block_on(nested).unwrap(), 1 + 10 + 100 + JOB + 1000);
+        let counters = (one.counters(), other.counters());
+        assert_eq!(counters.0.spawned, counters.0.exited);
+        assert_eq!((counters.1.spawned, counters.1.exited), (1, 1));
+    });
+}
+
+/// 8.3: the same deep: each level lends the thread of the level above, to the two runtimes in turn.
+#[test]
+fn block_on_nests_deeply() {
+    fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
+        Box::pin(async move {
+            if depth == 0 {
+                return Ok(0);
+            }
+            let rt = runtimes[depth % 2].upgrade().ok_or("gone")?;
+            let below = rt.spawn(async move |_: Context| level(runtimes, depth - 1).await);
+            Ok(rt.block_on(below)? + 1)
+        })
+    }
+    within(60, || {
+        let runtimes = [none(), none()];
+        let weak = [Arc::downgrade(&runtimes[0]), Arc::downgrade(&runtimes[1])];
+        assert_eq!(futures::executor::block_on(level(weak, 30)).unwrap(), 30);
+    });
+}

@@ -1,0 +1,1127 @@
+//! SPEC 6.1, 6.2, 6.5, 4.8: how processes end, and how a runtime does.
+
+use std::error::Error;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::future::{BoxFuture, Either, join_all, select};
+use futures::stream::StreamExt;
+use procession::*;
+
+use crate::{step_aside, two, within};
+
+/// Longer than any test takes.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// A runtime that only the test's own thread drives.
+pub(crate) fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().expect("a runtime")
+}
+
+/// Runs everything that can run, on a runtime without workers.
+pub(crate) fn settle(rt: &Runtime) {
+    for _ in 0..50 {
+        rt.block_on(step_aside());
+    }
+}
+
+/// Answered by whoever holds the completion.
+pub(crate) struct Ask(pub(crate) u64);
+impl Command for Ask {
+    type Reply = u64;
+}
+
+/// Where the handler of `Ask` leaves the completions.
+#[derive(Clone, Default)]
+pub(crate) struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
+
+impl Handler<Ask> for Shelf {
+    fn handle(&self, _: Ask, completion: Completion<u64>) {
+        self.0.lock().unwrap().push(completion);
+    }
+}
+
+impl Shelf {
+    pub(crate) fn take(&self) -> Completion<u64> {
+        loop {
+            if let Some(completion) = self.0.lock().unwrap().pop() {
+                return completion;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Counts what is done to it.
+#[derive(Clone, Default)]
+struct Tally {
+    inits: Arc<AtomicUsize>,
+    steps: Arc<AtomicUsize>,
+    closes: Arc<AtomicUsize>,
+    cancels: Arc<Mutex<Vec<String>>>,
+    alive: Arc<()>,
+}
+
+impl Tally {
+    /// Inits, steps, closes, cancels, and how many states there are that were not dropped.
+    fn counts(&self) -> (usize, usize, usize, usize, usize) {
+        let cancels = self.cancels.lock().unwrap().len();
+        let alive = Arc::strong_count(&self.alive) - 1;
+        (self.inits.load(SeqCst), self.steps.load(SeqCst), self.closes.load(SeqCst), cancels, alive)
+    }
+}
+
+/// Does nothing, and counts.
+struct Counting(Tally);
+
+impl Process for Counting {
+    type Message = u64;
+    type Output = u64;
+    fn init(&mut self, _: Start<'_>) -> Result<(), InitError> {
+        self.0.inits.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    /// Message 0 yields, 1 and more end it.
+    fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
+        self.0.steps.fetch_add(1, SeqCst);
+        for event in events {
+            match event {
+                Event::Message(0) => drop(out.perform(Ask(0)).erase()),
+                Event::Message(n) => return Ok(Next::Done(n)),
+                Event::Cancel { reason, .. } => self.0.cancels.lock().unwrap().push(reason.to_string()),
+                _ => {}
+            }
+        }
+        Ok(Next::Wait)
+    }
+    fn close(&mut self) {
+        self.0.closes.fetch_add(1, SeqCst);
+    }
+}
+
+fn counting(host: &Host) -> (JoinHandle<u64, u64>, Tally) {
+    let tally = Tally::default();
+    (host.spawn_process(Counting(tally.clone())), tally)
+}
+
+#[derive(Debug)]
+struct Wrapped(Box<dyn Error + Send + Sync>);
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("wrapped")
+    }
+}
+impl Error for Wrapped {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+// ---- 6.1: exits and handles
+
+/// 6.1: `Normal` gives the result; any error is `Failed`, and is found in the exit by its type.
+#[test]
+fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
+    let rt = lone();
+    let normal = rt.spawn(async |_: Context| Ok::<_, Exit>(5));
+    let ended = normal.ended();
+    assert_eq!(rt.block_on(normal).unwrap(), 5);
+    assert!(rt.block_on(ended).is_normal());
+
+    let failed = rt.spawn(async |_: Context| Err::<(), _>(std::io::Error::other("disk")));
+    let ended = failed.ended();
+    for exit in [rt.block_on(failed).unwrap_err(), rt.block_on(ended)] {
+        assert!(matches!(exit, Exit::Failed(_)), "{exit:?}");
+        assert_eq!(exit.error::<std::io::Error>().unwrap().to_string(), "disk");
+        assert!(exit.error::<std::fmt::Error>().is_none());
+    }
+    let wrapped = rt.spawn(async |_: Context| Err::<(), _>(Wrapped(Box::new(std::io::Error::other("disk")))));
+    let exit = rt.block_on(wrapped).unwrap_err();
+    assert!(exit.error::<Wrapped>().is_some() && exit.error::<std::io::Error>().is_some());
+    let text = rt.spawn(async |_: Context| Err::<(), _>("only a text"));
+    assert_eq!(rt.block_on(text).unwrap_err().to_string(), "failed: only a text");
+}
+
+/// 6.1: the other reasons: a panic with its text, a kill, a failed start, a refused spawn.
+#[test]
+fn every_other_end_has_its_reason() {
+    let rt = lone();
+    let panicked = rt.spawn(async |_: Context| -> () { panic!("number {}", 7) });
+    assert!(matches!(rt.block_on(panicked), Err(Exit::Panicked(text)) if text == "number 7"));
+    let killed = rt.spawn(async |_: Context| pending::<()>().await);
+    killed.abort();
+    assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
+    let unknown = rt.block_on(rt.execute(Methods::<(), ()>::new(), "go", ())).unwrap_err();
+    assert!(matches!(&unknown, Exit::InitFailed(_)), "{unknown:?}");
+    assert!(matches!(unknown.error::<InitError>(), Some(InitError::UnknownMethod { method, .. }) if method == "go"));
+
+    let host = rt.host().clone();
+    drop(rt);
+    let refused = host.spawn(async |_: Context| {});
+    assert!(refused.is_finished());
+    let (started, ended) = (refused.started(), refused.ended());
+    assert!(matches!(block_on(started), Err(Exit::Refused(_))));
+    assert!(matches!(block_on(ended), Exit::Refused(_)));
+    assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
+}
+
+/// 6.1, 6.2: a cancel leaves a body by `?`, whatever error type it passes through.
+#[test]
+fn a_cancel_is_carried_out_by_the_question_mark() {
+    async fn plain(mut ctx: Context<u64>) -> Result<u64, Exit> {
+        ctx.receive().await
+    }
+    async fn boxed(mut ctx: Context<u64>) -> Result<u64, Box<dyn Error + Send + Sync>> {
+        Ok(ctx.receive().await?)
+    }
+    async fn wrapped(mut ctx: Context<u64>) -> Result<u64, Wrapped> {
+        ctx.receive().await.map_err(|exit| Wrapped(Box::new(exit)))
+    }
+    let rt = lone();
+    for handle in [rt.spawn(plain), rt.spawn(boxed), rt.spawn(wrapped)] {
+        settle(&rt);
+        rt.cancel(handle.pid(), "enough", LONG).unwrap();
+        let ended = handle.ended();
+        assert!(matches!(rt.block_on(handle), Err(Exit::Cancelled(reason)) if reason == "enough"));
+        assert!(matches!(rt.block_on(ended), Exit::Cancelled(reason) if reason == "enough"));
+    }
+}
+
+/// 6.1: dropping the handle detaches: the process lives on and ends by itself.
+#[test]
+fn a_dropped_handle_detaches() {
+    let rt = lone();
+    let (handle, tally) = counting(&rt);
+    let address = handle.address();
+    drop(handle);
+    settle(&rt);
+    assert_eq!(tally.counts(), (1, 1, 0, 0, 1));
+    address.send(1).unwrap();
+    assert!(rt.block_on(address.ended()).is_normal());
+    assert_eq!(tally.counts(), (1, 2, 1, 0, 0));
+    assert_eq!(rt.processes_alive(), 0);
+}
+
+/// 6.1: polled by reference and dropped, the handle has taken nothing; afterwards it gives the result once.
+#[test]
+fn a_handle_polled_by_reference_takes_nothing() {
+    let rt = lone();
+    let (mut handle, _) = counting(&rt);
+    for _ in 0..3 {
+        let pends = rt.block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut handle).poll(cx).is_pending())));
+        assert!(pends);
+    }
+    let Either::Right(((), _)) = rt.block_on(select(&mut handle, pin!(step_aside()))) else { panic!("not yet") };
+    assert!(!handle.is_finished());
+    handle.send(9).unwrap();
+    assert_eq!(rt.block_on(&mut handle).unwrap(), 9);
+    assert!(handle.is_finished());
+    let again = rt.block_on(poll_fn(|cx| Poll::Ready(Pin::new(&mut handle).poll(cx).is_pending())));
+    assert!(again && futures::future::FusedFuture::is_terminated(&handle));
+}
+
+/// 6.1: a process that awaits its own handle gets an error at once, and others still get its result.
+#[test]
+fn a_process_that_joins_itself_gets_an_error() {
+    let rt = lone();
+    let place: Arc<Mutex<Option<JoinHandle<String, ()>>>> = Arc::default();
+    let held = place.clone();
+    let own = rt.spawn(async move |_: Context<()>| {
+        let mut own = held.lock().unwrap().take().expect("put there before the first poll");
+        let error = (&mut own).await.unwrap_err();
+        *held.lock().unwrap() = Some(own);
+        assert!(matches!(error, Exit::Failed(_)), "{error:?}");
+        Ok::<_, Exit>(error.to_string())
+    });
+    *place.lock().unwrap() = Some(own);
+    settle(&rt);
+    let own = place.lock().unwrap().take().expect("put back");
+    assert!(rt.block_on(own).unwrap().contains("itself"));
+}
+
+/// 6.1: everybody who waits for an end hears of it, from inside and outside; a dead pid is `NoProcess` at once.
+#[test]
+fn everybody_hears_of_an_end() {
+    within(20, || {
+        let rt = two();
+        let (handle, _) = counting(&rt);
+        let pid = handle.pid();
+        let waiting: Vec<_> = (0..20)
+            .map(|n| {
+                let ended = if n % 2 == 0 { rt.ended(pid) } else { handle.ended() };
+                rt.spawn(async move |_: Context| Ok::<_, Exit>(ended.await.is_normal()))
+            })
+            .collect();
+        let outside: Vec<_> = (0..3)
+            .map(|_| {
+                thread::spawn({
+                    let ended = rt.ended(pid);
+                    move || block_on(ended)
+                })
+            })
+            .collect();
+        handle.send(1).unwrap();
+        assert_eq!(block_on(handle).unwrap(), 1);
+        assert!(block_on(join_all(waiting)).into_iter().all(|normal| normal.unwrap()));
+        assert!(outside.into_iter().all(|thread| thread.join().unwrap().is_normal()));
+        assert!(matches!(block_on(rt.ended(pid)), Exit::NoProcess));
+    });
+}
+
+// ---- 6.2: cancel
+
+/// 6.2: the cancel event comes once, with the first reason and deadline; asking again changes nothing.
+#[test]
+fn a_cancel_is_told_once() {
+    let rt = lone();
+    let (handle, tally) = counting(&rt);
+    settle(&rt);
+    rt.cancel(handle.pid(), "first", LONG).unwrap();
+    settle(&rt);
+    // Were its grace taken, the process would be killed at once.
+    rt.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
+    rt.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
+    rt.block_on(rt.sleep(Duration::from_millis(10)));
+    settle(&rt);
+    assert_eq!(*tally.cancels.lock().unwrap(), ["first"]);
+    assert_eq!(tally.counts(), (1, 2, 0, 1, 1));
+    let pid = handle.pid();
+    handle.send(4).unwrap();
+    assert_eq!(rt.block_on(handle).unwrap(), 4);
+    assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
+    assert_eq!(rt.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
+    assert_eq!(rt.kill(pid), Err(NoProcess(pid)));
+}
+
+/// 6.2: a cancel before the first step is told in it.
+#[test]
+fn a_cancel_before_the_first_step_is_told() {
+    let rt = lone();
+    let (handle, tally) = counting(&rt);
+    rt.cancel(handle.pid(), Reason::PARENT, LONG).unwrap();
+    settle(&rt);
+    assert_eq!(*tally.cancels.lock().unwrap(), ["parent"]);
+    let body = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+    rt.cancel(body.pid(), Reason::PARENT, LONG).unwrap();
+    assert!(matches!(rt.block_on(body), Err(Exit::Cancelled(reason)) if reason == Reason::PARENT));
+}
+
+/// 6.2: after a cancel `receive` errs, now and ever after; what is queued can be drained.
+#[test]
+fn receive_errs_ever_after_a_cancel() {
+    let rt = lone();
+    let body = rt.spawn(async |mut ctx: Context<u64>| {
+        assert!(!ctx.is_cancelled());
+        ctx.host().cancel(ctx.pid(), "own", LONG)?;
+        assert!(ctx.is_cancelled());
+        for _ in 0..3 {
+            assert!(matches!(ctx.receive().await, Err(Exit::Cancelled(reason)) if reason == "own"));
+            let picked = ctx.receive_where(Ok::<u64, u64>).await;
+            assert!(matches!(picked, Err(Exit::Cancelled(reason)) if reason == "own"));
+        }
+        assert_eq!(ctx.mailbox().next().await, None);
+        let drained: Vec<u64> = std::iter::from_fn(|| ctx.try_receive()).collect();
+        assert_eq!(ctx.cancelled().await, "own");
+        Ok::<_, Exit>(drained)
+    });
+    (0..3).for_each(|n| body.send(n).unwrap());
+    assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2]);
+}
+
+/// 6.2: during the grace clean-up commands are answered as always.
+#[test]
+fn the_grace_lets_clean_up_commands_run() {
+    within(20, || {
+        let rt = Runtime::builder().workers(2).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
+        let body = rt.spawn(async |mut ctx: Context| {
+            let exit = ctx.receive().await.unwrap_err();
+            let mut cleaned = 0;
+            for n in 0..5 {
+                cleaned += ctx.perform(Ask(n)).await?;
+                ctx.sleep(Duration::from_millis(1)).await;
+            }
+            assert!(matches!(exit, Exit::Cancelled(_)));
+            Ok::<_, Exit>(cleaned)
+        });
+        rt.cancel(body.pid(), "clean", LONG).unwrap();
+        assert_eq!(block_on(body).unwrap(), 15);
+    });
+}
+
+/// 6.2: whatever ignores its cancel is killed after the grace and not before, blocked and idle ones too; what it had
+/// yielded is cancelled.
+#[test]
+fn after_the_grace_it_is_killed() {
+    for workers in [0, 2] {
+        within(20, move || {
+            let shelf = Shelf::default();
+            let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
+            let grace = Duration::from_millis(10);
+            let blocked = rt.spawn(async |ctx: Context<u64>| ctx.perform(Ask(1)).await);
+            let (idle, tally) = counting(&rt);
+            rt.block_on(async { (blocked.started().await.unwrap(), idle.started().await.unwrap()) });
+            for handle in [blocked, idle] {
+                let asked = rt.now();
+                rt.cancel(handle.pid(), "go", grace).unwrap();
+                assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+                assert!(rt.now() - asked >= grace);
+            }
+            assert!(shelf.take().is_cancelled());
+            assert_eq!(tally.counts(), (1, 2, 1, 1, 0));
+        });
+    }
+}
+
+/// 6.2, 11: no grace at all kills at once; the longest that there is never does.
+#[test]
+fn zero_and_enormous_graces_have_a_meaning() {
+    within(20, || {
+        let rt = two();
+        let (none, tally) = counting(&rt);
+        rt.cancel(none.pid(), "now", Duration::ZERO).unwrap();
+        assert!(matches!(block_on(none), Err(Exit::Killed)));
+        assert_eq!(tally.counts().4, 0);
+        let (ever, _) = counting(&rt);
+        rt.cancel(ever.pid(), "some day", Duration::MAX).unwrap();
+        block_on(ever.started()).unwrap();
+        ever.send(3).unwrap();
+        assert_eq!(block_on(ever).unwrap(), 3);
+    });
+}
+
+/// 6.2: a body that is parked in a foreign future sees its cancel.
+#[test]
+fn a_body_that_is_parked_elsewhere_sees_its_cancel() {
+    within(20, || {
+        let rt = two();
+        let (_keep, foreign) = futures::channel::oneshot::channel::<()>();
+        let body = rt.spawn(async move |ctx: Context| match select(ctx.cancelled(), foreign).await {
+            Either::Left((reason, _)) => Err::<(), _>(Exit::Cancelled(reason)),
+            Either::Right(_) => Ok(()),
+        });
+        block_on(body.started()).unwrap();
+        rt.cancel(body.pid(), "seen", LONG).unwrap();
+        assert!(matches!(block_on(body), Err(Exit::Cancelled(reason)) if reason == "seen"));
+    });
+}
+
+// ---- 6.2: kill
+
+/// 6.2, 1.1: a process that is killed before its first step never runs: no init, no close; its state is dropped.
+#[test]
+fn a_killed_process_that_never_started_never_runs() {
+    let rt = lone();
+    let (handle, tally) = counting(&rt);
+    handle.send(7).unwrap();
+    rt.kill(handle.pid()).unwrap();
+    rt.kill(handle.pid()).unwrap();
+    let started = handle.started();
+    assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+    assert!(matches!(rt.block_on(started), Err(Exit::Killed)));
+    assert_eq!(tally.counts(), (0, 0, 0, 0, 0));
+    let ran = Arc::new(AtomicUsize::new(0));
+    let body = rt.spawn({
+        let ran = ran.clone();
+        async move |_: Context| {
+            let _ = ran.fetch_add(1, SeqCst);
+        }
+    });
+    body.abort();
+    assert!(matches!(rt.block_on(body), Err(Exit::Killed)));
+    assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (0, 1));
+    assert_eq!(rt.counters().dead_letters, 1);
+}
+
+/// 6.2: a kill reaches idle, blocked and ready processes; what they had yielded is cancelled, close runs once.
+#[test]
+fn a_kill_reaches_a_process_in_every_state() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    let (idle, of_idle) = counting(&rt);
+    let (blocked, of_blocked) = counting(&rt);
+    let (ready, of_ready) = counting(&rt);
+    blocked.send(0).unwrap();
+    settle(&rt);
+    ready.send(7).unwrap();
+    let completion = shelf.take();
+    assert!(!completion.is_cancelled());
+    let handles = [idle, blocked, ready];
+    handles.iter().for_each(|handle| rt.kill(handle.pid()).unwrap());
+    assert!(!handles.iter().any(|handle| handle.is_finished()), "only this thread drives them");
+    for handle in handles {
+        let pid = handle.pid();
+        assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+        assert!(rt.kill(pid).is_err());
+    }
+    assert!(completion.is_cancelled());
+    block_on(completion.cancelled());
+    completion.complete(1);
+    for (tally, steps) in [(of_idle, 1), (of_blocked, 1), (of_ready, 1)] {
+        assert_eq!(tally.counts(), (1, steps, 1, 0, 0));
+    }
+    assert_eq!((rt.counters().spawned, rt.counters().exited, rt.counters().discarded), (3, 3, 1));
+}
+
+/// 6.2: a running process dies at its next scheduling point, however its step ends, unless that is its end.
+#[test]
+fn a_kill_of_a_running_process_takes_effect_after_the_step() {
+    struct Kills(Option<Next<u64>>, Arc<AtomicUsize>);
+    impl Process for Kills {
+        type Message = ();
+        type Output = u64;
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
+            self.1.fetch_add(1, SeqCst);
+            out.host().kill(out.pid()).unwrap();
+            Ok(self.0.take().expect("it is not stepped again"))
+        }
+        fn close(&mut self) {
+            self.1.fetch_add(100, SeqCst);
+        }
+    }
+    let rt = lone();
+    for (next, killed) in [(Next::Wait, true), (Next::Again, true), (Next::Done(3), false)] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let exit = rt.block_on(rt.spawn_process(Kills(Some(next), count.clone())));
+        assert_eq!((matches!(exit, Err(Exit::Killed)), matches!(exit, Ok(3))), (killed, !killed), "{exit:?}");
+        assert_eq!(count.load(SeqCst), 101);
+    }
+}
+
+/// A body that keeps its worker until it is released.
+struct Spinner {
+    spins: Arc<AtomicBool>,
+    release: Arc<AtomicBool>,
+}
+
+impl Spinner {
+    fn spawn(rt: &Runtime) -> (Self, JoinHandle<(), ()>) {
+        let own = Self { spins: Arc::default(), release: Arc::default() };
+        let (spins, release) = (own.spins.clone(), own.release.clone());
+        let handle = rt.spawn(async move |_: Context<()>| {
+            spins.store(true, SeqCst);
+            while !release.load(SeqCst) {
+                thread::yield_now();
+            }
+            pending::<()>().await;
+        });
+        while !own.spins.load(SeqCst) {
+            thread::yield_now();
+        }
+        (own, handle)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.release.store(true, SeqCst);
+    }
+}
+
+/// 6.2: killed from another thread in the middle of a step, it ends when the step returns.
+#[test]
+fn a_kill_waits_for_the_step_that_runs() {
+    within(20, || {
+        let rt = two();
+        let (spinner, handle) = Spinner::spawn(&rt);
+        handle.abort();
+        // The other worker lives, and this one is not finished before its step returns.
+        block_on(rt.spawn(async |_: Context| {})).unwrap();
+        assert!(!handle.is_finished());
+        drop(spinner);
+        assert!(matches!(block_on(handle), Err(Exit::Killed)));
+    });
+}
+
+// ---- 6.5: shutdown
+
+/// 6.5: while it shuts down, work from outside is refused and clean-up commands are answered; afterwards everything
+/// is refused, with what was brought handed back.
+#[test]
+fn a_shutdown_refuses_work_and_waits_for_clean_up() {
+    within(30, || {
+        let shelf = Shelf::default();
+        let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
+        let host = rt.host().clone();
+        let cleans = rt.spawn(async |mut ctx: Context<u64>| {
+            let exit = ctx.receive().await.unwrap_err();
+            assert!(matches!(exit, Exit::Cancelled(reason) if reason == Reason::SHUTDOWN));
+            ctx.perform(Ask(1)).await
+        });
+        let (address, pid) = (cleans.address(), cleans.pid());
+        let shutdown = thread::spawn(move || block_on(rt.shutdown(LONG)));
+        let completion = shelf.take();
+        let refused = host.spawn(async |_: Context| {});
+        assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
+        let refused = host.process().spawn(async |_: Context| {}).unwrap_err();
+        assert_eq!(*refused.refusal(), SpawnRefusal::ShutDown);
+        assert!(!shutdown.is_finished() && !cleans.is_finished());
+        completion.complete(8);
+        assert_eq!(shutdown.join().unwrap().left, []);
+        assert_eq!(block_on(cleans).unwrap(), 8);
+
+        let body = Arc::new(5);
+        let captured = body.clone();
+        let refused = host.process().spawn(async move |_: Context| drop(captured)).unwrap_err();
+        assert_eq!((*refused.refusal(), Arc::strong_count(&body)), (SpawnRefusal::ShutDown, 2));
+        drop(refused.into_body());
+        assert_eq!(Arc::strong_count(&body), 1);
+        let tally = Tally::default();
+        let refused = host.process().spawn_process(Counting(tally.clone())).unwrap_err();
+        assert_eq!(refused.into_body().0.counts(), (0, 0, 0, 0, 1));
+        assert_eq!(tally.counts(), (0, 0, 0, 0, 0));
+
+        let refused = host.send(pid, 6_u64).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::ShutDown, 6));
+        let refused = address.send(7).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::ShutDown, 7));
+        assert!(matches!(block_on(host.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::ShutDown)));
+        assert!(matches!(block_on(host.ended(pid)), Exit::NoProcess));
+        assert!(host.kill(pid).is_err() && host.cancel(pid, "late", LONG).is_err());
+        assert!(block_on(host.spawn_blocking(|| ())).is_err());
+        let (to, mut mailbox) = host.mailbox::<u64>();
+        assert!(to.send(1).is_err() && block_on(mailbox.receive()).is_err());
+        let held = Arc::new(());
+        let inside = held.clone();
+        host.spawn_future(async move { drop(inside) });
+        assert_eq!((Arc::strong_count(&held), host.processes_alive()), (1, 0));
+    });
+}
+
+/// 6.5: every process is told, in whatever state it is, and all of them end before it returns.
+#[test]
+fn a_shutdown_tells_every_process() {
+    for workers in [0, 2] {
+        within(30, move || {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let host = rt.host().clone();
+            let handles: Vec<_> = (0..500)
+                .map(|n| {
+                    let handle = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+                    if n == 250 {
+                        settle(&rt);
+                    }
+                    handle
+                })
+                .collect();
+            assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+            assert_eq!((host.counters().spawned, host.counters().exited), (500, 500));
+            for handle in handles {
+                assert!(handle.is_finished());
+                assert!(matches!(block_on(handle), Err(Exit::Cancelled(reason)) if reason == Reason::SHUTDOWN));
+            }
+        });
+    }
+}
+
+/// 6.5: with nothing running it returns at once, whatever time it is given.
+#[test]
+fn a_shutdown_of_nothing_returns_at_once() {
+    for workers in [0, 1, 2] {
+        for time in [Duration::ZERO, LONG, Duration::MAX] {
+            within(20, move || {
+                let rt = Runtime::builder().workers(workers).build().unwrap();
+                let (_to, _mailbox) = rt.mailbox::<u64>();
+                let _letters = rt.dead_letters();
+                assert_eq!(block_on(rt.shutdown(time)).left, []);
+            });
+        }
+    }
+}
+
+/// 6.5: it returns at its deadline even if a step never ends, and says who was left and what it was doing.
+#[test]
+fn a_shutdown_returns_although_a_step_never_ends() {
+    within(20, || {
+        let rt = two();
+        let (spinner, handle) = Spinner::spawn(&rt);
+        let (polite, _) = counting(&rt);
+        polite.send(1).unwrap();
+        block_on(polite).unwrap();
+        let shutdown = block_on(rt.shutdown(Duration::from_millis(20)));
+        let left = &shutdown.left;
+        assert_eq!(
+            (left.len(), left[0].pid, left[0].state, left[0].outstanding),
+            (1, handle.pid(), Some(State::Running), 0)
+        );
+        assert!(left[0].to_string().contains("in a step that did not return"), "{}", left[0]);
+        assert!(left[0].to_string().contains(&handle.pid().to_string()));
+        drop(spinner);
+        assert!(block_on(handle).is_err());
+    });
+}
+
+/// 6.5: who waits for an answer at the deadline is named too, and killed.
+#[test]
+fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
+    for workers in [0, 2] {
+        within(20, move || {
+            let shelf = Shelf::default();
+            let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
+            let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
+            rt.block_on(handle.started()).unwrap();
+            // Long enough for a worker to look at it once more: its cancel has woken it.
+            let shutdown = block_on(rt.shutdown(Duration::from_millis(300)));
+            let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
+            assert_eq!(names, [(handle.pid(), Some(State::Blocked), 1)]);
+            assert!(shutdown.left[0].to_string().contains("waiting for 1 answer"), "{}", shutdown.left[0]);
+            assert!(handle.is_finished() && shelf.take().is_cancelled());
+            assert!(matches!(block_on(handle), Err(Exit::Killed)));
+        });
+    }
+}
+
+/// 6.5: what processes spawn while they end is cancelled too, and waited for.
+#[test]
+fn processes_spawned_during_a_shutdown_end_with_it() {
+    fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
+        Box::pin(async move {
+            let exit = ctx.receive().await.unwrap_err();
+            if depth > 0 {
+                let below = ends.clone();
+                // Nobody waits for it but the runtime.
+                drop(ctx.spawn(move |ctx| family(ctx, depth - 1, below)));
+            }
+            ends.fetch_add(1, SeqCst);
+            Err(exit)
+        })
+    }
+    for round in 0..30 {
+        within(30, move || {
+            let rt = two();
+            let ends = Arc::new(AtomicUsize::new(0));
+            let (chains, depth) = (1 + round % 4, 200_u32);
+            for _ in 0..chains {
+                let ends = ends.clone();
+                drop(rt.spawn(move |ctx| family(ctx, depth, ends)));
+            }
+            let shutdown = block_on(rt.shutdown(LONG));
+            assert_eq!((shutdown.left, ends.load(SeqCst)), (vec![], chains * (depth as usize + 1)), "round {round}");
+        });
+    }
+}
+
+/// 6.5: spawns, sends and calls from several threads race a shutdown or a drop: nothing hangs, and everything is
+/// answered.
+#[test]
+fn work_that_races_the_end_is_done_or_refused() {
+    for round in 0..100 {
+        within(30, move || {
+            let rt = two();
+            let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+                loop {
+                    ctx.receive().await?.send(1);
+                }
+            });
+            let begin = Arc::new(Barrier::new(4));
+            let alive = Arc::new(());
+            let racers: Vec<_> = (0..3)
+                .map(|kind| {
+                    let (host, server, begin, alive) =
+                        (rt.host().clone(), server.address(), begin.clone(), alive.clone());
+                    thread::spawn(move || {
+                        begin.wait();
+                        for _ in 0..100 {
+                            match kind {
+                                0 => {
+                                    let alive = alive.clone();
+                                    let handle = host.spawn(async move |mut ctx: Context<u64>| {
+                                        let _alive = alive;
+                                        ctx.receive().await
+                                    });
+                                    let (ended, sent) = (handle.ended(), handle.send(1));
+                                    match block_on(handle) {
+                                        Ok(1) => assert!(sent.is_ok()),
+                                        Err(Exit::Refused(_)) => assert!(sent.is_err()),
+                                        Err(Exit::Cancelled(_) | Exit::Killed) => {}
+                                        other => panic!("{other:?}"),
+                                    }
+                                    block_on(ended);
+                                }
+                                1 => match block_on(host.call(&server, |reply| reply)) {
+                                    Ok(1) => {}
+                                    Err(CallError::Died(_) | CallError::NoProcess | CallError::ShutDown) => {}
+                                    Err(CallError::Dropped) => {}
+                                    other => panic!("{other:?}"),
+                                },
+                                _ => {
+                                    let (to, mut mailbox) = host.mailbox::<u64>();
+                                    match to.send(1) {
+                                        Ok(()) => drop(block_on(mailbox.receive())),
+                                        Err(refused) => assert_eq!(refused.into_message(), 1),
+                                    }
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            begin.wait();
+            if round % 2 == 0 {
+                assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+            } else {
+                drop(rt);
+            }
+            racers.into_iter().for_each(|racer| racer.join().unwrap());
+            assert!(block_on(server).is_err());
+            assert_eq!(Arc::strong_count(&alive), 1);
+        });
+    }
+}
+
+// ---- 4.8: what a panic means for the rest
+
+#[derive(Clone, Default)]
+struct Hears(Arc<Mutex<Vec<(Pid, String)>>>);
+
+impl Observer for Hears {
+    fn panicked(&self, pid: Pid, message: &str) {
+        self.0.lock().unwrap().push((pid, message.into()));
+    }
+}
+
+/// 4.8: by default the observer is told, before the exit is known; nobody else is touched.
+#[test]
+fn the_observer_is_told_of_a_panic() {
+    let hears = Hears::default();
+    let rt = Runtime::builder().workers(0).observer(hears.clone()).build().unwrap();
+    let (other, _) = counting(&rt);
+    let panics = rt.spawn(async |_: Context| -> () { panic!("loud") });
+    let pid = panics.pid();
+    assert!(rt.block_on(panics).is_err());
+    assert_eq!(*hears.0.lock().unwrap(), [(pid, "loud".to_owned())]);
+    assert_eq!(rt.counters().panics, 1);
+    other.send(2).unwrap();
+    assert_eq!(rt.block_on(other).unwrap(), 2);
+}
+
+/// 4.8: the call-back is called on the thread that ran the process; a panic in it goes no further.
+#[test]
+fn the_call_back_is_called_at_a_panic() {
+    let (tell, heard) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let call = OnPanic::Call(Arc::new(move |pid, text: &str| {
+        tell.lock().unwrap().send((pid, text.to_owned(), thread::current().id())).unwrap();
+        panic!("in the call-back");
+    }));
+    let rt = Runtime::builder().workers(0).on_panic(call).build().unwrap();
+    let panics = rt.spawn(async |_: Context| -> () { panic!("loud") });
+    let pid = panics.pid();
+    assert!(matches!(rt.block_on(panics), Err(Exit::Panicked(text)) if text == "loud"));
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(pid, "loud".to_owned(), thread::current().id())]);
+}
+
+/// 4.8: with `ShutDown` a panic refuses new work and cancels everybody; clean-up still runs.
+#[test]
+fn a_panic_can_shut_the_runtime_down() {
+    within(20, || {
+        let rt = Runtime::builder().workers(2).on_panic(OnPanic::ShutDown).build().unwrap();
+        let (told, rest) = (rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await), counting(&rt));
+        drop(rt.spawn(async |_: Context| -> () { panic!("loud") }));
+        assert!(matches!(block_on(told), Err(Exit::Cancelled(reason)) if reason == Reason::SHUTDOWN));
+        assert!(matches!(block_on(rt.spawn(async |_: Context| {})), Err(Exit::Refused(_))));
+        let (rest, tally) = rest;
+        while tally.counts().3 == 0 {
+            thread::yield_now();
+        }
+        rest.send(6).unwrap();
+        assert_eq!(block_on(rest).unwrap(), 6);
+        assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+    });
+}
+
+// ---- The runtime is dropped
+
+/// Counts itself while it is alive.
+#[derive(Clone)]
+struct Alive(#[expect(dead_code)] Arc<()>);
+
+enum Mail {
+    Call(#[expect(dead_code)] Alive, #[expect(dead_code)] Reply<Alive>),
+    Keep(#[expect(dead_code)] Alive),
+}
+
+/// 8.3, 6.5: whatever is under way when a runtime is dropped ends, each value is dropped once, and what survives is an
+/// error from then on.
+#[test]
+fn everything_is_let_go_when_a_runtime_is_dropped() {
+    struct Give;
+    impl Command for Give {
+        type Reply = Alive;
+    }
+    for workers in [0, 2] {
+        within(30, move || {
+            let counter = Arc::new(());
+            let alive = Alive(counter.clone());
+            let kept = Arc::new(Mutex::new(Vec::new()));
+            let keep = kept.clone();
+            let rt = Runtime::builder()
+                .workers(workers)
+                .handler(move |_: Give, completion: Completion<Alive>| keep.lock().unwrap().push(completion))
+                .handle_async({
+                    let alive = alive.clone();
+                    move |_: Ask| {
+                        let alive = alive.clone();
+                        async move {
+                            let _alive = alive;
+                            pending::<u64>().await
+                        }
+                    }
+                })
+                .build()
+                .unwrap();
+            let host = rt.host().clone();
+            let state = || alive.clone();
+
+            let idle = rt.spawn({
+                let state = state();
+                async move |mut ctx: Context<Mail>| {
+                    let _state = state;
+                    let mut held = Vec::new();
+                    while held.len() < 2 {
+                        held.push(ctx.receive().await?);
+                    }
+                    pending::<Result<(), Exit>>().await
+                }
+            });
+            let called = idle.call(|reply| Mail::Call(state(), reply)).start();
+            idle.send(Mail::Keep(state())).unwrap();
+            idle.send(Mail::Keep(state())).unwrap();
+            let performs = rt.spawn({
+                let state = state();
+                async move |ctx: Context<()>| {
+                    let _state = state;
+                    let (a, b) = futures::join!(ctx.perform(Give), ctx.perform(Ask(1)));
+                    a?;
+                    b?;
+                    Ok::<_, Exit>(())
+                }
+            });
+            let (_keep_sender, foreign) = futures::channel::oneshot::channel::<Alive>();
+            let foreign = rt.spawn({
+                let state = state();
+                async move |_: Context<()>| {
+                    let _state = state;
+                    drop(foreign.await);
+                }
+            });
+            let sleeps = rt.spawn({
+                let state = state();
+                async move |ctx: Context<()>| {
+                    let _state = state;
+                    ctx.timeout(LONG, ctx.sleep(Duration::MAX)).await
+                }
+            });
+            rt.spawn_future({
+                let state = state();
+                async move {
+                    let _state = state;
+                    pending().await
+                }
+            });
+            if workers == 0 {
+                settle(&rt);
+            } else {
+                block_on(async {
+                    idle.started().await.unwrap();
+                    performs.started().await.unwrap();
+                    foreign.started().await.unwrap();
+                    sleeps.started().await.unwrap();
+                });
+                while kept.lock().unwrap().is_empty() {
+                    thread::yield_now();
+                }
+            }
+            // Queued, and perhaps never run.
+            let queued = rt.spawn({
+                let state = state();
+                async move |_: Context<()>| {
+                    let _state = state;
+                    pending::<()>().await
+                }
+            });
+            let (to, mut mailbox) = rt.mailbox::<Alive>();
+            to.send(state()).unwrap();
+            let (addresses, pid) = ((idle.address(), performs.address()), idle.pid());
+            let ended = host.ended(pid);
+            drop(rt);
+
+            assert!(matches!(block_on(called), Err(CallError::Died(_) | CallError::Dropped)));
+            assert!(matches!(block_on(ended), Exit::Killed | Exit::Cancelled(_)));
+            assert!(block_on(idle).is_err() && block_on(performs).is_err() && block_on(foreign).is_err());
+            assert!(block_on(sleeps).is_err() && block_on(queued).is_err());
+            let completion = kept.lock().unwrap().pop().unwrap();
+            assert!(completion.is_cancelled());
+            completion.complete(state());
+            let refused = addresses.0.send(Mail::Keep(state())).unwrap_err();
+            assert_eq!(refused.refusal(), Refusal::ShutDown);
+            drop(refused);
+            assert_eq!(addresses.1.send(()).unwrap_err().refusal(), Refusal::ShutDown);
+            assert!(to.send(state()).is_err());
+            let _last = block_on(mailbox.receive());
+            assert!(block_on(mailbox.receive()).is_err());
+            drop((_last, mailbox));
+            assert_eq!(host.counters().spawned, host.counters().exited);
+            // The handler of `Ask` has one of its own, and lives as long as the host.
+            drop((host, to, addresses, alive, kept));
+            assert_eq!(Arc::strong_count(&counter), 1);
+        });
+    }
+}
+
+/// 8.3: a process that owns its runtime may drop it in a step; everybody else ends, and so does it.
+#[test]
+fn a_process_may_drop_its_own_runtime() {
+    for workers in [1, 2] {
+        within(30, move || {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let host = rt.host().clone();
+            let (other, tally) = counting(&rt);
+            block_on(other.started()).unwrap();
+            let owner = rt.spawn(async |mut ctx: Context<Runtime>| {
+                let rt = ctx.receive().await?;
+                drop(rt);
+                Ok::<_, Exit>(5)
+            });
+            owner.address().send(rt).unwrap();
+            assert_eq!(block_on(owner).unwrap(), 5);
+            assert!(matches!(block_on(other), Err(Exit::Killed | Exit::Cancelled(_))));
+            assert_eq!(tally.counts(), (1, 1, 1, 0, 0));
+            assert!(matches!(block_on(host.spawn(async |_: Context| {})), Err(Exit::Refused(_))));
+        });
+    }
+}
+
+/// 8.3: a runtime that lies unread in its own process's mailbox, or in its state, is dropped with it.
+#[test]
+fn a_runtime_inside_its_own_process_dies_with_it() {
+    within(30, || {
+        let rt = two();
+        let host = rt.host().clone();
+        let keeps = rt.spawn(async |mut ctx: Context<Runtime>| {
+            let _own = ctx.receive().await?;
+            pending::<Result<(), Exit>>().await
+        });
+        let pid = keeps.pid();
+        keeps.address().send(rt).unwrap();
+        host.kill(pid).unwrap();
+        assert!(matches!(block_on(keeps), Err(Exit::Killed)));
+        assert!(matches!(block_on(host.spawn(async |_: Context| {})), Err(Exit::Refused(_))));
+    });
+}
+
+/// 8.3: handlers, inline and blocking, may drop the runtime too.
+#[test]
+fn a_handler_may_drop_the_runtime() {
+    for blocking in [false, true] {
+        within(30, move || {
+            let place = Arc::new(Mutex::new(None::<Runtime>));
+            let held = place.clone();
+            let handle = move |c: Ask| {
+                drop(held.lock().unwrap().take());
+                c.0
+            };
+            let builder = Runtime::builder().workers(2);
+            let builder = if blocking { builder.handle_blocking(handle) } else { builder.handle(handle) };
+            let rt = builder.build().unwrap();
+            let (other, tally) = counting(&rt);
+            block_on(other.started()).unwrap();
+            let (go, wait) = futures::channel::oneshot::channel::<()>();
+            let body = rt.spawn(async move |ctx: Context| {
+                let _ = wait.await;
+                ctx.perform(Ask(1)).await
+            });
+            *place.lock().unwrap() = Some(rt);
+            go.send(()).unwrap();
+            assert!(matches!(block_on(other), Err(Exit::Killed | Exit::Cancelled(_))));
+            match block_on(body) {
+                Ok(1) | Err(Exit::Killed | Exit::Cancelled(_)) => {}
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(tally.counts(), (1, 1, 1, 0, 0));
+        });
+    }
+}
+
+/// 8.3: a runtime may be dropped inside a process of another one, which goes on.
+#[test]
+fn a_runtime_may_be_dropped_inside_another() {
+    within(30, || {
+        let (outer, inner) = (two(), two());
+        let (other, tally) = counting(&inner);
+        block_on(other.started()).unwrap();
+        let drops = outer.spawn(async move |_: Context| drop(inner));
+        block_on(drops).unwrap();
+        assert!(other.is_finished());
+        assert!(block_on(other).is_err());
+        assert_eq!(tally.counts(), (1, 1, 1, 0, 0));
+        block_on(outer.spawn(async |_: Context| {})).unwrap();
+    });
+}
+
+/// 3.2, 6.5: a closure that waits for a blocking thread when the runtime ends never runs, and its caller hears of it.
+#[test]
+fn a_blocking_closure_that_never_ran_is_answered() {
+    within(10, || {
+        let rt = Runtime::builder().workers(1).blocking_threads(1).build().unwrap();
+        let (release, gate) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let first = rt.spawn_blocking(move || {
+            began.send(()).unwrap();
+            let _ = gate.recv();
+            1
+        });
+        begun.recv().unwrap();
+        let alive = Arc::new(());
+        let inside = alive.clone();
+        let second = rt.spawn_blocking(move || drop(inside));
+        drop(rt);
+        assert!(block_on(second).is_err());
+        assert_eq!(Arc::strong_count(&alive), 1);
+        drop(release);
+        assert_eq!(block_on(first).unwrap(), 1);
+    });
+}
+
+/// 7.1, 8.3: a sleep that somebody else drives does not hang when its runtime has gone.
+#[test]
+fn a_sleep_outlives_its_runtime() {
+    within(10, || {
+        let rt = two();
+        let host = rt.host().clone();
+        let mut early = pin!(host.sleep(Duration::from_millis(5)));
+        let pends = block_on(poll_fn(|cx| Poll::Ready(early.as_mut().poll(cx).is_pending())));
+        let waits = thread::spawn({
+            let sleep = host.sleep(Duration::from_millis(50));
+            move || block_on(sleep)
+        });
+        drop(rt);
+        if pends {
+            block_on(early);
+        }
+        waits.join().unwrap();
+        block_on(host.sleep(Duration::from_millis(1)));
+    });
+}
+
+/// 1.3, 8.3: a mailbox that was split off and taken elsewhere does not wait for ever once its process has ended.
+#[test]
+fn a_mailbox_that_left_its_process_ends_with_it() {
+    within(10, || {
+        let rt = two();
+        let (tell, told) = mpsc::channel();
+        let body = rt.spawn(async move |ctx: Context<u64>| {
+            let (_me, mailbox) = ctx.split();
+            tell.send(mailbox).unwrap();
+        });
+        let mut mailbox = told.recv().unwrap();
+        block_on(body).unwrap();
+        assert!(block_on(mailbox.receive()).is_err());
+        assert_eq!(mailbox.try_receive(), None);
+    });
+}

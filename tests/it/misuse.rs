@@ -1,0 +1,544 @@
+//! SPEC 11: what comes in wrong, row by row. Panics have a file of their own, as have handlers and mail where the same is
+//! promised elsewhere.
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::lives::{Ask, LONG, Shelf, lone, settle};
+use crate::{two, within};
+
+async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
+    ctx.receive().await
+}
+
+async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    loop {
+        ctx.receive().await?.send(1);
+    }
+}
+
+/// 11: an unknown method and a wrong input are named by `started()` and by the exit, with what there is.
+#[test]
+fn a_wrong_start_is_named() {
+    async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
+        Ok(u32::from(port))
+    }
+    let rt = lone();
+    let app = || Methods::new().method("port", port);
+    let unknown = rt.process().method("prot").spawn_process(app()).unwrap();
+    let wrong = rt.process().method("port").input("80").spawn_process(app()).unwrap();
+    let none = rt.process().method("port").spawn_process(app()).unwrap();
+    let body = rt.process().method("port").spawn(echo).unwrap();
+    let (a, b, c, d) = (unknown.started(), wrong.started(), none.started(), body.started());
+    let exits = rt.block_on(async move {
+        let started = [a.await, b.await, c.await, d.await].map(Result::unwrap_err);
+        let ended = [unknown.await.unwrap_err(), wrong.await.unwrap_err(), none.await.unwrap_err()];
+        assert!(matches!(body.await, Err(Exit::InitFailed(_))));
+        for (one, other) in started.iter().zip(&ended) {
+            assert_eq!(one.to_string(), other.to_string());
+        }
+        started.map(|exit| {
+            assert!(matches!(exit, Exit::InitFailed(_)), "{exit:?}");
+            exit.to_string()
+        })
+    });
+    for (exit, words) in exits.iter().zip([["`prot`", "`port`"], ["u16", "str"], ["u16", "()"], ["`port`", "none"]]) {
+        assert!(words.iter().all(|word| exit.contains(word)), "{exit}");
+    }
+}
+
+/// 11: a pid that names nothing (unknown, dead, stale, of another runtime or of a former life of this one) is an error
+/// at the sender, for every way to use it, and hands the message back.
+#[test]
+fn a_pid_that_names_nothing_is_an_error() {
+    let (rt, other) = (lone(), lone());
+    let dead = rt.spawn(async |_: Context<u64>| {});
+    let (dead_pid, dead_address) = (dead.pid(), dead.address());
+    rt.block_on(dead).unwrap();
+    let tenant = rt.spawn(echo);
+    assert_eq!(tenant.pid().index(), dead_pid.index(), "the slot is used again");
+    let own = tenant.pid();
+    let parsed = |node: u32, incarnation: u32, index: u32, generation: u32| -> Pid {
+        format!("<{node}-{incarnation:x}.{index}.{generation}>").parse().unwrap()
+    };
+    let (node, life, index, generation) = (own.node(), own.incarnation(), own.index(), own.generation());
+    let pids = [
+        dead_pid,
+        other.spawn(echo).pid(),
+        parsed(node, life, u32::MAX, 1),
+        parsed(node, life, u32::MAX, u32::MAX),
+        parsed(node, life, index, generation + 1),
+        parsed(node, life, index, u32::MAX),
+        parsed(node, life ^ 0x100, index, generation),
+        parsed(node + 1000, life, index, generation),
+        parsed(u32::MAX, u32::MAX, u32::MAX, u32::MAX),
+    ];
+    let before = rt.counters().refused;
+    for pid in pids {
+        let refused = rt.send(pid, 7_u64).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 7), "{pid}");
+        assert_eq!(rt.kill(pid), Err(NoProcess(pid)));
+        assert_eq!(rt.cancel(pid, "no", LONG), Err(NoProcess(pid)));
+        assert!(rt.address::<u64>(pid).is_none());
+        assert!(matches!(rt.block_on(rt.ended(pid)), Exit::NoProcess));
+        assert!(matches!(rt.block_on(rt.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::NoProcess)));
+        let refused = rt.complete_yield(pid, Tag::chosen(1), Ok(Payload::new(1_u64))).unwrap_err();
+        assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
+        assert_eq!(refused.into_answer().unwrap().downcast::<u64>().unwrap(), 1);
+    }
+    assert_eq!(rt.counters().refused - before, 2 * pids.len() as u64);
+    assert_eq!(dead_address.send(8).unwrap_err().into_message(), 8);
+    tenant.send(9).unwrap();
+    assert_eq!(rt.block_on(tenant).unwrap(), 9);
+}
+
+/// 11: a message of the wrong type is an error at the sender that names the right one, and comes back; also when it
+/// comes as a payload, and to an outside mailbox.
+#[test]
+fn a_wrong_type_is_refused_at_the_sender() {
+    let rt = lone();
+    let typed = rt.spawn(echo);
+    let (outside, _mailbox) = rt.mailbox::<u64>();
+    for pid in [typed.pid(), outside.pid()] {
+        let refused = rt.send(pid, "text").unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::WrongType { expected: "u64" }, "text"));
+        let large = [7_u64; 9];
+        assert_eq!(rt.send(pid, large).unwrap_err().into_message(), large);
+        let refused = rt.send(pid, Payload::new(1_u32)).unwrap_err();
+        assert_eq!(refused.into_message().downcast::<u32>().unwrap(), 1);
+        assert!(rt.address::<u32>(pid).is_none());
+        let called = rt.block_on(rt.call(pid, |reply: Reply<u32>| reply));
+        assert!(matches!(called, Err(CallError::WrongType { expected: "u64" })), "{called:?}");
+    }
+    rt.send(typed.pid(), Payload::new(5_u64)).unwrap();
+    assert_eq!(rt.block_on(typed).unwrap(), 5);
+}
+
+/// 11: what has no meaning is an error when building; everything else that is extreme works.
+#[test]
+fn extreme_options_work_or_are_errors() {
+    for asked in [49, 1_000, usize::MAX] {
+        let error = Runtime::builder().workers(asked).build().unwrap_err();
+        assert!(matches!(error, BuildError::TooManyWorkers { asked: a, most } if a == asked && most < 49), "{error}");
+    }
+    within(30, || {
+        let most = Runtime::builder().workers(48).build().unwrap();
+        assert_eq!(block_on(most.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
+        // All places are taken: this thread drives nothing, and gets its result all the same.
+        assert_eq!(most.block_on(most.spawn(async |_: Context| Ok::<_, Exit>(2))).unwrap(), 2);
+        assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
+    });
+    within(10, || {
+        let none = Runtime::builder().workers(1).blocking_threads(0).blocking_queue(0).build().unwrap();
+        assert!(block_on(none.spawn_blocking(|| 1)).is_err());
+        let huge = Runtime::builder().workers(1).blocking_threads(usize::MAX).blocking_queue(usize::MAX).build();
+        assert_eq!(block_on(huge.unwrap().spawn_blocking(|| 1)).unwrap(), 1);
+        let queue = Runtime::builder().workers(1).blocking_threads(1).blocking_queue(0).build().unwrap();
+        assert_eq!(block_on(queue.spawn_blocking(|| 1)).unwrap(), 1);
+    });
+}
+
+/// 4.1, 8.1: with no worker nothing runs until somebody lends a thread; then everything does.
+#[test]
+fn without_workers_a_lent_thread_does_everything() {
+    within(20, || {
+        let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0).build().unwrap();
+        let body = rt.spawn(async |ctx: Context| {
+            ctx.sleep(Duration::from_millis(1)).await;
+            ctx.spawn(async |ctx: Context| ctx.perform(Ask(4)).await).await
+        });
+        let mut handle = pin!(body);
+        let ready = block_on(poll_fn(|cx| Poll::Ready(handle.as_mut().poll(cx).is_ready())));
+        assert!(!ready);
+        assert_eq!(rt.counters().polls, 0);
+        assert_eq!(block_on(rt.run(handle)).unwrap(), 4);
+        // Dropped with work queued that nobody ever ran.
+        let left = rt.spawn(async |_: Context| {});
+        drop(rt);
+        assert!(block_on(left).is_err());
+    });
+}
+
+/// 11: durations of zero are over at once, the longest never are, and neither hangs what they are dropped with.
+#[test]
+fn extreme_durations_have_a_meaning() {
+    for workers in [0, 2] {
+        within(20, move || {
+            let shelf = Shelf::default();
+            let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
+            let keeps = rt.spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+                let mut kept = Vec::new();
+                loop {
+                    kept.push(ctx.receive().await?);
+                }
+            });
+            let server = rt.spawn(serve);
+            let (keeper, quick) = (keeps.address(), server.address());
+            let body = rt.spawn(async move |ctx: Context| {
+                ctx.sleep(Duration::ZERO).await;
+                let past = ctx.now();
+                ctx.sleep_until(past).await;
+                let failure = ctx.timeout(Duration::ZERO, pending::<()>()).await.unwrap_err();
+                assert!(matches!(failure, Failure::TimedOut));
+                assert_eq!(ctx.timeout(Duration::ZERO, std::future::ready(1)).await.unwrap(), 1);
+                assert_eq!(ctx.timeout(Duration::MAX, std::future::ready(2)).await.unwrap(), 2);
+                let failure = ctx.perform(Ask(1)).timeout(Duration::ZERO).await.unwrap_err();
+                assert!(matches!(failure, Failure::TimedOut));
+                let late = ctx.call(&keeper, |reply| reply).timeout(Duration::ZERO).await;
+                assert!(matches!(late, Err(CallError::TimedOut)), "{late:?}");
+                assert_eq!(ctx.call(&quick, |reply| reply).timeout(Duration::MAX).await.unwrap(), 1);
+                // The far end of time, from both ends.
+                for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_secs(u64::MAX)] {
+                    let sleep = ctx.sleep(time);
+                    let never = ctx.timeout(Duration::from_millis(1), sleep).await.unwrap_err();
+                    assert!(matches!(never, Failure::TimedOut));
+                    assert!(ctx.now() + time > ctx.now());
+                }
+                Ok::<_, Exit>(())
+            });
+            rt.block_on(body).unwrap();
+            let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::MAX).await);
+            rt.block_on(sleeps.started()).unwrap();
+            sleeps.abort();
+            assert!(matches!(rt.block_on(sleeps), Err(Exit::Killed)));
+            struct Sleeps;
+            impl Process for Sleeps {
+                type Message = ();
+                type Output = ();
+                fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+                    for event in events {
+                        if let Event::Completed(_) = event {
+                            return Ok(Next::Done(()));
+                        }
+                    }
+                    let _ = (out.sleep(Duration::MAX), out.sleep(Duration::ZERO));
+                    Ok(Next::Wait)
+                }
+            }
+            rt.block_on(rt.spawn_process(Sleeps)).unwrap();
+            assert_eq!(block_on(rt.shutdown(Duration::MAX)).left, []);
+            drop((keeps, server));
+        });
+    }
+}
+
+/// 3.3, 1.2, 11: a completion after the death, a second answer, an unknown tag, a tag that is in flight.
+#[test]
+fn answers_that_nobody_asked_for_are_refused() {
+    let shelf = Shelf::default();
+    let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
+    struct Chooses;
+    impl Process for Chooses {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            events.for_each(drop);
+            let tag = Tag::chosen(7);
+            if out.perform_as(tag, Ask(1)).is_ok() {
+                assert_eq!(out.perform_as(tag, Ask(2)).unwrap_err().into_command().0, 2);
+                assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
+                out.perform_as(tag, Ask(3)).unwrap();
+                let issued = out.perform(Ask(4));
+                assert!(out.perform_as(issued, Ask(5)).is_err(), "not one that can be chosen");
+                assert!(out.cancel_yield(issued));
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let handle = rt.spawn_process(Chooses);
+    settle(&rt);
+    let pid = handle.pid();
+    let refused = rt.complete_yield(pid, Tag::chosen(8), Ok(Payload::new(1_u64))).unwrap_err();
+    assert_eq!(refused.refusal(), CompleteRefusal::UnknownTag);
+    let completion = shelf.take();
+    let (tag, discarded) = (completion.tag(), rt.counters().discarded);
+    rt.complete_yield(pid, tag, Ok(Payload::new(1_u64))).unwrap();
+    // Answered by its tag; the completion comes second, and is discarded.
+    assert!(completion.is_cancelled());
+    completion.complete(2);
+    assert_eq!(rt.counters().discarded, discarded + 1);
+    settle(&rt);
+    let completion = shelf.take();
+    handle.abort();
+    assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+    completion.fail("too late");
+    assert_eq!(rt.counters().discarded, discarded + 2);
+}
+
+/// What somebody does from a place where it may not be expected to.
+fn everything(host: &Host, server: &Address<Reply<u64>>) {
+    let spawned = host.spawn(echo);
+    let _ = spawned.send(3);
+    let mut call = server.call(|reply| reply).start();
+    let _ = futures::FutureExt::now_or_never(&mut call);
+    host.spawn_future(async {});
+    drop(host.spawn_blocking(|| 1));
+    let (to, mut mailbox) = host.mailbox::<u64>();
+    let _ = to.send(1);
+    let _ = mailbox.try_receive();
+    drop(host.sleep(LONG));
+    let _ = host.cancel(spawned.pid(), "all", LONG);
+    let _ = host.kill(spawned.pid());
+    let _ = (host.counters(), host.processes_alive(), host.now());
+    drop((spawned, call));
+}
+
+/// Does everything when it is dropped, once, and says so.
+struct Busy {
+    host: Host,
+    server: Address<Reply<u64>>,
+    done: mpsc::Sender<&'static str>,
+    place: &'static str,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        everything(&self.host, &self.server);
+        let _ = self.done.send(self.place);
+    }
+}
+
+/// 11: spawn, send, call, cancel and kill work from inside a step, a body, a handler of each kind, a foreign thread, a
+/// blocking closure, a plain future and the `Drop` of a state, a message, a reply and a command.
+#[test]
+fn everything_works_from_everywhere() {
+    struct Give(#[expect(dead_code)] Option<Busy>);
+    impl Command for Give {
+        type Reply = Option<Busy>;
+    }
+    struct Steps(Busy);
+    impl Process for Steps {
+        type Message = Busy;
+        type Output = ();
+        fn step(&mut self, _: Events<'_, Busy>, out: &mut StepOutput<'_, Busy>) -> Result<Next<()>, Exit> {
+            everything(out.host(), &self.0.server);
+            let _ = self.0.done.send("step");
+            Ok(Next::Wait)
+        }
+        fn close(&mut self) {
+            everything(&self.0.host, &self.0.server);
+            let _ = self.0.done.send("close");
+        }
+    }
+    within(30, || {
+        let (done, hears) = mpsc::channel();
+        let place = Arc::new(Mutex::new(None::<(Host, Address<Reply<u64>>)>));
+        let known = place.clone();
+        let busy = {
+            let done = Mutex::new(done);
+            move |place: &'static str| {
+                let (host, server) = known.lock().unwrap().clone().expect("set before");
+                Busy { host, server, done: done.lock().unwrap().clone(), place }
+            }
+        };
+        let busy = Arc::new(busy);
+        struct Inline(u64);
+        struct Blocks(u64);
+        impl Command for Inline {
+            type Reply = u64;
+        }
+        impl Command for Blocks {
+            type Reply = u64;
+        }
+        let (a, b, c, d) = (busy.clone(), busy.clone(), busy.clone(), busy.clone());
+        let rt = Runtime::builder()
+            .workers(2)
+            .handle(move |c: Inline| (drop(a("inline")), c.0).1)
+            .handle_blocking(move |c: Blocks| (drop(b("blocking")), c.0).1)
+            .handle_async(move |_: Ask| {
+                let busy = c("async");
+                async move {
+                    drop(busy);
+                    1_u64
+                }
+            })
+            .handle(move |command: Give| {
+                drop(command);
+                Some(d("reply"))
+            })
+            .build()
+            .unwrap();
+        let server = rt.spawn(serve);
+        *place.lock().unwrap() = Some((rt.host().clone(), server.address()));
+
+        let raw = rt.spawn_process(Steps(busy("state")));
+        block_on(raw.started()).unwrap();
+        let body = rt.spawn({
+            let busy = busy.clone();
+            async move |mut ctx: Context<Busy>| {
+                everything(ctx.host(), &busy("x").server);
+                assert_eq!(
+                    ctx.perform(Inline(1)).await? + ctx.perform(Blocks(1)).await? + ctx.perform(Ask(1)).await?,
+                    3
+                );
+                drop(ctx.perform(Give(Some(busy("command")))).await?);
+                drop(ctx.receive().await?);
+                Ok::<_, Exit>(())
+            }
+        });
+        body.send(busy("message")).unwrap();
+        block_on(body).unwrap();
+        raw.abort();
+        let address = raw.address();
+        let _ = address.send(busy("unread"));
+        let _ = block_on(raw);
+        let future = busy("future");
+        rt.spawn_future(async move { drop(future) });
+        let closure = busy("closure");
+        block_on(rt.spawn_blocking(move || drop(closure))).unwrap();
+        let foreign = busy("thread");
+        thread::spawn(move || drop(foreign)).join().unwrap();
+        let mut places: Vec<_> = Vec::new();
+        let expected = [
+            "async", "blocking", "close", "closure", "command", "future", "inline", "message", "reply", "state",
+            "step", "thread", "unread", "x",
+        ];
+        while !expected.iter().all(|place| places.contains(place)) {
+            places.push(hears.recv().unwrap());
+        }
+        assert_eq!(block_on(server.call(|reply| reply)).unwrap(), 1);
+        assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+        *place.lock().unwrap() = None;
+    });
+}
+
+/// 11: the same from what is dropped with the runtime: refused, and nothing hangs.
+#[test]
+fn everything_is_refused_while_the_runtime_is_dropped() {
+    for workers in [0, 1, 2] {
+        within(30, move || {
+            let (done, hears) = mpsc::channel();
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let server = rt.spawn(serve);
+            let (host, address) = (rt.host().clone(), server.address());
+            let busy = |place| Busy { host: host.clone(), server: address.clone(), done: done.clone(), place };
+            let state = busy("state");
+            let body = rt.spawn(async move |_: Context<Busy>| {
+                let _state = state;
+                pending::<()>().await;
+            });
+            body.send(busy("message")).unwrap();
+            let future = busy("future");
+            rt.spawn_future(async move {
+                let _future = future;
+                pending().await
+            });
+            let (to, _mailbox) = rt.mailbox::<Busy>();
+            to.send(busy("outside")).unwrap();
+            rt.block_on(body.started()).unwrap();
+            drop(rt);
+            let mut places: Vec<_> = hears.try_iter().collect();
+            places.sort_unstable();
+            assert_eq!(places, ["future", "message", "outside", "state"]);
+            assert!(block_on(body).is_err());
+            assert_eq!(host.counters().spawned, host.counters().exited);
+            assert_eq!(host.processes_alive(), 0);
+        });
+    }
+}
+
+/// 6.5, 11: a process may shut down the runtime that it lives in: everybody ends but itself, which is waited for until
+/// the deadline and named.
+#[test]
+fn a_process_may_shut_down_its_own_runtime() {
+    for workers in [1, 2] {
+        within(30, move || {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let server = rt.spawn(serve);
+            let (tell, told) = mpsc::channel();
+            let owner = rt.spawn(async move |mut ctx: Context<Runtime>| {
+                let rt = ctx.receive().await?;
+                let _ = tell.send(rt.shutdown(Duration::from_millis(20)).await);
+                Ok::<_, Exit>(())
+            });
+            let pid = owner.pid();
+            owner.address().send(rt).unwrap();
+            let shutdown = told.recv().expect("it returns");
+            assert!(shutdown.left.iter().all(|left| left.pid == pid), "{shutdown:?}");
+            let _ = block_on(owner);
+            assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
+        });
+    }
+}
+
+/// 8.1, 11: a step may block on its own runtime: the worker drives the others meanwhile.
+#[test]
+fn a_step_may_block_on_its_own_runtime() {
+    within(20, || {
+        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let (own, server) = (rt.clone(), rt.spawn(serve));
+        let address = server.address();
+        let body = rt.spawn(async move |_: Context| {
+            let replied = own.block_on(address.call(|reply| reply));
+            let spawned = own.block_on(own.spawn(async |_: Context| Ok::<_, Exit>(2)));
+            drop(own);
+            Ok::<_, Exit>(replied? + spawned?)
+        });
+        assert_eq!(block_on(body).unwrap(), 3);
+    });
+}
+
+/// 11: a process that never yields: the others go on on the other worker, a shutdown still returns and names it.
+#[test]
+fn a_process_that_never_yields_stops_nobody_else() {
+    within(30, || {
+        let rt = two();
+        let (spins, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (said, released) = (spins.clone(), release.clone());
+        let greedy = rt.spawn(async move |_: Context<()>| {
+            said.store(true, SeqCst);
+            while !released.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        while !spins.load(SeqCst) {
+            thread::yield_now();
+        }
+        let server = rt.spawn(serve);
+        for _ in 0..100 {
+            assert_eq!(block_on(server.call(|reply| reply)).unwrap(), 1);
+        }
+        let many: Vec<_> = (0..1_000).map(|n| rt.spawn(async move |_: Context<()>| Ok::<_, Exit>(n))).collect();
+        let sum: u32 = many.into_iter().map(|handle| block_on(handle).unwrap()).sum();
+        assert_eq!(sum, 499_500);
+        block_on(rt.sleep(Duration::from_millis(1)));
+        assert!(!greedy.is_finished());
+        rt.cancel(server.pid(), "enough", LONG).unwrap();
+        assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
+        let shutdown = block_on(rt.shutdown(Duration::from_millis(5)));
+        let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
+        assert_eq!(left, [(greedy.pid(), Some(State::Running))]);
+        release.store(true, SeqCst);
+        // Its body ended in that step.
+        block_on(greedy).unwrap();
+    });
+}
+
+/// 1.3, 11: a future of one process that is polled in another, or outside, fails; a context that is smuggled out reads
+/// nobody else's mail.
+#[test]
+fn futures_of_one_process_fail_in_another() {
+    let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
+    let (tell, told) = mpsc::channel();
+    let gives = rt.spawn(async move |ctx: Context<()>| {
+        tell.send(ctx.perform(Ask(1))).unwrap();
+        tell.send(ctx.perform(Ask(2))).unwrap();
+        pending::<()>().await;
+    });
+    settle(&rt);
+    let (inside, outside) = (told.recv().unwrap(), told.recv().unwrap());
+    assert!(matches!(block_on(outside), Err(Failure::Outside)));
+    let other = rt.spawn(async move |_: Context<()>| {
+        assert!(matches!(inside.await, Err(Failure::Outside)));
+    });
+    rt.block_on(other).unwrap();
+    assert!(!gives.is_finished());
+}

@@ -1,0 +1,878 @@
+//! SPEC 4.8, 11 and 1.1: a panic, wherever it happens, ends one process at most. Every site is tried on a runtime with
+//! one worker, which has to be there for everybody else afterwards.
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Cx, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::future::FutureExt;
+use procession::*;
+
+use crate::lives::{Ask, LONG, Shelf, lone, settle};
+use crate::within;
+
+/// Panics when it is dropped, unless it was defused.
+#[derive(Debug)]
+struct Bomb(bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 && !thread::panicking() {
+            panic!("bomb");
+        }
+    }
+}
+
+/// Sends a bomb; one that is refused does no harm.
+fn offer(to: &Address<Bomb>, bomb: Bomb) {
+    if let Err(refused) = to.send(bomb) {
+        refused.into_message().0 = false;
+    }
+}
+
+/// A runtime with one worker, somebody who must not be hurt, and a look at both afterwards.
+struct Scene {
+    rt: Runtime,
+    bystander: JoinHandle<(), Reply<u64>>,
+}
+
+impl Scene {
+    fn new(builder: Builder) -> Self {
+        let rt = builder.workers(1).build().expect("a runtime");
+        let bystander = rt.spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+            loop {
+                ctx.receive().await?.send(1);
+            }
+        });
+        assert_eq!(block_on(bystander.call(|reply| reply)).unwrap(), 1);
+        Self { rt, bystander }
+    }
+
+    /// The worker lives, nobody else was hurt, everything that was spawned can end, and so many panics were counted.
+    fn stays_unhurt(self, panics: u64) {
+        assert_eq!(block_on(self.bystander.call(|reply| reply)).unwrap(), 1);
+        let after = self.rt.spawn(async |ctx: Context| {
+            ctx.yield_now().await;
+            ctx.sleep(Duration::from_millis(1)).await;
+        });
+        block_on(after).unwrap();
+        let host = self.rt.host().clone();
+        assert_eq!(block_on(self.rt.shutdown(Duration::from_secs(5))).left, []);
+        assert!(matches!(block_on(self.bystander), Err(Exit::Cancelled(_))));
+        let counters = host.counters();
+        assert_eq!((counters.panics, counters.spawned - counters.exited), (panics, 0));
+    }
+}
+
+fn panicked<T>(result: Result<T, Exit>, with: &str) {
+    match result {
+        Err(Exit::Panicked(text)) if text == with => {}
+        Err(exit) => panic!("`{with}` was expected, not {exit:?}"),
+        Ok(_) => panic!("`{with}` was expected"),
+    }
+}
+
+/// Where a hand-written process panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Site {
+    Nowhere,
+    Init,
+    FirstStep,
+    LaterStep,
+    CancelStep,
+    Close,
+    Drop,
+}
+
+struct Victim {
+    sites: &'static [Site],
+    closes: Arc<AtomicUsize>,
+    steps: usize,
+}
+
+impl Victim {
+    fn at(&self, site: Site) {
+        if self.sites.contains(&site) {
+            panic!("{site:?}");
+        }
+    }
+}
+
+impl Process for Victim {
+    type Message = u64;
+    type Output = ();
+    fn init(&mut self, _: Start<'_>) -> Result<(), InitError> {
+        self.at(Site::Init);
+        Ok(())
+    }
+    fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+        self.steps += 1;
+        if self.steps == 1 {
+            self.at(Site::FirstStep);
+        }
+        for event in events {
+            match event {
+                Event::Message(0) => self.at(Site::LaterStep),
+                Event::Message(_) => return Ok(Next::Done(())),
+                Event::Cancel { .. } => self.at(Site::CancelStep),
+                _ => {}
+            }
+        }
+        Ok(Next::Wait)
+    }
+    fn close(&mut self) {
+        self.closes.fetch_add(1, SeqCst);
+        self.at(Site::Close);
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.at(Site::Drop);
+    }
+}
+
+/// 4.8, 1.1, 11: a panic in init, a step, close or the drop of the state ends that process as `Panicked`; close runs
+/// exactly once if init succeeded; the links of the chain that come later run although an earlier one panicked.
+#[test]
+fn a_panic_in_a_hand_written_process_ends_it_alone() {
+    use Site::*;
+    // The sites, how often close runs, how many panics there are, and which one the exit tells of.
+    let table: [(&[Site], usize, u64, Option<Site>); 12] = [
+        (&[Nowhere], 1, 0, None),
+        (&[Init], 0, 1, Some(Init)),
+        (&[Init, Drop], 0, 2, Some(Drop)),
+        (&[FirstStep], 1, 1, Some(FirstStep)),
+        (&[LaterStep], 1, 1, Some(LaterStep)),
+        (&[CancelStep], 1, 1, Some(CancelStep)),
+        (&[Close], 1, 1, Some(Close)),
+        (&[Drop], 1, 1, Some(Drop)),
+        (&[Close, Drop], 1, 2, Some(Drop)),
+        (&[FirstStep, Close], 1, 2, Some(Close)),
+        (&[LaterStep, Close], 1, 2, Some(Close)),
+        (&[LaterStep, Close, Drop], 1, 3, Some(Drop)),
+    ];
+    for (sites, closes, panics, told) in table {
+        within(20, move || {
+            let scene = Scene::new(Runtime::builder());
+            let closed = Arc::new(AtomicUsize::new(0));
+            let handle = scene.rt.spawn_process(Victim { sites, closes: closed.clone(), steps: 0 });
+            let (pid, ended) = (handle.pid(), handle.ended());
+            let _ = block_on(handle.started());
+            if sites.contains(&CancelStep) {
+                scene.rt.cancel(pid, "cancel", LONG).unwrap();
+            }
+            let _ = handle.send(if sites.contains(&LaterStep) { 0 } else { 1 });
+            let (joined, exit) = (block_on(handle), block_on(ended));
+            match told {
+                None => assert!(joined.is_ok() && exit.is_normal(), "{sites:?}"),
+                Some(site) => {
+                    panicked(joined, &format!("{site:?}"));
+                    panicked::<()>(Err(exit), &format!("{site:?}"));
+                }
+            }
+            assert_eq!(closed.load(SeqCst), closes, "{sites:?}");
+            assert!(scene.rt.send(pid, 1_u64).is_err());
+            scene.stays_unhurt(panics);
+        });
+    }
+}
+
+/// 1.1, 6.2: killed, cancelled in vain, or dropped with the runtime, the drop and the close of a state may panic too.
+#[test]
+fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let closes = Arc::new(AtomicUsize::new(0));
+        let victim = || Victim { sites: &[Site::Close], closes: closes.clone(), steps: 0 };
+        let killed = scene.rt.spawn_process(victim());
+        block_on(killed.started()).unwrap();
+        killed.abort();
+        panicked(block_on(killed), "Close");
+        let cancelled = scene.rt.spawn_process(victim());
+        block_on(cancelled.started()).unwrap();
+        scene.rt.cancel(cancelled.pid(), "go", Duration::ZERO).unwrap();
+        panicked(block_on(cancelled), "Close");
+        assert_eq!(closes.load(SeqCst), 2);
+        scene.stays_unhurt(2);
+
+        let rt = lone();
+        let handles = [&[Site::Close], &[Site::Drop]]
+            .map(|sites: &'static [Site; 1]| rt.spawn_process(Victim { sites, closes: closes.clone(), steps: 0 }));
+        settle(&rt);
+        drop(rt);
+        for handle in handles {
+            assert!(matches!(block_on(handle), Err(Exit::Panicked(_))));
+        }
+        assert_eq!(closes.load(SeqCst), 4);
+    });
+}
+
+/// 4.8, 11: a body may panic before its future exists, at its first poll, at a later one, and when it is dropped.
+#[test]
+fn a_panic_in_a_body_ends_it_alone() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        fn early(_: Context<u64>) -> futures::future::Ready<()> {
+            panic!("early")
+        }
+        panicked(block_on(scene.rt.spawn(early)), "early");
+        panicked(block_on(scene.rt.spawn(async |_: Context| -> () { panic!("first") })), "first");
+        let later = scene.rt.spawn(async |ctx: Context| -> () {
+            ctx.yield_now().await;
+            ctx.sleep(Duration::from_millis(1)).await;
+            panic!("later")
+        });
+        panicked(block_on(later), "later");
+        // What a killed body holds panics; so does what a body holds that never began.
+        for started in [true, false] {
+            let bomb = Bomb(true);
+            let gate = scene.rt.spawn(async |ctx: Context| ctx.yield_now().await);
+            let holds = scene.rt.spawn(async move |_: Context| {
+                let _bomb = bomb;
+                pending::<()>().await;
+            });
+            if started {
+                block_on(holds.started()).unwrap();
+            }
+            holds.abort();
+            panicked(block_on(holds), "bomb");
+            block_on(gate).unwrap();
+        }
+        // Two things panic, and a local between them is dropped all the same.
+        let held = Arc::new(());
+        let inside = held.clone();
+        let both = scene.rt.spawn(async move |_: Context| -> () {
+            let _inside = inside;
+            panic!("with a payload of {}", 1);
+        });
+        panicked(block_on(both), "with a payload of 1");
+        assert_eq!(Arc::strong_count(&held), 1);
+        scene.stays_unhurt(6);
+    });
+}
+
+/// 4.8: a panic may carry anything, also what panics again when it is dropped.
+#[test]
+fn a_panic_with_a_strange_payload_is_caught() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let strange = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(7_u64) });
+        panicked(block_on(strange), "a panic without a text");
+        let explosive = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(Bomb(true)) });
+        panicked(block_on(explosive), "a panic without a text");
+        scene.stays_unhurt(2);
+    });
+}
+
+/// 11: a message that panics when it is dropped ends who dropped it; unread ones end nobody, whoever held them.
+#[test]
+fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let reads = scene.rt.spawn(async |mut ctx: Context<Bomb>| -> Result<(), Exit> {
+            loop {
+                drop(ctx.receive().await?);
+            }
+        });
+        reads.send(Bomb(false)).unwrap();
+        (0..3).for_each(|_| offer(&reads, Bomb(true)));
+        panicked(block_on(reads), "bomb");
+
+        // Unread, in the inbox and taken out of it; of a body and of a hand-written process.
+        let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
+            ctx.receive().await?.0 = false;
+            Ok::<_, Exit>(())
+        });
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let holds = scene.rt.spawn({
+            let gate = gate.clone();
+            async move |_: Context| drop(gate.lock())
+        });
+        (0..3).for_each(|_| leaves.send(Bomb(true)).unwrap());
+        drop(closed);
+        block_on(holds).unwrap();
+        block_on(leaves).unwrap();
+
+        struct One;
+        impl Process for One {
+            type Message = Bomb;
+            type Output = ();
+            fn step(&mut self, mut events: Events<'_, Bomb>, _: &mut StepOutput<'_, Bomb>) -> Result<Next<()>, Exit> {
+                match events.next() {
+                    Some(Event::Message(mut bomb)) => {
+                        bomb.0 = false;
+                        Ok(Next::Done(()))
+                    }
+                    _ => Ok(Next::Wait),
+                }
+            }
+        }
+        let one = scene.rt.spawn_process(One);
+        scene.rt.kill(scene.rt.spawn(async |_: Context| pending::<()>().await).pid()).unwrap();
+        (0..3).for_each(|_| offer(&one, Bomb(true)));
+        block_on(one).unwrap();
+        scene.stays_unhurt(1);
+    });
+}
+
+struct Give;
+impl Command for Give {
+    type Reply = Bomb;
+}
+
+/// Answers with a bomb as soon as it is told to.
+#[derive(Clone, Default)]
+struct Giver(Arc<Mutex<Vec<Completion<Bomb>>>>);
+
+impl Handler<Give> for Giver {
+    fn handle(&self, _: Give, completion: Completion<Bomb>) {
+        self.0.lock().unwrap().push(completion);
+    }
+}
+
+impl Giver {
+    fn give(&self) {
+        let completions = std::mem::take(&mut *self.0.lock().unwrap());
+        completions.into_iter().for_each(|completion| completion.complete(Bomb(true)));
+    }
+}
+
+/// Yields as often as it says, reads as many answers as it says, and ends at a message.
+struct Takes {
+    yields: usize,
+    reads: usize,
+}
+
+impl Process for Takes {
+    type Message = ();
+    type Output = ();
+    fn step(&mut self, mut events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        for _ in 0..std::mem::take(&mut self.yields) {
+            let _ = out.perform(Give);
+        }
+        while self.reads > 0 {
+            match events.next() {
+                Some(Event::Completed(done)) => {
+                    drop(done.into_result().map(|bomb| bomb.downcast::<Bomb>().map(|mut bomb| bomb.0 = false)));
+                    self.reads -= 1;
+                    if self.reads == 0 {
+                        return Ok(Next::Done(()));
+                    }
+                }
+                Some(_) => {}
+                None => return Ok(Next::Wait),
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// 11, 3.3: an answer that panics when it is dropped ends the process that drops it; unread ones don't keep their
+/// process from ending, wherever they wait: in the mailbox, among the events of a step, in a future.
+#[test]
+
+fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
+    let start = |giver: &Giver| {
+        let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
+        (rt.host().clone(), rt)
+    };
+    // The body drops it itself.
+    let giver = Giver::default();
+    let (host, rt) = start(&giver);
+    let body = rt.spawn(async |ctx: Context<()>| {
+        drop(ctx.perform(Give).await?);
+        Ok::<_, Exit>(())
+    });
+    settle(&rt);
+    giver.give();
+    panicked(rt.block_on(body), "bomb");
+    // In a future that is never polled again.
+    let body = rt.spawn(async |ctx: Context<()>| {
+        let mut perform = ctx.perform(Give);
+        assert!((&mut perform).now_or_never().is_none());
+        pending::<()>().await;
+    });
+    settle(&rt);
+    giver.give();
+    body.abort();
+    let exit = rt.block_on(body).unwrap_err();
+    assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
+    // In the mailbox, as an event.
+    let killed = rt.spawn_process(Takes { yields: 2, reads: 0 });
+    settle(&rt);
+    giver.give();
+    killed.abort();
+    let ended = killed.ended();
+    let exit = rt.block_on(killed).unwrap_err();
+    assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
+    let told = rt.block_on(ended);
+    assert_eq!(format!("{told:?}"), format!("{exit:?}"));
+    // Among the events of a step that read only one of them.
+    let leaves = rt.spawn_process(Takes { yields: 3, reads: 1 });
+    settle(&rt);
+    giver.give();
+    settle(&rt);
+    assert!(leaves.is_finished());
+    let _ = rt.block_on(leaves);
+    assert_eq!((host.counters().spawned, host.counters().exited), (4, 4));
+    assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+}
+
+/// 11: an input that panics when it is dropped, of a process that was killed before it took it, and an inherited value
+/// that does, hurt nobody.
+#[test]
+
+fn a_panic_in_the_drop_of_an_input_hurts_nobody_else() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let victim = || Victim { sites: &[], closes: Arc::default(), steps: 0 };
+        // Taken by init, which does not look at it.
+        let taken = scene.rt.process().input(Bomb(true)).spawn_process(victim()).unwrap();
+        let exit = block_on(taken).unwrap_err();
+        assert!(matches!(exit, Exit::Panicked(_)), "{exit:?}");
+        let rt = lone();
+        let killed = rt.process().input(Bomb(true)).spawn_process(victim()).unwrap();
+        killed.abort();
+        let exit = rt.block_on(killed).unwrap_err();
+        assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
+        assert_eq!((rt.counters().spawned, rt.counters().exited), (1, 1));
+        drop(rt);
+        scene.stays_unhurt(1);
+    });
+}
+
+/// 11: the same for an inherited value.
+#[test]
+fn a_panic_in_the_drop_of_an_inherited_value_hurts_nobody_else() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let parent = scene.rt.process().value(Bomb(true)).spawn(async |ctx: Context| {
+            ctx.spawn(async |ctx: Context| {
+                assert!(ctx.value::<Bomb>().is_some());
+            })
+            .await
+        });
+        block_on(parent.unwrap()).unwrap();
+        assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 11: a result, or an error, that nobody takes and that panics when it is dropped hurts nobody.
+#[test]
+
+fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
+    #[derive(Debug)]
+    struct Explodes(#[expect(dead_code)] Mutex<Bomb>);
+    impl std::fmt::Display for Explodes {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("explodes")
+        }
+    }
+    impl std::error::Error for Explodes {}
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let result = scene.rt.spawn(async |ctx: Context| {
+            ctx.yield_now().await;
+            Ok::<_, Exit>(Bomb(true))
+        });
+        let ended = result.ended();
+        drop(result);
+        assert!(block_on(ended).is_normal());
+        scene.stays_unhurt(0);
+        let scene = Scene::new(Runtime::builder());
+        let error = scene.rt.spawn(async |ctx: Context| {
+            ctx.yield_now().await;
+            Err::<(), _>(Explodes(Mutex::new(Bomb(true))))
+        });
+        let ended = scene.rt.ended(error.pid());
+        drop(error);
+        // The exit is kept here: elsewhere it may be the last one.
+        let exit = block_on(ended);
+        assert!(exit.error::<Explodes>().is_some());
+        std::mem::forget(exit);
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 3.2: a panic in a handler is a failure to the process that performed and nothing else, for every kind of handler;
+/// also where its answer, or what it captured, panics when it is dropped.
+#[test]
+fn a_panic_in_a_handler_is_a_failure_alone() {
+    fn explode(c: Ask) -> u64 {
+        assert_eq!(c.0, 0, "told to");
+        1
+    }
+    let raw = |c: Ask, completion: Completion<u64>| completion.complete(explode(c));
+    let builders = [
+        Runtime::builder().handle(explode),
+        Runtime::builder().handle_async(async |c: Ask| explode(c)),
+        Runtime::builder().handle_async(|c: Ask| futures::future::ready(explode(c))),
+        Runtime::builder().handle_blocking(explode),
+        Runtime::builder().handler(raw),
+        Runtime::builder().handle_async(async |c: Ask| {
+            let _bomb = Bomb(c.0 == 1);
+            std::future::ready(()).await;
+            1
+        }),
+    ];
+    for builder in builders {
+        within(20, move || {
+            let scene = Scene::new(builder);
+            let asks = scene.rt.spawn(async |ctx: Context| {
+                let failure = ctx.perform(Ask(1)).await.unwrap_err();
+                assert!(matches!(failure, Failure::Panicked(_)), "{failure:?}");
+                // Its process is gone before the panic.
+                drop(ctx.perform(Ask(1)).start());
+                ctx.perform(Ask(1)).detach();
+                ctx.perform(Ask(0)).await
+            });
+            assert_eq!(block_on(asks).unwrap(), 1);
+            let before = scene.rt.counters().panics;
+            let after = scene.rt.spawn(async |ctx: Context| ctx.perform(Ask(0)).await);
+            assert_eq!(block_on(after).unwrap(), 1);
+            // A detached future may still be counted as such.
+            assert!(before <= 2);
+            assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
+            assert_eq!(block_on(scene.rt.shutdown(Duration::from_secs(5))).left, []);
+        });
+    }
+}
+
+/// 3.2: a command that panics when it is dropped, with a handler, with a handler that panics, and without one.
+#[test]
+fn a_panic_in_the_drop_of_a_command_is_a_failure_at_most() {
+    struct Heavy(#[expect(dead_code)] Bomb);
+    impl Command for Heavy {
+        type Reply = u64;
+    }
+    for (builder, text) in [
+        (Runtime::builder(), "no handler"),
+        (Runtime::builder().handler(|heavy: Heavy, _: Completion<u64>| drop(heavy)), "panicked"),
+        (
+            Runtime::builder().handle(|heavy: Heavy| {
+                drop(heavy);
+                1_u64
+            }),
+            "panicked",
+        ),
+    ] {
+        within(20, move || {
+            let scene = Scene::new(builder);
+            let asks = scene.rt.spawn(async |ctx: Context| {
+                Ok::<_, Exit>(ctx.perform(Heavy(Bomb(true))).await.unwrap_err().to_string())
+            });
+            let answer = block_on(asks).unwrap();
+            assert!(answer.contains(text), "{answer}");
+            scene.stays_unhurt(0);
+        });
+    }
+}
+
+// ---- Wakers
+
+/// A foreign waker that panics when it is woken.
+struct Bad(AtomicUsize);
+
+impl Wake for Bad {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+        panic!("in a waker");
+    }
+}
+
+fn bad() -> (Waker, Arc<Bad>) {
+    let bad = Arc::new(Bad(AtomicUsize::new(0)));
+    (Waker::from(bad.clone()), bad)
+}
+
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Cx::from_waker(waker))
+}
+
+/// 11: whoever sends to a mailbox that is waited for with a foreign waker that panics is not hurt by that.
+#[test]
+fn a_waker_that_panics_does_not_hurt_the_sender() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let (to, mut mailbox) = scene.rt.mailbox::<u64>();
+        let (waker, bad) = bad();
+        assert!(poll_with(&mut mailbox.receive(), &waker).is_pending());
+        let address = to.clone();
+        let sender = scene.rt.spawn(async move |_: Context| address.send(1).map_err(|refused| refused.refusal()));
+        block_on(sender).expect("the sender is not hurt");
+        assert_eq!((bad.0.load(SeqCst), mailbox.try_receive()), (1, Some(1)));
+        assert!(poll_with(&mut mailbox.receive(), &waker).is_pending());
+        to.send(2).expect("from outside");
+        assert_eq!((bad.0.load(SeqCst), mailbox.try_receive()), (2, Some(2)));
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 11: nor is whoever replies to a call, or answers a command.
+#[test]
+fn a_waker_that_panics_does_not_hurt_who_answers() {
+    within(20, || {
+        let shelf = Shelf::default();
+        let scene = Scene::new(Runtime::builder().handler(shelf.clone()));
+        let (waker, bad) = bad();
+        let mut call = scene.bystander.call(|reply| reply);
+        assert!(poll_with(&mut call, &waker).is_pending() || bad.0.load(SeqCst) == 0);
+        assert_eq!(block_on(scene.bystander.call(|reply| reply)).expect("the server is not hurt"), 1);
+        // A combinator of the asker's own, which it polls with that waker.
+        let asks = scene.rt.spawn({
+            let waker = waker.clone();
+            async move |ctx: Context<()>| {
+                let mut perform = ctx.perform(Ask(1));
+                poll_fn(|_| {
+                    let _ = poll_with(&mut perform, &waker);
+                    Poll::Ready(())
+                })
+                .await;
+                pending::<()>().await;
+            }
+        });
+        shelf.take().complete(1);
+        asks.abort();
+        assert!(matches!(block_on(asks), Err(Exit::Killed)));
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 11: nobody who waits with a waker that panics for the end of a process keeps that from ending in order, takes its
+/// result away, or keeps others from hearing of it.
+#[test]
+fn a_waker_that_panics_does_not_hurt_who_ends() {
+    within(20, || {
+        let shelf = Shelf::default();
+        let scene = Scene::new(Runtime::builder().handler(shelf.clone()));
+        let (waker, bad) = bad();
+        let ends = scene.rt.spawn(async |mut ctx: Context<u64>| {
+            let mut perform = ctx.perform(Ask(1)).start();
+            assert!((&mut perform).now_or_never().is_none());
+            ctx.receive().await
+        });
+        block_on(ends.started()).unwrap();
+        let completion = shelf.take();
+        let (mut ended, mut unwanted, other) = (ends.ended(), completion.cancelled(), ends.ended());
+        assert!(poll_with(&mut ended, &waker).is_pending());
+        assert!(poll_with(&mut unwanted, &waker).is_pending());
+        let hears = thread::spawn(move || block_on(other));
+        ends.send(5).unwrap();
+        assert_eq!(block_on(ends).expect("its result is not lost"), 5);
+        assert!(hears.join().unwrap().is_normal());
+        assert!(poll_with(&mut ended, &waker).is_ready() && completion.is_cancelled());
+        assert_eq!(bad.0.load(SeqCst), 2);
+        drop(completion);
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 11: a joiner's waker that panics; then the joiner has itself to blame, and nobody else is hurt.
+#[test]
+fn a_joiners_waker_that_panics_hurts_nobody() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let (waker, bad) = bad();
+        let mut ends = scene.rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+        assert!(poll_with(&mut ends, &waker).is_pending());
+        let ended = ends.ended();
+        ends.send(5).unwrap();
+        assert!(block_on(ended).is_normal());
+        assert_eq!(block_on(ends).unwrap(), 5);
+        assert!(bad.0.load(SeqCst) <= 1);
+        scene.stays_unhurt(0);
+    });
+}
+
+/// 11, 6.2, 6.5: a process that waits with a waker that panics can be cancelled, killed and shut down like any other.
+#[test]
+fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
+    #[derive(Debug, Clone, Copy)]
+    enum End {
+        Cancel,
+        Kill,
+        Shutdown,
+        Drop,
+    }
+    for end in [End::Cancel, End::Kill, End::Shutdown, End::Drop] {
+        within(20, move || {
+            let rt = lone();
+            let (waker, _bad) = bad();
+            let waits = rt.spawn(async move |mut ctx: Context<u64>| {
+                poll_fn(|cx| {
+                    // It hears of its cancel by its own waker.
+                    if ctx.is_cancelled() {
+                        return Poll::Ready(Err::<(), _>(Exit::Cancelled(Reason::REQUESTED)));
+                    }
+                    let _ = cx;
+                    let _ = poll_with(&mut ctx.receive(), &waker);
+                    Poll::Pending
+                })
+                .await
+            });
+            let others: Vec<_> = (0..3).map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await)).collect();
+            settle(&rt);
+            let ended = waits.ended();
+            let host = rt.host().clone();
+            match end {
+                End::Cancel => {
+                    rt.cancel(waits.pid(), "go", LONG).expect("told");
+                    assert!(matches!(rt.block_on(waits), Err(Exit::Cancelled(_))));
+                }
+                End::Kill => {
+                    rt.kill(waits.pid()).expect("killed");
+                    assert!(matches!(rt.block_on(waits), Err(Exit::Killed)));
+                }
+                End::Shutdown => {
+                    assert_eq!(block_on(rt.shutdown(LONG)).left, []);
+                    assert!(block_on(waits).is_err());
+                    assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 3);
+                }
+                End::Drop => {
+                    drop(rt);
+                    assert!(block_on(waits).is_err());
+                    assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 3);
+                }
+            }
+            let exit = block_on(ended);
+            assert!(matches!(exit, Exit::Cancelled(_) | Exit::Killed), "{exit:?}");
+            assert!(host.counters().exited >= 1);
+        });
+    }
+}
+
+/// 4.4, 8.3: whoever is woken because its mailbox was killed finds that out, however soon it looks.
+#[test]
+fn a_killed_mailbox_is_found_out_however_soon() {
+    /// Looks at once, inside the wake, and leaves the waker that it is to be woken with next.
+    struct Eager {
+        mailbox: Mutex<Option<Mailbox<u64>>>,
+        next: Waker,
+        found: Mutex<Option<bool>>,
+    }
+    impl Wake for Eager {
+        fn wake(self: Arc<Self>) {
+            if let Some(mailbox) = self.mailbox.lock().unwrap().as_mut() {
+                let ready = poll_with(&mut mailbox.receive(), &self.next).is_ready();
+                *self.found.lock().unwrap() = Some(ready);
+            }
+        }
+    }
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    for drops in [false, true] {
+        let rt = lone();
+        let (to, mut mailbox) = rt.mailbox::<u64>();
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let eager =
+            Arc::new(Eager { mailbox: Mutex::new(None), next: Waker::from(count.clone()), found: Mutex::new(None) });
+        assert!(poll_with(&mut mailbox.receive(), &Waker::from(eager.clone())).is_pending());
+        *eager.mailbox.lock().unwrap() = Some(mailbox);
+        if drops {
+            drop(rt);
+        } else {
+            rt.kill(to.pid()).unwrap();
+        }
+        let found = eager.found.lock().unwrap().expect("it was woken");
+        assert!(found || count.0.load(SeqCst) > 0, "it waits for ever");
+        let mailbox = eager.mailbox.lock().unwrap().take();
+        drop(mailbox);
+    }
+}
+
+// ---- What is no process
+
+/// 4.8: an observer that panics at everything changes nothing.
+#[test]
+fn an_observer_that_panics_changes_nothing() {
+    struct Nervous;
+    impl Observer for Nervous {
+        fn transition(&self, _: &Transition) {
+            panic!("at a transition");
+        }
+        fn worker(&self, _: usize, _: WorkerState, _: Instant) {
+            panic!("at a worker");
+        }
+        fn panicked(&self, _: Pid, _: &str) {
+            panic!("at a panic");
+        }
+    }
+    within(20, || {
+        let scene = Scene::new(Runtime::builder().observer(Nervous));
+        panicked(block_on(scene.rt.spawn(async |_: Context| -> () { panic!("own") })), "own");
+        scene.stays_unhurt(1);
+    });
+}
+
+/// 4.7, 8.2: closures on the blocking pool and futures without a pid may panic, and panic when they are dropped; the
+/// pool and the worker live.
+#[test]
+fn closures_and_futures_may_panic() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder().blocking_threads(1));
+        let failure = block_on(scene.rt.spawn_blocking(|| -> u64 { panic!("closure") })).unwrap_err();
+        assert!(matches!(&failure, Failure::Panicked(text) if *text == "closure"), "{failure:?}");
+        let bomb = Bomb(true);
+        let failure = block_on(scene.rt.spawn_blocking(move || drop(bomb))).unwrap_err();
+        assert!(matches!(&failure, Failure::Panicked(text) if *text == "bomb"), "{failure:?}");
+        assert_eq!(block_on(scene.rt.spawn_blocking(|| 5)).unwrap(), 5);
+        // A result that nobody takes: the handle is gone before it is there.
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        drop(scene.rt.spawn_blocking(move || {
+            let _ = gate.recv();
+            Bomb(true)
+        }));
+        drop(release);
+        assert_eq!(block_on(scene.rt.spawn_blocking(|| 6)).unwrap(), 6);
+
+        scene.rt.spawn_future(async { panic!("first poll") });
+        let host = scene.rt.host().clone();
+        scene.rt.spawn_future(async move {
+            host.sleep(Duration::from_millis(1)).await;
+            panic!("later poll")
+        });
+        let bomb = Bomb(true);
+        scene.rt.spawn_future(async move {
+            let _bomb = bomb;
+        });
+        let bomb = Bomb(true);
+        // Dropped with the runtime.
+        scene.rt.spawn_future(async move {
+            let _bomb = bomb;
+            pending::<()>().await;
+        });
+        while scene.rt.counters().panics < 3 {
+            thread::yield_now();
+        }
+        scene.stays_unhurt(3);
+    });
+}
+
+/// 6.5: a timer that wakes a waker that panics leaves the other timers alone.
+#[test]
+fn a_timer_whose_waker_panics_leaves_the_others_alone() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let (waker, bad) = bad();
+        let mut sleep = scene.rt.sleep(Duration::from_millis(2));
+        if poll_with(&mut sleep, &waker).is_pending() {
+            while bad.0.load(SeqCst) == 0 {
+                thread::yield_now();
+            }
+        }
+        block_on(scene.rt.sleep(Duration::from_millis(1)));
+        scene.stays_unhurt(0);
+    });
+}

@@ -1,0 +1,743 @@
+//! SPEC 4: who runs where and when: no wake is lost, everybody has a turn, idle workers are found.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use procession::*;
+
+use crate::within;
+
+/// So many with optimisations, so many without.
+fn many(release: u64, debug: u64) -> u64 {
+    if cfg!(debug_assertions) { debug } else { release }
+}
+
+fn with(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().expect("a runtime")
+}
+
+/// Chance for tests: xorshift.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    /// Lets a little time pass: none, a while, or long enough for workers to go to sleep.
+    fn gap(&mut self) {
+        match self.below(1024) {
+            0 => (0..20).for_each(|_| thread::yield_now()),
+            1 => thread::park_timeout(Duration::from_micros(100)),
+            n if n < 512 => (0..self.below(2000)).for_each(|_| std::hint::spin_loop()),
+            _ => {}
+        }
+    }
+}
+
+/// 4.1: as many workers as one state word has bits work; more are an error that says how many.
+#[test]
+fn as_many_workers_as_fit_and_no_more() {
+    within(60, || {
+        let most = match Runtime::builder().workers(1000).build() {
+            Err(BuildError::TooManyWorkers { asked: 1000, most }) => most,
+            other => panic!("{other:?}"),
+        };
+        assert!(Runtime::builder().workers(most + 1).build().is_err());
+        let rt = with(most);
+        let all: Vec<_> = (0..1000_u64).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+        let sum: u64 = all.into_iter().map(|one| block_on(one).unwrap()).sum();
+        assert_eq!(sum, 499_500);
+    });
+}
+
+/// 4.4, 4.5: submissions from outside to an idle runtime, each awaited before the next, by a thread that lends nothing.
+/// One lost wake hangs it.
+#[test]
+fn a_million_submissions_from_outside_are_all_run() {
+    within(300, || {
+        let rt = with(2);
+        let (done, is_done) = mpsc::channel();
+        let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+        for n in 0..many(1_000_000, 100_000) {
+            let done = done.clone();
+            let _ = rt.spawn(async move |_: Context| {
+                let _ = done.send(n);
+            });
+            assert_eq!(is_done.recv(), Ok(n));
+            dice.gap();
+        }
+    });
+}
+
+/// 4.4, 4.5: the same by messages to one process, with one worker, and with four.
+#[test]
+fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
+    for workers in [1, 4] {
+        within(300, move || {
+            let rt = with(workers);
+            let (done, is_done) = mpsc::channel();
+            let echo = rt.spawn(async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+                loop {
+                    let n = ctx.receive().await?;
+                    done.send(n).map_err(Exit::failed)?;
+                }
+            });
+            let mut dice = Dice(workers as u64);
+            for n in 0..many(200_000, 30_000) {
+                echo.send(n).unwrap();
+                assert_eq!(is_done.recv(), Ok(n));
+                dice.gap();
+            }
+        });
+    }
+}
+
+/// 4.4, 4.5: the same from several threads at once, that lend themselves and that don't.
+#[test]
+fn submissions_from_many_threads_are_all_run() {
+    within(300, || {
+        let rt = Arc::new(with(2));
+        let threads: Vec<_> = (1..=4_u64)
+            .map(|thread| {
+                let rt = rt.clone();
+                thread::spawn(move || {
+                    let mut dice = Dice(thread);
+                    for n in 0..many(50_000, 8_000) {
+                        let one = rt.spawn(async move |_: Context| Ok::<_, Exit>(n));
+                        let joined = if thread % 2 == 0 { block_on(one) } else { rt.block_on(one) };
+                        assert_eq!(joined.unwrap(), n);
+                        dice.gap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Resident memory of this program in bytes, where it can be asked.
+fn resident() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
+}
+
+/// 4.9, 1.3: a million processes are alive at once, and each answers one message.
+#[test]
+fn a_million_processes_are_alive_at_once() {
+    within(300, || {
+        let count = many(1_000_000, 200_000);
+        let rt = with(2);
+        let (sum, heard) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (done, is_done) = mpsc::channel::<()>();
+        let done = Arc::new(Mutex::new(Some(done)));
+        let before = resident();
+        let all: Vec<_> = (0..count)
+            .map(|n| {
+                let (sum, heard, done) = (sum.clone(), heard.clone(), done.clone());
+                rt.spawn(async move |mut ctx: Context<u64>| {
+                    sum.fetch_add(n + ctx.receive().await?, Ordering::Relaxed);
+                    if heard.fetch_add(1, Ordering::SeqCst) + 1 == count {
+                        drop(done.lock().unwrap().take());
+                    }
+                    // Stays until all have been heard: they live at once.
+                    Ok::<_, Exit>(ctx.receive().await?)
+                })
+                .address()
+            })
+            .collect();
+        while rt.counters().polls < count {
+            thread::yield_now();
+        }
+        if let (Some(before), Some(after)) = (before, resident()) {
+            println!("{} bytes a process, {count} of them", after.saturating_sub(before) / count);
+        }
+        all.iter().for_each(|one| one.send(1).unwrap());
+        assert_eq!(is_done.recv(), Err(mpsc::RecvError));
+        assert_eq!(sum.load(Ordering::Relaxed), count * (count - 1) / 2 + count);
+        assert_eq!(rt.processes_alive() as u64, count);
+        let ended: Vec<_> = all.iter().map(Address::ended).collect();
+        all.iter().for_each(|one| one.send(0).unwrap());
+        for ended in ended {
+            assert!(block_on(ended).is_normal());
+        }
+        assert_eq!(rt.processes_alive(), 0);
+    });
+}
+
+/// A tree of processes, this deep; each sums what its children say.
+fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Exit>> + Send + 'static {
+    move |ctx| {
+        Box::pin(async move {
+            if depth == 0 {
+                return Ok(1);
+            }
+            let (left, right) = (ctx.spawn(tree(depth - 1)), ctx.spawn(tree(depth - 1)));
+            Ok(left.await? + right.await? + 1)
+        })
+    }
+}
+
+/// 4.2: a storm of spawns from inside, on one worker and on several.
+#[test]
+fn a_tree_of_processes_adds_up() {
+    for workers in [1, 2, 4] {
+        within(120, move || {
+            let rt = with(workers);
+            let depth = many(16, 12) as u32;
+            assert_eq!(block_on(rt.spawn(tree(depth))).unwrap(), (2 << depth) - 1);
+            let counters = rt.counters();
+            assert_eq!((counters.spawned, counters.exited), ((2 << depth) - 1, (2 << depth) - 1));
+        });
+    }
+}
+
+/// One asks many, many times; each answers.
+async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Exit> {
+    type Question = (u64, Reply<u64>);
+    let many: Vec<_> = (0..width)
+        .map(|n| {
+            ctx.spawn(async move |mut ctx: Context<Question>| -> Result<(), Exit> {
+                loop {
+                    let (question, reply) = ctx.receive().await?;
+                    if (question + n) % 3 == 0 {
+                        ctx.yield_now().await;
+                    }
+                    reply.send(question + n);
+                }
+            })
+        })
+        .collect();
+    let mut sum = 0;
+    for round in 0..rounds {
+        let answers = many.iter().map(|one| one.call(|reply| (round, reply)));
+        sum += futures::future::try_join_all(answers).await?.into_iter().sum::<u64>();
+    }
+    many.iter().for_each(JoinHandle::abort);
+    Ok(sum)
+}
+
+/// 4.2, 4.4: fan-out and fan-in with few and many workers.
+#[test]
+fn fan_out_and_in_adds_up() {
+    for workers in [1, 2, 4, 8] {
+        within(120, move || {
+            let rt = with(workers);
+            let (width, rounds) = (200, many(200, 30));
+            let sum = block_on(rt.spawn(move |ctx| fan_out_and_in(ctx, width, rounds))).unwrap();
+            assert_eq!(sum, width * rounds * (rounds - 1) / 2 + rounds * width * (width - 1) / 2);
+        });
+    }
+}
+
+/// 4.2: what one worker has too much of is stolen: two of its processes can only end together.
+#[test]
+fn what_one_worker_has_too_much_of_is_stolen() {
+    within(60, || {
+        let rt = with(2);
+        for _ in 0..many(2000, 300) {
+            let parent = rt.spawn(async |ctx: Context| {
+                let together = Arc::new(Barrier::new(2));
+                let children = [(); 2].map(|()| {
+                    let together = together.clone();
+                    ctx.spawn(async move |_: Context| {
+                        together.wait();
+                    })
+                });
+                for child in children {
+                    child.await?;
+                }
+                Ok::<_, Exit>(())
+            });
+            block_on(parent).unwrap();
+        }
+        let counters = rt.counters();
+        assert!(counters.steals_won > 0, "{counters}");
+    });
+}
+
+/// 4.5: a batch of k wakes up to k, from outside and from inside: they can only end together.
+#[test]
+fn a_batch_wakes_as_many_as_it_needs() {
+    for workers in [2, 3, 4, 8] {
+        within(60, move || {
+            let rt = with(workers);
+            let mut dice = Dice(workers as u64);
+            for _ in 0..many(1000, 100) {
+                let together = Arc::new(Barrier::new(workers));
+                let wait = |together: &Arc<Barrier>| {
+                    let together = together.clone();
+                    async move |_: Context| {
+                        together.wait();
+                    }
+                };
+                let outside: Vec<_> = (0..workers).map(|_| rt.spawn(wait(&together))).collect();
+                outside.into_iter().for_each(|one| block_on(one).unwrap());
+                dice.gap();
+                let parent = rt.spawn(async move |ctx: Context| {
+                    let children: Vec<_> = (0..workers).map(|_| ctx.spawn(wait(&together))).collect();
+                    for child in children {
+                        child.await?;
+                    }
+                    Ok::<_, Exit>(())
+                });
+                block_on(parent).unwrap();
+                dice.gap();
+            }
+        });
+    }
+}
+
+/// 4.2, 4.5: a lone pair plays on one worker and wakes no other.
+#[test]
+fn a_lone_pair_wakes_nobody() {
+    within(60, || {
+        let rt = with(2);
+        let rounds = 20_000;
+        let play = rt.spawn(async move |ctx: Context| {
+            let other = ctx.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
+                loop {
+                    ctx.receive().await?.send(());
+                }
+            });
+            let before = ctx.host().counters();
+            for _ in 0..rounds {
+                other.call(|reply| reply).await?;
+            }
+            let played = ctx.host().counters() - before;
+            other.abort();
+            Ok::<_, Exit>(played)
+        });
+        let played = block_on(play).unwrap();
+        assert!(played.polls >= 2 * rounds, "{played}");
+        println!("{} wakes, {} steals in {rounds} rounds", played.wakes, played.steals_won);
+        assert!(played.wakes < rounds / 20, "{played}");
+    });
+}
+
+/// A greedy process counts what it does in `done`, a modest one yields; on one worker. Returns the most that was done
+/// between two turns of the modest one, after both have settled.
+fn most_between_turns(greedy: impl FnOnce(&Host, Arc<AtomicU64>) + Send + 'static) -> u64 {
+    within(60, move || {
+        let rt = Runtime::builder().workers(1).handle(|_: Now| ()).build().unwrap();
+        let done = Arc::new(AtomicU64::new(0));
+        let seen = done.clone();
+        let host = rt.host().clone();
+        let modest = rt.spawn(async move |ctx: Context| {
+            greedy(&host, done.clone());
+            while done.load(Ordering::SeqCst) == 0 {
+                ctx.yield_now().await;
+            }
+            let mut most = 0;
+            for _ in 0..many(20_000, 2_000) {
+                let before = seen.load(Ordering::SeqCst);
+                ctx.yield_now().await;
+                most = most.max(seen.load(Ordering::SeqCst) - before);
+            }
+            Ok::<_, Exit>(most)
+        });
+        block_on(modest).unwrap()
+    })
+}
+
+/// Answered at once.
+struct Now;
+impl Command for Now {
+    type Reply = ();
+}
+
+/// Steps for ever: by `Again`, by a message to itself, or by a yield that is answered at once.
+struct Greedy {
+    done: Arc<AtomicU64>,
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Again,
+    Message,
+    Inline,
+}
+
+impl Process for Greedy {
+    type Message = ();
+    type Output = ();
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        self.done.fetch_add(1, Ordering::SeqCst);
+        for event in events {
+            if let Event::Completed(done) = event {
+                done.into_result()?;
+            }
+        }
+        match self.how {
+            How::Again => return Ok(Next::Again),
+            How::Message => out.address().send(())?,
+            How::Inline => drop(out.perform(Now)),
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// 4.6: a process that steps for ever spends a budget and goes behind the others. The bounds, in steps on one worker:
+/// one with `Again`, one with a message to itself, 32 with answers that come at once.
+#[test]
+fn a_greedy_process_goes_behind_the_others() {
+    for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
+        let most = most_between_turns(move |host, done| drop(host.spawn_process(Greedy { done, how })));
+        assert!((1..=bound).contains(&most), "{most}, not within {bound}");
+    }
+}
+
+/// 4.6: the same for bodies: one step with `yield_now`, 128 messages of a mailbox that is never empty, 32 answers that
+/// come at once.
+#[test]
+fn a_greedy_body_goes_behind_the_others() {
+    let yields = most_between_turns(|host, done| {
+        let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            loop {
+                done.fetch_add(1, Ordering::SeqCst);
+                ctx.yield_now().await;
+            }
+        });
+    });
+    let messages = most_between_turns(|host, done| {
+        let _ = host.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            ctx.address().send(())?;
+            loop {
+                ctx.receive().await?;
+                done.fetch_add(1, Ordering::SeqCst);
+                ctx.address().send(())?;
+            }
+        });
+    });
+    let answers = most_between_turns(|host, done| {
+        let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            loop {
+                ctx.perform(Now).await?;
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    });
+    println!("between two turns of another: {yields} yields, {messages} messages, {answers} answers");
+    assert_eq!(yields, 1);
+    assert!((1..=128).contains(&messages), "{messages}");
+    assert!((1..=32).contains(&answers), "{answers}");
+}
+
+/// 4.2, 4.6: those who wake each other through the next slot share one budget of 16 runs while others wait.
+#[test]
+fn a_greedy_pair_goes_behind_the_others() {
+    let pair = most_between_turns(|host, done| {
+        let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            let other = ctx.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
+                loop {
+                    ctx.receive().await?.send(());
+                }
+            });
+            loop {
+                other.call(|reply| reply).await?;
+                done.fetch_add(2, Ordering::SeqCst);
+            }
+        });
+    });
+    fn next(done: Arc<AtomicU64>) -> impl FnOnce(Context) -> BoxFuture<'static, Result<(), Exit>> + Send + 'static {
+        move |ctx| {
+            Box::pin(async move {
+                done.fetch_add(1, Ordering::SeqCst);
+                let _ = ctx.spawn(next(done));
+                Ok(())
+            })
+        }
+    }
+    let chain = most_between_turns(|host, done| drop(host.spawn(next(done))));
+    println!("between two turns of another: {pair} runs of a pair, {chain} of a chain of spawns");
+    assert!((1..=20).contains(&pair), "{pair}");
+    assert!((1..=20).contains(&chain), "{chain}");
+}
+
+/// 4.6: with n ready processes on one worker each has its turn within n steps; within 4 n where n is more than a local
+/// queue holds, for the global one gives 17 processes in 61 looks.
+#[test]
+fn everybody_has_a_turn_in_every_round() {
+    for n in [10, 200, 300, 1000, 5000] {
+        let (worst, mean) = within(120, move || {
+            let rt = with(1);
+            let steps = Arc::new(AtomicU64::new(0));
+            let gate = Arc::new(AtomicUsize::new(0));
+            let all: Vec<_> = (0..n)
+                .map(|_| {
+                    let (steps, gate) = (steps.clone(), gate.clone());
+                    rt.spawn(async move |ctx: Context| {
+                        gate.fetch_add(1, Ordering::SeqCst);
+                        while gate.load(Ordering::SeqCst) < n {
+                            ctx.yield_now().await;
+                        }
+                        let (mut worst, rounds) = (0, 20);
+                        let begun = steps.load(Ordering::SeqCst);
+                        for _ in 0..rounds {
+                            let before = steps.fetch_add(1, Ordering::SeqCst);
+                            ctx.yield_now().await;
+                            worst = worst.max(steps.load(Ordering::SeqCst) - before);
+                        }
+                        Ok::<_, Exit>((worst, (steps.load(Ordering::SeqCst) - begun) / rounds))
+                    })
+                })
+                .collect();
+            let gaps: Vec<_> = all.into_iter().map(|one| block_on(one).unwrap()).collect();
+            (gaps.iter().map(|gap| gap.0).max().unwrap_or(0), gaps.iter().map(|gap| gap.1).sum::<u64>() / n as u64)
+        });
+        println!("{n} ready: a turn every {mean} steps, every {worst} at worst");
+        let bound = if n <= 256 { n } else { 4 * n } as u64;
+        assert!(worst <= bound, "{worst} steps of {n} between two turns of one");
+    }
+}
+
+/// Two that always yield, on one worker. `at` is called in the 50th turn of the first; then the polls are counted until
+/// `done` is set.
+fn polls_until<F>(rt: &Runtime, at: impl FnOnce() -> F + Send + 'static, done: Arc<AtomicBool>) -> u64
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let busy = rt.spawn(async move |ctx: Context| {
+        while !stopped.load(Ordering::SeqCst) {
+            ctx.yield_now().await;
+        }
+    });
+    let first = rt.spawn(async move |ctx: Context| {
+        for _ in 0..50 {
+            ctx.yield_now().await;
+        }
+        at().await;
+        let before = ctx.host().counters().polls;
+        while !done.load(Ordering::SeqCst) {
+            ctx.yield_now().await;
+        }
+        stop.store(true, Ordering::SeqCst);
+        Ok::<_, Exit>(ctx.host().counters().polls - before)
+    });
+    let polls = block_on(first).unwrap();
+    block_on(busy).unwrap();
+    polls
+}
+
+/// 4.2: what comes from outside is taken within 61 looks, however busy the local queue is.
+#[test]
+fn what_comes_from_outside_waits_61_looks_at_most() {
+    within(60, || {
+        let rt = with(1);
+        for _ in 0..100 {
+            let (host, done) = (rt.host().clone(), Arc::new(AtomicBool::new(false)));
+            let ran = done.clone();
+            let at = move || async move {
+                // By a thread that is no worker, and before this step goes on.
+                let run = async move |_: Context| ran.store(true, Ordering::SeqCst);
+                thread::spawn(move || drop(host.spawn(run))).join().expect("no panic");
+            };
+            let polls = polls_until(&rt, at, done);
+            assert!(polls <= 64, "{polls}");
+        }
+    });
+}
+
+/// 4.2: timers that are due are fired within 61 looks, however busy the local queue is.
+#[test]
+fn a_due_timer_waits_61_looks_at_most() {
+    within(60, || {
+        let rt = with(1);
+        for _ in 0..20 {
+            let (host, done) = (rt.host().clone(), Arc::new(AtomicBool::new(false)));
+            let over = done.clone();
+            let at = move || async move {
+                let until = host.now() + Duration::from_millis(1);
+                let _ = host.spawn(async move |ctx: Context| {
+                    ctx.sleep_until(until).await;
+                    over.store(true, Ordering::SeqCst);
+                });
+                // Two turns, so that it sleeps; and the count begins when its time is over.
+                crate::step_aside().await;
+                crate::step_aside().await;
+                while host.now() < until {
+                    std::hint::spin_loop();
+                }
+            };
+            let polls = polls_until(&rt, at, done);
+            assert!(polls <= 64, "{polls}");
+        }
+    });
+}
+
+/// 4.4: a process woken from many sides at once is polled again, and never more often than it was woken.
+#[test]
+fn a_wake_is_neither_lost_nor_doubled() {
+    within(60, || {
+        let rt = with(2);
+        let each = many(50_000, 5_000);
+        let polled = Arc::new(AtomicU64::new(0));
+        let (woken, polls) = (Arc::new(AtomicU64::new(0)), polled.clone());
+        let (tell, told) = mpsc::channel();
+        let seen = woken.clone();
+        let sleeper = rt.spawn(async move |_: Context| {
+            std::future::poll_fn(|cx| {
+                if polls.fetch_add(1, Ordering::SeqCst) == 0 {
+                    let _ = tell.send(cx.waker().clone());
+                }
+                if seen.load(Ordering::SeqCst) == 4 * each { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            })
+            .await;
+        });
+        let waker = told.recv().unwrap();
+        let threads: Vec<_> = (1..=4)
+            .map(|thread| {
+                let (waker, woken) = (waker.clone(), woken.clone());
+                thread::spawn(move || {
+                    let mut dice = Dice(thread);
+                    for _ in 0..each {
+                        woken.fetch_add(1, Ordering::SeqCst);
+                        waker.wake_by_ref();
+                        if dice.below(64) == 0 {
+                            dice.gap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        block_on(sleeper).unwrap();
+        let polled = polled.load(Ordering::SeqCst);
+        assert!((2..=4 * each + 1).contains(&polled), "{polled} polls");
+    });
+}
+
+/// 4.4, 4.5: wakes over a foreign channel, between workers that go to sleep in between.
+#[test]
+fn wakes_between_workers_are_not_lost() {
+    within(120, || {
+        let rt = with(3);
+        let rounds = many(30_000, 3_000);
+        let pairs: Vec<_> = (1..=3)
+            .map(|seed| {
+                let (mut there, mut arrives) = futures::channel::mpsc::channel::<u64>(0);
+                let (mut back, mut returns) = futures::channel::mpsc::channel::<u64>(0);
+                let echo = rt.spawn(async move |_: Context| {
+                    use futures::{SinkExt, StreamExt};
+                    while let Some(n) = arrives.next().await {
+                        back.send(n).await?;
+                    }
+                    Ok::<_, futures::channel::mpsc::SendError>(())
+                });
+                let asks = rt.spawn(async move |_: Context| {
+                    use futures::{SinkExt, StreamExt};
+                    let mut dice = Dice(seed);
+                    for n in 0..rounds {
+                        there.send(n).await?;
+                        dice.gap();
+                        assert_eq!(returns.next().await, Some(n));
+                    }
+                    Ok::<_, futures::channel::mpsc::SendError>(())
+                });
+                (asks, echo)
+            })
+            .collect();
+        for (asks, echo) in pairs {
+            block_on(asks).unwrap();
+            block_on(echo).unwrap();
+        }
+    });
+}
+
+/// 4.2: more than a local queue holds goes to the global one, and all of it is run.
+#[test]
+fn what_is_too_much_for_a_local_queue_is_run() {
+    for workers in [1, 2] {
+        within(60, move || {
+            let rt = with(workers);
+            let parent = rt.spawn(async |ctx: Context| {
+                let children: Vec<_> =
+                    (0..10_000_u64).map(|n| ctx.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+                let mut sum = 0;
+                for child in children {
+                    sum += child.await?;
+                }
+                Ok::<_, Exit>(sum)
+            });
+            assert_eq!(block_on(parent).unwrap(), 49_995_000);
+            assert!(rt.counters().overflows > 0);
+        });
+    }
+}
+
+/// 4.2: nobody relies on the order of the queues: the same programs with slot and queues shuffled.
+#[test]
+fn the_same_programs_run_shuffled() {
+    for seed in 0..many(20, 5) {
+        within(120, move || {
+            let workers = 1 + seed as usize % 4;
+            let rt = Runtime::builder().workers(workers).shuffle(true).seed(seed).build().unwrap();
+            assert_eq!(block_on(rt.spawn(tree(8))).unwrap(), 511);
+            let sum = block_on(rt.spawn(|ctx| fan_out_and_in(ctx, 50, 10))).unwrap();
+            assert_eq!(sum, 50 * 45 + 10 * 50 * 49 / 2);
+            // Between one sender and one receiver the order holds all the same.
+            let reader = rt.spawn(async |mut ctx: Context<u64>| {
+                for n in 0..1000 {
+                    assert_eq!(ctx.receive().await?, n);
+                }
+                Ok::<_, Exit>(())
+            });
+            let to = reader.address();
+            let writer = rt.spawn(async move |ctx: Context| {
+                for n in 0..1000 {
+                    to.send(n)?;
+                    if n % 7 == 0 {
+                        ctx.yield_now().await;
+                    }
+                }
+                Ok::<_, Exit>(())
+            });
+            block_on(writer).unwrap();
+            block_on(reader).unwrap();
+        });
+    }
+}
+
+/// 1.5, 4.2: processes move between workers: what one spawned and ran goes on where it was stolen to.
+#[test]
+fn processes_move_between_workers() {
+    within(60, || {
+        let rt = with(2);
+        loop {
+            let parent = rt.spawn(async |ctx: Context| {
+                let children: Vec<_> = (0..64)
+                    .map(|_| {
+                        ctx.spawn(async |ctx: Context| {
+                            let mut seen = HashSet::new();
+                            for _ in 0..50 {
+                                seen.insert(thread::current().id());
+                                ctx.yield_now().await;
+                            }
+                            Ok::<_, Exit>(seen.len())
+                        })
+                    })
+                    .collect();
+                let mut most = 0;
+                for child in children {
+                    most = most.max(child.await?);
+                }
+                Ok::<_, Exit>(most)
+            });
+            if block_on(parent).unwrap() == 2 {
+                return;
+            }
+        }
+    });
+}

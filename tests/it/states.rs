@@ -1,0 +1,566 @@
+//! SPEC 5: the states of processes and workers, as an observer sees them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::State::{Blocked, Complete, Idle, Ready, Running};
+use procession::*;
+
+use crate::{step_aside, within};
+
+/// Every arrow of the diagram above `State`, and no other.
+const ARROWS: [(Option<State>, State); 8] = [
+    (None, Ready),
+    (Some(Ready), Running),
+    (Some(Running), Ready),
+    (Some(Running), Blocked),
+    (Some(Running), Idle),
+    (Some(Running), Complete),
+    (Some(Blocked), Ready),
+    (Some(Idle), Ready),
+];
+
+/// Keeps all that it hears.
+#[derive(Clone, Default)]
+struct Log(Arc<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    processes: Mutex<HashMap<Pid, Vec<Transition>>>,
+    workers: Mutex<HashMap<usize, Vec<WorkerState>>>,
+    panics: Mutex<Vec<Pid>>,
+}
+
+impl Observer for Log {
+    fn transition(&self, t: &Transition) {
+        self.0.processes.lock().unwrap().entry(t.pid).or_default().push(*t);
+    }
+
+    fn worker(&self, worker: usize, state: WorkerState, _: Instant) {
+        self.0.workers.lock().unwrap().entry(worker).or_default().push(state);
+    }
+
+    fn panicked(&self, pid: Pid, _: &str) {
+        self.0.panics.lock().unwrap().push(pid);
+    }
+}
+
+impl Log {
+    /// The states that a process went through.
+    fn of(&self, pid: Pid) -> Vec<State> {
+        self.0.processes.lock().unwrap().get(&pid).map_or(Vec::new(), |all| all.iter().map(|t| t.to).collect())
+    }
+
+    /// Takes the states that a process went through since this was asked last.
+    fn news(&self, pid: Pid) -> Vec<State> {
+        let mut processes = self.0.processes.lock().unwrap();
+        let all = processes.entry(pid).or_default();
+        let news = all.iter().map(|t| t.to).collect();
+        all.drain(..all.len().saturating_sub(1));
+        if let [last] = &mut all[..] {
+            assert_ne!(last.from, Some(last.to));
+        }
+        news
+    }
+
+    /// Every transition is an arrow, begins where the one before ended, and comes no earlier.
+    fn check(&self) {
+        let processes = self.0.processes.lock().unwrap();
+        for (pid, all) in &*processes {
+            let mut before: Option<&Transition> = None;
+            for t in all {
+                assert_eq!(t.from, before.map(|t| t.to), "{pid}: {all:#?}");
+                assert!(ARROWS.contains(&(t.from, t.to)), "{pid}: {t:?}");
+                assert!(before.is_none_or(|before| before.at <= t.at), "{pid}: {all:#?}");
+                before = Some(t);
+            }
+        }
+        for (worker, states) in &*self.0.workers.lock().unwrap() {
+            assert!(states.windows(2).all(|two| two[0] != two[1]), "{worker}: {states:?}");
+        }
+    }
+}
+
+/// Answered by whoever holds the completion.
+struct Later;
+impl Command for Later {
+    type Reply = ();
+}
+
+/// Answered at once.
+struct Now;
+impl Command for Now {
+    type Reply = ();
+}
+
+/// A runtime without workers, what its observer hears, and where its handler leaves completions.
+fn watched() -> (Runtime, Log, Arc<Mutex<Vec<Completion<()>>>>) {
+    let (log, shelf) = (Log::default(), Arc::new(Mutex::new(Vec::new())));
+    let left = shelf.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .observer(log.clone())
+        .handle(|_: Now| ())
+        .handler(move |_: Later, completion| left.lock().unwrap().push(completion))
+        .build()
+        .unwrap();
+    (rt, log, shelf)
+}
+
+/// Runs everything that can run, on a runtime without workers.
+fn settle(rt: &Runtime) {
+    for _ in 0..10 {
+        rt.block_on(step_aside());
+    }
+}
+
+/// 5.1: a body is blocked while anything that it asked for is outstanding, and idle else; any event makes it ready.
+#[test]
+fn a_body_is_blocked_while_something_is_outstanding() {
+    let (rt, log, shelf) = watched();
+    let (outside, mut asked) = rt.mailbox::<Reply<()>>();
+    let (wake, foreign) = futures::channel::oneshot::channel::<()>();
+    let body = rt.spawn(async move |mut ctx: Context<u8>| {
+        ctx.receive().await?;
+        ctx.perform(Later).await?;
+        ctx.call(&outside, |reply| reply).await?;
+        ctx.sleep(Duration::from_millis(1)).await;
+        // A message while a yield is outstanding: blocked before and after.
+        let mut later = ctx.perform(Later);
+        let first = futures::future::select(ctx.receive(), &mut later).await;
+        assert!(matches!(first, futures::future::Either::Left((Ok(2), _))));
+        later.await?;
+        // Foreign futures are not ours to count: idle.
+        foreign.await.map_err(Exit::failed)?;
+        ctx.perform(Now).await?;
+        ctx.yield_now().await;
+        Ok::<_, Exit>(())
+    });
+    let pid = body.pid();
+    assert_eq!(log.news(pid), [Ready]);
+    settle(&rt);
+    assert_eq!(log.news(pid), [Ready, Running, Idle]);
+    body.send(1).unwrap();
+    assert_eq!(log.news(pid), [Idle, Ready]);
+    settle(&rt);
+    assert_eq!(log.news(pid), [Ready, Running, Blocked]);
+    shelf.lock().unwrap().remove(0).complete(());
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Blocked], "a call");
+    rt.block_on(asked.receive()).unwrap().send(());
+    settle(&rt);
+    let mut napping = log.news(pid);
+    // As far as the nap, and maybe past it already: what comes after is the same.
+    while napping.len() < 7 {
+        settle(&rt);
+        let more = log.news(pid);
+        napping.extend(more.into_iter().skip(1));
+    }
+    assert_eq!(napping, [Blocked, Ready, Running, Blocked, Ready, Running, Blocked]);
+    body.send(2).unwrap();
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Blocked]);
+    shelf.lock().unwrap().remove(0).complete(());
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Idle], "a foreign future");
+    wake.send(()).unwrap();
+    rt.block_on(body).unwrap();
+    assert_eq!(log.news(pid), [Idle, Ready, Running, Ready, Running, Complete], "no state for an answer at once");
+}
+
+/// 5.1: the same for a hand-written process: commands, calls and sleeps count, messages don't.
+#[test]
+fn a_stepped_process_is_blocked_while_something_is_outstanding() {
+    struct Steps {
+        outside: Address<Reply<()>>,
+        waiting: bool,
+    }
+    enum Do {
+        Nothing,
+        Perform,
+        Call,
+        Sleep,
+        Again,
+        Stop,
+    }
+    impl Process for Steps {
+        type Message = Do;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, Do>, out: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+            for event in events {
+                match event {
+                    Event::Message(Do::Perform) => drop(out.perform(Later)),
+                    Event::Message(Do::Call) => drop(out.call(&self.outside, |reply| reply)),
+                    Event::Message(Do::Sleep) => drop(out.sleep(Duration::from_millis(1))),
+                    Event::Message(Do::Again) if !self.waiting => {
+                        self.waiting = true;
+                        return Ok(Next::Again);
+                    }
+                    Event::Message(Do::Stop) => return Ok(Next::Done(())),
+                    Event::Message(Do::Nothing | Do::Again) => {}
+                    Event::Completed(done) => drop(done.into_result()?),
+                    _ => {}
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let (rt, log, shelf) = watched();
+    let (outside, mut asked) = rt.mailbox();
+    let steps = rt.spawn_process(Steps { outside, waiting: false });
+    let pid = steps.pid();
+    let send = |message| {
+        steps.send(message).unwrap();
+        settle(&rt);
+        log.news(pid)
+    };
+    assert_eq!(log.news(pid), [Ready]);
+    settle(&rt);
+    assert_eq!(log.news(pid), [Ready, Running, Idle]);
+    assert_eq!(send(Do::Nothing), [Idle, Ready, Running, Idle]);
+    assert_eq!(send(Do::Perform), [Idle, Ready, Running, Blocked]);
+    assert_eq!(send(Do::Nothing), [Blocked, Ready, Running, Blocked]);
+    assert_eq!(send(Do::Call), [Blocked, Ready, Running, Blocked]);
+    shelf.lock().unwrap().remove(0).complete(());
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Blocked], "the call is outstanding");
+    rt.block_on(asked.receive()).unwrap().send(());
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Idle]);
+    steps.send(Do::Sleep).unwrap();
+    while log.of(pid).last() != Some(&Idle) || log.of(pid).len() < 7 {
+        settle(&rt);
+    }
+    assert_eq!(log.news(pid), [Idle, Ready, Running, Blocked, Ready, Running, Idle]);
+    assert_eq!(send(Do::Again), [Idle, Ready, Running, Ready, Running, Idle]);
+    assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
+}
+
+/// 5.1: whatever ends a process ends it from `Running`, wherever it was.
+#[test]
+fn every_end_passes_through_running() {
+    let (rt, log, shelf) = watched();
+    let killed = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+    let blocked = rt.spawn(async |ctx: Context<()>| ctx.perform(Later).await);
+    let cancelled = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+    let panics = rt.spawn(async |_: Context| -> Result<(), Exit> { std::panic::resume_unwind(Box::new("as told")) });
+    settle(&rt);
+    let fresh = rt.spawn(async |_: Context| {});
+    fresh.abort();
+    killed.abort();
+    blocked.abort();
+    rt.cancel(cancelled.pid(), "enough", Duration::ZERO).unwrap();
+    settle(&rt);
+    assert_eq!(log.of(killed.pid()), [Ready, Running, Idle, Ready, Running, Complete]);
+    assert_eq!(log.of(blocked.pid()), [Ready, Running, Blocked, Ready, Running, Complete]);
+    assert_eq!(log.of(cancelled.pid()), [Ready, Running, Idle, Ready, Running, Complete]);
+    assert_eq!(log.of(panics.pid()), [Ready, Running, Complete]);
+    assert_eq!(log.of(fresh.pid()), [Ready, Running, Complete]);
+    assert_eq!(*log.0.panics.lock().unwrap(), [panics.pid()]);
+    log.check();
+    drop(shelf);
+}
+
+/// 5.2: what is no process has no state: mailboxes outside are nothing to an observer.
+#[test]
+fn a_mailbox_outside_has_no_states() {
+    let (rt, log, _) = watched();
+    let (address, mailbox) = rt.mailbox::<()>();
+    address.send(()).unwrap();
+    drop(mailbox);
+    drop(rt.dead_letters());
+    let (killed, _mailbox) = rt.mailbox::<()>();
+    rt.kill(killed.pid()).unwrap();
+    assert_eq!(log.of(address.pid()), []);
+    assert!(log.0.processes.lock().unwrap().is_empty());
+}
+
+/// 5.1, 5.2: every transition of every process is an arrow of the diagram, and seen in order, whatever happens to whom.
+#[test]
+fn only_arrows_of_the_diagram_are_seen() {
+    for (seed, workers) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
+        within(120, move || {
+            let log = Log::default();
+            let (answer, answers) = mpsc::channel::<Completion<()>>();
+            let answer = Mutex::new(answer);
+            let answerer = thread::spawn(move || answers.into_iter().for_each(|completion| completion.complete(())));
+            let rt = Runtime::builder()
+                .workers(workers)
+                .seed(seed)
+                .shuffle(seed % 2 == 0)
+                .observer(log.clone())
+                .handle(|_: Now| ())
+                .handler(move |_: Later, completion| drop(answer.lock().unwrap().send(completion)))
+                .build()
+                .unwrap();
+            let count = if cfg!(debug_assertions) { 400 } else { 3000 };
+            let pids: Arc<Mutex<Vec<Pid>>> = Arc::default();
+            let handles: Vec<_> = (0..count)
+                .map(|_| {
+                    let known = pids.clone();
+                    let handle = rt.spawn(async move |ctx: Context<u64>| live(ctx, known).await);
+                    pids.lock().unwrap().push(handle.pid());
+                    handle
+                })
+                .collect();
+            let over = Arc::new(AtomicBool::new(false));
+            let (host, targets, stop) = (rt.host().clone(), pids.clone(), over.clone());
+            let meddler = thread::spawn(move || {
+                let mut n = seed;
+                while !stop.load(Ordering::SeqCst) {
+                    n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let pid = {
+                        let all = targets.lock().unwrap();
+                        all[(n >> 33) as usize % all.len()]
+                    };
+                    match n >> 60 {
+                        0 => drop(host.kill(pid)),
+                        1 => drop(host.cancel(pid, "enough", Duration::from_micros(200))),
+                        _ => drop(host.send(pid, n)),
+                    }
+                    thread::yield_now();
+                }
+            });
+            for handle in handles {
+                let _ = block_on(handle);
+            }
+            over.store(true, Ordering::SeqCst);
+            meddler.join().unwrap();
+            let spawned = rt.counters().spawned;
+            assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left, []);
+            answerer.join().unwrap();
+            log.check();
+            let processes = log.0.processes.lock().unwrap();
+            assert_eq!(processes.len() as u64, spawned);
+            assert!(processes.values().flatten().all(|t| t.to != Running || t.worker.is_some()));
+            let seen: HashSet<_> = processes.values().flatten().map(|t| (t.from, t.to)).collect();
+            assert_eq!(seen.len(), ARROWS.len(), "all of them: {seen:?}");
+            for all in processes.values() {
+                assert_eq!(all.last().map(|t| t.to), Some(Complete));
+                assert_eq!(all.iter().filter(|t| t.to == Complete).count(), 1);
+            }
+        });
+    }
+
+    /// Does a bit of everything, as chance has it.
+    async fn live(mut ctx: Context<u64>, known: Arc<Mutex<Vec<Pid>>>) -> Result<(), Exit> {
+        for _ in 0..10 {
+            match ctx.random() % 16 {
+                0..3 => ctx.perform(Now).await?,
+                3..6 => ctx.perform(Later).await?,
+                6 | 7 => ctx.sleep(Duration::from_micros(ctx.random() % 500)).await,
+                8 => {
+                    let limit = Duration::from_micros(300);
+                    let _ = ctx.timeout(limit, ctx.perform(Later)).await;
+                }
+                9 => drop(ctx.timeout(Duration::from_micros(300), std::future::pending::<()>()).await),
+                10..13 => {
+                    let to = {
+                        let all = known.lock().unwrap();
+                        all[ctx.random() as usize % all.len()]
+                    };
+                    let _ = ctx.send(to, 1_u64);
+                }
+                13 => {
+                    let child = ctx.spawn(async |mut ctx: Context<Reply<()>>| {
+                        ctx.receive().await?.send(());
+                        ctx.receive().await.map(drop)
+                    });
+                    child.call(|reply| reply).await?;
+                    if ctx.random() % 2 == 0 {
+                        child.abort();
+                    }
+                }
+                14 if ctx.random() % 8 == 0 => std::panic::resume_unwind(Box::new("as told")),
+                14 => while ctx.try_receive().is_some() {},
+                _ => ctx.yield_now().await,
+            }
+            if let Some(Err(exit)) = futures::FutureExt::now_or_never(ctx.receive()) {
+                return Err(exit);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 5.2: the worker is the one that it happens on, and none where it happens outside.
+#[test]
+fn a_transition_names_the_worker() {
+    within(30, || {
+        let log = Log::default();
+        let rt = Runtime::builder().workers(1).observer(log.clone()).build().unwrap();
+        let body = rt.spawn(async |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            ctx.yield_now().await;
+            Ok::<_, Exit>(())
+        });
+        let pid = body.pid();
+        while log.of(pid).last() != Some(&Idle) {
+            thread::yield_now();
+        }
+        body.send(()).unwrap();
+        block_on(body).unwrap();
+        let workers: Vec<_> = log.0.processes.lock().unwrap()[&pid].iter().map(|t| (t.to, t.worker)).collect();
+        let here = Some(0);
+        let expected = [(Ready, None), (Running, here), (Idle, here), (Ready, None), (Running, here)];
+        assert_eq!(workers[..5], expected);
+        assert_eq!(workers[5..], [(Ready, here), (Running, here), (Complete, here)]);
+    });
+}
+
+/// 5.2: workers run, search and park, and an observer hears of each.
+#[test]
+fn workers_run_search_and_park() {
+    within(30, || {
+        let log = Log::default();
+        let rt = Runtime::builder().workers(2).observer(log.clone()).build().unwrap();
+        let all = [WorkerState::Running, WorkerState::Searching, WorkerState::Parked];
+        let seen = |worker| {
+            let workers = log.0.workers.lock().unwrap();
+            let seen: &[WorkerState] = workers.get(&worker).map_or(&[], |seen| seen);
+            all.iter().all(|state| seen.contains(state))
+        };
+        // Work for both, again and again: who is done first searches, and parks until the next.
+        while !(seen(0) && seen(1)) {
+            let together = Arc::new(std::sync::Barrier::new(2));
+            let pair = [(); 2].map(|()| {
+                let together = together.clone();
+                rt.spawn(async move |_: Context| {
+                    together.wait();
+                })
+            });
+            pair.into_iter().for_each(|one| block_on(one).unwrap());
+            thread::yield_now();
+        }
+        drop(rt);
+        log.check();
+    });
+}
+
+/// 5.2: an observer that panics disturbs nobody.
+#[test]
+fn an_observer_that_panics_is_survived() {
+    struct Panics;
+    impl Observer for Panics {
+        fn transition(&self, _: &Transition) {
+            std::panic::resume_unwind(Box::new("as told"));
+        }
+        fn worker(&self, _: usize, _: WorkerState, _: Instant) {
+            std::panic::resume_unwind(Box::new("as told"));
+        }
+        fn panicked(&self, _: Pid, _: &str) {
+            std::panic::resume_unwind(Box::new("as told"));
+        }
+    }
+    within(30, || {
+        let rt = Runtime::builder().workers(2).observer(Panics).build().unwrap();
+        let panics = rt.spawn(async |_: Context| -> Result<(), Exit> { std::panic::resume_unwind(Box::new("too")) });
+        assert!(matches!(block_on(panics), Err(Exit::Panicked(_))));
+        for n in 0..100_u64 {
+            let one = rt.spawn(async move |ctx: Context| {
+                ctx.yield_now().await;
+                Ok::<_, Exit>(n)
+            });
+            assert_eq!(block_on(one).unwrap(), n);
+        }
+    });
+}
+
+/// 5.2: all are complete in the end, also those that a dropped runtime finds alive.
+#[test]
+fn everybody_is_complete_after_a_drop() {
+    within(30, || {
+        for workers in [0, 2] {
+            let log = Log::default();
+            let rt = Runtime::builder().workers(workers).observer(log.clone()).build().unwrap();
+            for n in 0..100_u64 {
+                let _ = rt.spawn(async move |mut ctx: Context<()>| match n % 4 {
+                    0 => ctx.receive().await,
+                    1 => {
+                        ctx.sleep(Duration::MAX).await;
+                        Ok(())
+                    }
+                    2 => loop {
+                        ctx.yield_now().await;
+                    },
+                    _ => Ok(()),
+                });
+            }
+            drop(rt);
+            log.check();
+            let processes = log.0.processes.lock().unwrap();
+            assert_eq!(processes.len(), 100);
+            assert!(processes.values().all(|all| all.last().is_some_and(|t| t.to == Complete)));
+        }
+    });
+}
+
+/// 4.5: an idle runtime uses no CPU and has no tick: its threads stay parked. The one sleep is what is measured.
+#[test]
+fn an_idle_runtime_uses_no_cpu() {
+    /// What this thread has used so far, by the system's books: `/proc/…/task/…`, where there is one.
+    fn book() -> Option<std::path::PathBuf> {
+        let task = std::fs::read_link("/proc/thread-self").ok()?;
+        Some(std::path::Path::new("/proc").join(task).join("stat"))
+    }
+    /// In ticks of 10 ms.
+    fn used(book: &std::path::Path) -> Option<u64> {
+        let stat = std::fs::read_to_string(book).ok()?;
+        let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    }
+    within(60, || {
+        let books: Arc<Mutex<Vec<_>>> = Arc::default();
+        let opened = books.clone();
+        let rt = Runtime::builder()
+            .workers(2)
+            .around_worker(move |work| {
+                opened.lock().unwrap().extend(book());
+                work();
+            })
+            .build()
+            .unwrap();
+        // Some who wait: for mail, for a far time, for nothing.
+        let waiting = Arc::new(AtomicU64::new(0));
+        for _ in 0..100 {
+            let waits = [waiting.clone(), waiting.clone(), waiting.clone()];
+            let [one, two, three] = waits;
+            let _ = rt.spawn(async move |mut ctx: Context<()>| {
+                one.fetch_add(1, Ordering::SeqCst);
+                ctx.receive().await
+            });
+            let _ = rt.spawn(async move |ctx: Context| {
+                two.fetch_add(1, Ordering::SeqCst);
+                ctx.sleep(Duration::from_secs(3600)).await;
+            });
+            let _ = rt.spawn(async move |_: Context| {
+                three.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            });
+        }
+        while waiting.load(Ordering::SeqCst) < 300 {
+            thread::yield_now();
+        }
+        let mut before = rt.counters();
+        let mut still = 0;
+        while still < 1000 {
+            thread::yield_now();
+            let now = rt.counters();
+            still = if now == before { still + 1 } else { 0 };
+            before = now;
+        }
+        let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
+        let books = books.lock().unwrap().clone();
+        let at_first = sum(&books);
+        thread::sleep(Duration::from_millis(300));
+        let ticks = sum(&books).zip(at_first).map(|(after, before)| after - before);
+        let counted = rt.counters() - before;
+        assert_eq!((counted.parks, counted.wakes, counted.polls, counted.steals_tried), (0, 0, 0, 0), "{counted}");
+        println!("idle for 300 ms: {ticks:?} ticks of 10 ms");
+        assert!(ticks.is_none_or(|ticks| ticks <= 1), "{ticks:?}");
+    });
+}

@@ -1,0 +1,396 @@
+//! SPEC 7: sleeps and timeouts on the real clock.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Cx, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::executor::block_on;
+use procession::*;
+
+use crate::{on_workers, step_aside, two, within};
+
+/// Answered by nobody.
+struct Never;
+impl Command for Never {
+    type Reply = ();
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// 7.1: no sleep ends early, whatever its length; how late they are is printed.
+#[test]
+fn no_sleep_ends_early() {
+    on_workers(|host| async move {
+        let all: Vec<_> = (0..300)
+            .map(|_| {
+                host.spawn(async |ctx: Context| {
+                    let mut late = Vec::new();
+                    for n in 0..20 {
+                        let time = Duration::from_nanos(ctx.random() % 20_000_000);
+                        let until = ctx.now() + time;
+                        if n % 2 == 0 { ctx.sleep(time).await } else { ctx.sleep_until(until).await }
+                        assert!(ctx.now() >= until, "{time:?}");
+                        late.push(ctx.now() - until);
+                    }
+                    Ok::<_, Exit>(late)
+                })
+            })
+            .collect();
+        let mut late = Vec::new();
+        for one in all {
+            late.extend(one.await.unwrap());
+        }
+        late.sort();
+        let part = |percent: usize| late[(late.len() - 1) * percent / 100];
+        println!("late by {:?} (half), {:?} (99 %), {:?} (most)", part(50), part(99), part(100));
+    });
+}
+
+/// 7.1, 11: a sleep of zero, and one until a moment that has passed, is over at once.
+#[test]
+fn a_sleep_of_zero_is_over_at_once() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    assert!(rt.sleep(Duration::ZERO).now_or_never().is_some());
+    let body = rt.spawn(async |ctx: Context| {
+        let at = ctx.now();
+        ctx.sleep(Duration::ZERO).await;
+        ctx.sleep_until(at).await;
+        let mut over = ctx.sleep_until(at);
+        (&mut over).await;
+        assert!(futures::future::FusedFuture::is_terminated(&over));
+    });
+    rt.block_on(body).unwrap();
+    assert_eq!(rt.counters().polls, 1);
+}
+
+/// 7.1, 11: an enormous duration never ends, and overflows nothing.
+#[test]
+fn an_enormous_sleep_never_ends() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
+        assert!(rt.sleep(time).now_or_never().is_none());
+        let body = rt.spawn(async move |ctx: Context| {
+            assert!(ctx.sleep(time).now_or_never().is_none());
+            assert_eq!(ctx.timeout(time, std::future::ready(1)).await?, 1);
+            let asleep = ctx.sleep(time);
+            futures::future::select(asleep, pin!(ctx.sleep(ms(1)))).await;
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(body).unwrap();
+        let asks = rt.spawn(async move |ctx: Context| {
+            let _ = ctx.perform(Never).timeout(time).await;
+        });
+        rt.block_on(asks).unwrap();
+    }
+}
+
+/// 7.1: in a sleep that is waited for beside others the nearest deadline comes first, in whatever order they were set.
+#[test]
+fn deadlines_come_in_order() {
+    struct Note {
+        number: u64,
+        order: Arc<Mutex<Vec<u64>>>,
+        last: Mutex<Option<mpsc::Sender<()>>>,
+    }
+    impl Wake for Note {
+        fn wake(self: Arc<Self>) {
+            self.order.lock().unwrap().push(self.number);
+            drop(self.last.lock().unwrap().take());
+        }
+    }
+    within(30, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (tell, told) = mpsc::channel::<()>();
+        let base = ms(20);
+        let begun = rt.now();
+        let sleeps: Vec<_> = (0..500_u64)
+            .map(|n| {
+                let number = n * 283 % 500;
+                let until = begun + base + Duration::from_micros(number);
+                let mut sleep = Box::pin(rt.sleep(until - rt.now()));
+                let note = Note { number, order: order.clone(), last: Mutex::new(Some(tell.clone())) };
+                let waker = Waker::from(Arc::new(note));
+                assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+                sleep
+            })
+            .collect();
+        drop(tell);
+        assert_eq!(told.recv(), Err(mpsc::RecvError), "all have been woken");
+        let mut due: Vec<_> = sleeps.iter().enumerate().map(|(n, s)| (s.deadline(), n as u64 * 283 % 500)).collect();
+        due.sort();
+        assert_eq!(*order.lock().unwrap(), due.into_iter().map(|(_, number)| number).collect::<Vec<_>>());
+    });
+}
+
+/// 7.1: very many at once.
+#[test]
+fn a_hundred_thousand_sleep_at_once() {
+    within(120, || {
+        let rt = two();
+        let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+        let until = rt.now() + ms(if cfg!(debug_assertions) { 400 } else { 600 });
+        let all: Vec<_> = (0..count)
+            .map(|n| {
+                rt.spawn(async move |ctx: Context| {
+                    let until = until + Duration::from_micros(n % 1000);
+                    ctx.sleep_until(until).await;
+                    assert!(ctx.now() >= until);
+                    Ok::<_, Exit>(ctx.now() - until)
+                })
+            })
+            .collect();
+        let latest = all.into_iter().map(|one| block_on(one).unwrap()).max();
+        println!("{count} sleeps within a millisecond: the last one is late by {latest:?}");
+        assert_eq!(rt.counters().exited, count);
+    });
+}
+
+/// 7.1: a sleep that is dropped leaves nothing behind: its waker is let go of, and nobody wakes for it.
+#[test]
+fn a_dropped_sleep_leaves_nothing_behind() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(count.clone());
+    let mut sleep = Box::pin(rt.sleep(ms(1)));
+    assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+    assert_eq!(Arc::strong_count(&count), 3);
+    drop(sleep);
+    assert_eq!(Arc::strong_count(&count), 2);
+    rt.block_on(rt.sleep(ms(3)));
+    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+
+    // Polled with another waker it wakes that one, and lets the former go.
+    let mut sleep = Box::pin(rt.sleep(ms(1)));
+    assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
+    rt.block_on(sleep);
+    assert_eq!((Arc::strong_count(&count), count.0.load(Ordering::SeqCst)), (2, 0));
+}
+
+/// 7.1: a sleep is cancelled with its process: what the process was given is let go of with it.
+#[test]
+fn a_sleep_is_cancelled_with_its_process() {
+    struct Naps;
+    impl Process for Naps {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            if events.count() == 0 {
+                out.sleep(Duration::from_secs(3600));
+                return Ok(Next::Wait);
+            }
+            Ok(Next::Done(()))
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let given = Arc::new(());
+    let body = rt.process().value(given.clone()).spawn(async |mut ctx: Context<()>| {
+        let nap = pin!(ctx.sleep(Duration::from_secs(3600)));
+        let _ = futures::future::select(nap, ctx.receive()).await;
+    });
+    let body = body.unwrap();
+    rt.block_on(body.started()).unwrap();
+    body.send(()).unwrap();
+    rt.block_on(body).unwrap();
+    assert_eq!(Arc::strong_count(&given), 1, "a body's");
+    let steps = rt.process().value(given.clone()).spawn_process(Naps).unwrap();
+    rt.block_on(steps.started()).unwrap();
+    steps.send(()).unwrap();
+    rt.block_on(steps).unwrap();
+    assert_eq!(Arc::strong_count(&given), 1, "a hand-written one's");
+}
+
+/// 7.1, 1.2: a hand-written process sleeps by a yield, which is completed like any other, and can be cancelled.
+#[test]
+fn a_hand_written_process_sleeps_by_a_yield() {
+    struct Naps {
+        naps: HashMap<Tag, (Instant, bool)>,
+        cancelled: Option<Tag>,
+    }
+    impl Process for Naps {
+        type Message = ();
+        type Output = usize;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<usize>, Exit> {
+            for event in events {
+                let Event::Completed(done) = event else { continue };
+                let nap = self.naps.get_mut(&done.tag()).expect("one of these");
+                assert!(out.now() >= nap.0 && !nap.1, "early, or twice");
+                nap.1 = true;
+                done.into_result()?;
+            }
+            if self.naps.is_empty() {
+                for n in 0..50_u64 {
+                    let time = Duration::from_micros(n * 37 % 50 * 100);
+                    let until = out.now() + time;
+                    self.naps.insert(out.sleep(time).erase(), (until, false));
+                }
+                let cancelled = out.sleep(ms(1));
+                assert!(out.cancel_yield(cancelled));
+                self.cancelled = Some(cancelled.erase());
+            }
+            let over = self.naps.values().filter(|nap| nap.1).count();
+            if over == self.naps.len() { Ok(Next::Done(over)) } else { Ok(Next::Wait) }
+        }
+    }
+    on_workers(|host| async move {
+        let naps = host.spawn_process(Naps { naps: HashMap::new(), cancelled: None });
+        assert_eq!(naps.await.unwrap(), 50);
+    });
+}
+
+/// 7.1: a timeout polls its future first: what is there in time is not lost because the clock was looked at late.
+#[test]
+fn a_timeout_polls_its_future_first() {
+    on_workers(|host| async move {
+        let body = host.spawn(async |ctx: Context| {
+            assert_eq!(ctx.timeout(Duration::ZERO, std::future::ready(5)).await?, 5);
+            assert!(matches!(ctx.timeout(Duration::ZERO, std::future::pending::<()>()).await, Err(Failure::TimedOut)));
+            let until = ctx.now() + ms(2);
+            let late = ctx.timeout(ms(2), std::future::pending::<()>()).await;
+            assert!(matches!(late, Err(Failure::TimedOut)) && ctx.now() >= until);
+            // Both are over when it is polled.
+            let both = ctx.timeout(ms(1), ctx.sleep(ms(1)).map(|()| 6));
+            let until = ctx.now() + ms(1);
+            while ctx.now() < until {
+                std::hint::spin_loop();
+            }
+            assert_eq!(both.await?, 6);
+            Ok::<_, Exit>(())
+        });
+        body.await.unwrap();
+    });
+}
+
+/// 3.5, 2.6: a yield and a call can be given a time, inside a process and, for calls, outside.
+#[test]
+fn yields_and_calls_time_out() {
+    within(30, || {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keep = kept.clone();
+        let rt = Runtime::builder()
+            .workers(2)
+            .handler(move |_: Never, completion| keep.lock().unwrap().push(completion))
+            .build()
+            .unwrap();
+        let (silent, _mailbox) = rt.mailbox::<Reply<()>>();
+        let to = silent.clone();
+        let body = rt.spawn(async move |ctx: Context| {
+            let until = ctx.now() + ms(3);
+            let yielded = ctx.perform(Never).timeout(ms(3)).await;
+            assert!(matches!(yielded, Err(Failure::TimedOut)), "{yielded:?}");
+            assert!(ctx.now() >= until);
+            let until = ctx.now() + ms(3);
+            let called = ctx.call(&to, |reply| reply).timeout(ms(3)).await;
+            assert!(matches!(called, Err(CallError::TimedOut)), "{called:?}");
+            assert!(ctx.now() >= until);
+            let at_once = ctx.perform(Never).timeout(Duration::ZERO).await;
+            assert!(matches!(at_once, Err(Failure::TimedOut)), "{at_once:?}");
+        });
+        block_on(body).unwrap();
+        assert!(kept.lock().unwrap().iter().all(Completion::is_cancelled));
+        let until = rt.now() + ms(3);
+        let called = block_on(silent.call(|reply| reply).timeout(ms(3)));
+        assert!(matches!(called, Err(CallError::TimedOut)), "{called:?}");
+        assert!(rt.now() >= until);
+    });
+}
+
+/// 4.5, 7.1: with all workers asleep until a far deadline, a nearer one set from outside wakes in time.
+#[test]
+fn a_nearer_deadline_from_outside_is_kept() {
+    within(120, || {
+        for workers in [1, 2] {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let _far = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await);
+            let mut late = Duration::ZERO;
+            for n in 0..300 {
+                // Nothing changes any more: they sleep. Or they don't, every other time.
+                let mut still = if n % 2 == 0 { 0 } else { 50 };
+                let mut before = rt.counters();
+                while still < 50 {
+                    thread::yield_now();
+                    let now = rt.counters();
+                    still = if now == before { still + 1 } else { 0 };
+                    before = now;
+                }
+                let (longer, shorter) = (rt.sleep(ms(4)), rt.sleep(Duration::from_micros(n % 3 * 500)));
+                let until = shorter.deadline();
+                // The longer one is set first: the shorter one has to wake whoever waits for that.
+                let first = block_on(futures::future::select(longer, shorter));
+                assert!(matches!(first, futures::future::Either::Right(_)) || rt.now() - until >= ms(3));
+                assert!(rt.now() >= until);
+                late = late.max(rt.now() - until);
+            }
+            println!("{workers} workers: late by {late:?} at most");
+        }
+    });
+}
+
+/// 4.5, 7.1: a timer that is due does not wait for a step that keeps its worker while another worker is asleep.
+#[test]
+fn a_due_timer_does_not_wait_for_a_long_step() {
+    within(60, || {
+        for _ in 0..20 {
+            let rt = two();
+            let (tell, told) = mpsc::channel::<()>();
+            let second = rt.spawn(async move |ctx: Context| {
+                ctx.sleep(ms(10)).await;
+                drop(tell);
+            });
+            let first = rt.spawn(async move |ctx: Context| {
+                ctx.sleep(ms(5)).await;
+                // Its thread is kept until the other one has run.
+                assert_eq!(told.recv_timeout(Duration::from_secs(5)), Err(mpsc::RecvTimeoutError::Disconnected));
+            });
+            block_on(first).unwrap();
+            block_on(second).unwrap();
+        }
+    });
+}
+
+/// 7.2: the clock never goes back, is everybody's, and is at hand in a body and outside.
+#[test]
+fn the_clock_never_goes_back() {
+    on_workers(|host| async move {
+        let before = host.now();
+        let body = host.spawn(async move |ctx: Context| {
+            let mut last = before;
+            for _ in 0..1000 {
+                let now = ctx.now();
+                assert!(now >= last);
+                last = now;
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(last)
+        });
+        let last = body.await.unwrap();
+        step_aside().await;
+        assert!(host.now() >= last);
+    });
+}
+
+/// 7.2: chance is the runtime's: the same seed gives one process the same numbers.
+#[test]
+fn chance_comes_from_the_seed() {
+    let numbers = |seed| {
+        let rt = Runtime::builder().workers(0).seed(seed).build().unwrap();
+        let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>([(); 8].map(|()| ctx.random())));
+        rt.block_on(body).unwrap()
+    };
+    assert_eq!(numbers(1), numbers(1));
+    assert_ne!(numbers(1), numbers(2));
+}

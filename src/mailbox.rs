@@ -8,7 +8,7 @@ use std::mem;
 use std::task::Waker;
 
 use crate::process::event::Signal;
-use crate::process::panic;
+use crate::process::panic::{self, Held};
 use crate::sync::Mutex;
 
 /// Who waits for the next message.
@@ -68,7 +68,7 @@ pub(crate) struct Remains<M> {
     pub(crate) wakes: Wakes,
     /// Dropped with this: the signals that nobody heard, and the way back to the task.
     #[expect(clippy::box_collection, reason = "as the inbox had them")]
-    _rest: (Option<Box<VecDeque<(u64, Signal)>>>, Option<Waker>),
+    _rest: Held<(Option<Box<VecDeque<(u64, Signal)>>>, Option<Waker>)>,
 }
 
 /// What a receiver took out of its inbox and has not read yet.
@@ -281,7 +281,7 @@ impl<M> Inbox<M> {
         Remains {
             messages: mem::take(&mut state.messages),
             wakes: state.receiver(),
-            _rest: (state.signals.take(), own),
+            _rest: Held::new((state.signals.take(), own)),
         }
     }
 }

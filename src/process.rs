@@ -22,6 +22,7 @@ pub(crate) mod turn;
 use self::command::{Asked, Command};
 use self::event::{Event, Signal, Tag};
 use self::exit::Exit;
+use self::panic::Held;
 use self::payload::Payload;
 use self::pid::Pid;
 use self::refusal::{InitError, YieldError};
@@ -168,8 +169,9 @@ impl<M: Send + 'static> Mail<M> {
         self.messages.len() + self.signals.len() > before
     }
 
-    pub(crate) fn take_messages(&mut self) -> VecDeque<M> {
-        std::mem::take(&mut self.messages)
+    /// What was taken and not read: the messages, and the signals, which die with their process.
+    pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<VecDeque<(u64, Signal)>>) {
+        (std::mem::take(&mut self.messages), Held::new(std::mem::take(&mut self.signals)))
     }
 }
 

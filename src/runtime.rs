@@ -28,9 +28,10 @@ use crate::process::pid::Pid;
 use crate::process::refusal::BuildError;
 use crate::relay::Relay;
 use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::tally::AtomicU32;
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, thread_local};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
 

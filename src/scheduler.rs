@@ -247,10 +247,10 @@ impl<T: Task> Scheduler<T> {
         let Ok(Some(mut local)) = current.try_with(Cell::take) else { return Err(task) };
         if local.is_of(address) {
             local.push(task, how);
-            current.set(Some(local));
+            current.with(|current| current.set(Some(local)));
             return Ok(());
         }
-        current.set(Some(local));
+        current.with(|current| current.set(Some(local)));
         Err(task)
     }
 

@@ -29,7 +29,7 @@ use crate::process::payload::Payload;
 use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::process::turn;
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::tally::{AtomicUsize, Ordering};
 use crate::task::{Driver, Entry, Machine, Raw};
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.

@@ -24,7 +24,14 @@ mod imp {
 mod imp {
     pub(crate) use loom::sync::atomic;
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use loom::thread_local;
+
+    /// Loom's macro does not know `const`.
+    macro_rules! per_model_thread {
+        ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
+            $(loom::thread_local! { $(#[$attr])* static $name: $type = $init })*
+        };
+    }
+    pub(crate) use per_model_thread as thread_local;
 
     pub(crate) mod thread {
         pub(crate) use loom::thread::*;

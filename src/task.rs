@@ -85,7 +85,8 @@ impl<P: Process> Machine for Raw<P> {
     fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
         let this = self.project();
         let process = this.process.take();
-        me.control().leave(this.mail.take_messages(), false);
+        let (unread, _unheard) = this.mail.take();
+        me.control().leave(unread, false);
         drop(process);
     }
 }

@@ -2,7 +2,7 @@
 //! counted in. Who counts where, and when, is for `Metrics` to say.
 
 use crate::sync::OnceLock;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::tally::{AtomicU64, Ordering::Relaxed};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::Sub;

@@ -2,8 +2,8 @@
 //! own and only threads that are no workers share one. Also the snapshot of it all, the sampled durations included.
 
 use super::histogram::{Buckets, Histogram};
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::{Arc, CachePadded};
+use crate::sync::tally::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{Arc, CachePadded, thread_local};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -202,7 +202,7 @@ impl Metrics {
 
     /// Makes this thread count in that slot. With a slot that there is not it counts in the shared block.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
-        let before = ENTERED.replace(Entered { metrics: self.address(), slot });
+        let before = ENTERED.with(|entered| entered.replace(Entered { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 

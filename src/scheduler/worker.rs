@@ -10,7 +10,7 @@ use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, WorkerState};
-use crate::sync::{Arc, thread};
+use crate::sync::{Arc, thread, thread_local};
 
 /// How many tasks run from the slot in a row while others wait.
 const SLOT_BUDGET: u8 = 16;
@@ -167,9 +167,9 @@ impl<T: Task> Local<T> {
     /// Runs something while this worker stands in [`Task::current`].
     pub(super) fn away<R>(self: Box<Self>, f: impl FnOnce() -> R) -> (Box<Self>, Option<R>) {
         let current = T::current();
-        let outer = current.replace(Some(self));
+        let outer = current.with(|current| current.replace(Some(self)));
         let result = catch_unwind(AssertUnwindSafe(f));
-        let local = current.replace(outer).expect("whoever takes the worker out puts it back");
+        let local = current.with(|current| current.replace(outer)).expect("whoever takes the worker out puts it back");
         (local, result.ok())
     }
 
@@ -308,7 +308,7 @@ impl<T: Task> Local<T> {
         let mut local = self;
         let scheduler = Arc::clone(&local.scheduler);
         let _counting = scheduler.metrics.enter(local.slot);
-        WORKER_OF.set(Arc::as_ptr(&scheduler) as usize);
+        WORKER_OF.with(|of| of.set(Arc::as_ptr(&scheduler) as usize));
         scheduler.idle.parks_as_thread(local.slot);
         while !scheduler.is_stopping() {
             let (found, task) = local.find(ROUNDS);
@@ -323,7 +323,7 @@ impl<T: Task> Local<T> {
                 }
             }
         }
-        WORKER_OF.set(0);
+        WORKER_OF.with(|of| of.set(0));
         local.leave();
     }
 

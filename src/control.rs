@@ -247,7 +247,7 @@ impl<M: Send + 'static> Control<M> {
         let remains = self.inbox.close();
         self.head.host.dead_letters_of(self.head.pid, remains.messages);
         self.head.host.bury(&self.head, exit);
-        remains.wakes.wake();
+        self.inbox.rouse().wake();
     }
 }
 
@@ -306,9 +306,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn wake(&self) {
-        if let Some(waker) = self.inbox.own() {
-            waker.wake();
-        }
+        self.inbox.wake_own().wake();
     }
 
     fn close_outside(&self, exit: &Exit) {

@@ -555,8 +555,7 @@ impl Host {
 
     /// Whether every process that was spawned has been buried.
     pub(crate) fn all_ended(&self) -> bool {
-        let counters = self.counters();
-        counters.spawned == counters.exited
+        self.shared.metrics.all_ended()
     }
 
     /// Mail that was accepted and that nobody will read.

@@ -76,6 +76,9 @@ mod dispatch;
 pub mod handler;
 mod host;
 mod mailbox;
+#[cfg(procession_loom)]
+#[doc(hidden)]
+pub mod model;
 mod observe;
 mod oneshot;
 mod perform;

@@ -55,8 +55,11 @@ struct State<M> {
     /// Each signal with the number of messages that came before it.
     #[expect(clippy::box_collection, reason = "most processes never get one: a word for each, not four")]
     signals: Option<Box<VecDeque<(u64, Signal)>>>,
+    /// The waker of the process's task, once it has waited for the first time.
     own: Option<Waker>,
     waiting: Waiting,
+    /// A wake was owed while there was no waker yet.
+    missed: bool,
     closed: bool,
 }
 
@@ -64,10 +67,8 @@ struct State<M> {
 #[derive(Debug)]
 pub(crate) struct Remains<M> {
     pub(crate) messages: VecDeque<M>,
-    /// For whoever still waited: to be woken when the end is known, or it would wait again.
-    pub(crate) wakes: Wakes,
     /// Dropped with this: the signals that nobody heard, and the way back to the task.
-    #[expect(clippy::box_collection, reason = "as the inbox had them")]
+    #[expect(clippy::type_complexity, reason = "it is only dropped")]
     _rest: Held<(Option<Box<VecDeque<(u64, Signal)>>>, Option<Waker>)>,
 }
 
@@ -146,19 +147,25 @@ impl<M> Inbox<M> {
                 signals: None,
                 own: None,
                 waiting: Waiting::Nobody,
+                missed: false,
                 closed: false,
             }),
         }
     }
 
-    /// Stores the waker of the process's task, before the task is scheduled for the first time.
-    pub(crate) fn set_own(&self, waker: Waker) {
-        self.state.lock().own = Some(waker);
+    /// Stores the waker of the process's task, when it returns from its first turn to wait: one that never waits needs
+    /// none. True if a wake was owed meanwhile, which the caller now owes itself.
+    #[must_use]
+    pub(crate) fn set_own(&self, waker: Waker) -> bool {
+        let mut state = self.state.lock();
+        state.own = Some(waker);
+        mem::take(&mut state.missed)
     }
 
-    /// The waker of the process's task, while it lives.
-    pub(crate) fn own(&self) -> Option<Waker> {
-        self.state.lock().own.clone()
+    /// The wake of the process's task alone.
+    pub(crate) fn wake_own(&self) -> Wakes {
+        let own = self.state.lock().own();
+        Wakes { own, other: None }
     }
 
     /// Appends a message.
@@ -171,6 +178,11 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(message);
         }
+        #[cfg(procession_bug = "push_unlocks")]
+        let mut state = {
+            drop(state);
+            self.state.lock()
+        };
         state.messages.push_back(message);
         Ok(state.receiver())
     }
@@ -186,10 +198,15 @@ impl<M> Inbox<M> {
             return Err(signal);
         }
         let before = state.taken + state.messages.len() as u64;
+        #[cfg(procession_bug = "signal_forgets_taken")]
+        let before = state.messages.len() as u64;
         state.signals.get_or_insert_default().push_back((before, signal));
         if !wake_own {
             return Ok(Wakes::default());
         }
+        #[cfg(procession_bug = "signal_wakes_receiver_only")]
+        return Ok(state.receiver());
+        #[cfg(not(procession_bug = "signal_wakes_receiver_only"))]
         Ok(state.everybody())
     }
 
@@ -234,6 +251,11 @@ impl<M> Inbox<M> {
         if message.is_some() {
             return (message, other);
         }
+        #[cfg(procession_bug = "receiver_unlocks")]
+        let mut state = {
+            drop(state);
+            self.state.lock()
+        };
         let waiting = match other {
             Some(waker) => Waiting::Other(waker),
             None => Waiting::Own,
@@ -273,16 +295,13 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
-    /// Refuses everything from now on, and hands out what was there.
+    /// Refuses everything from now on, and hands out what was there. Whoever waits, or begins to before the end is
+    /// known, is woken by [`rouse`](Self::rouse) once it is: sooner it would find nothing and wait again.
     pub(crate) fn close(&self) -> Remains<M> {
         let mut state = self.state.lock();
         state.closed = true;
         let own = state.own.take();
-        Remains {
-            messages: mem::take(&mut state.messages),
-            wakes: state.receiver(),
-            _rest: Held::new((state.signals.take(), own)),
-        }
+        Remains { messages: mem::take(&mut state.messages), _rest: Held::new((state.signals.take(), own)) }
     }
 }
 
@@ -292,7 +311,7 @@ impl<M> State<M> {
     fn receiver(&mut self) -> Wakes {
         match mem::take(&mut self.waiting) {
             Waiting::Nobody => Wakes::default(),
-            Waiting::Own => Wakes { own: self.own.clone(), other: None },
+            Waiting::Own => Wakes { own: self.own(), other: None },
             Waiting::Other(waker) => Wakes { own: None, other: Some(waker) },
         }
     }
@@ -303,7 +322,16 @@ impl<M> State<M> {
             Waiting::Other(waker) => Some(waker),
             Waiting::Nobody | Waiting::Own => None,
         };
-        Wakes { own: self.own.clone(), other }
+        Wakes { own: self.own(), other }
+    }
+
+    /// The waker of the task. Before its first wait there is none: then the task is queued or runs, and looks for what
+    /// it missed before it waits.
+    fn own(&mut self) -> Option<Waker> {
+        if self.own.is_none() {
+            self.missed = true;
+        }
+        self.own.clone()
     }
 
     fn pop(&mut self, front: &mut Front<M>) -> Option<M> {

@@ -220,6 +220,19 @@ impl Runtime {
         Shutdown { left }
     }
 
+    /// Runs what is queued until nothing is.
+    fn run_dry(&self) {
+        loop {
+            let tasks = self.threads.drain();
+            if tasks.is_empty() {
+                return;
+            }
+            for task in tasks {
+                let _ = catch(|| Task::run(task));
+            }
+        }
+    }
+
     /// Stops the workers, buries who is left, and lets go of the rest.
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
@@ -234,17 +247,11 @@ impl Runtime {
                 }
             }
         }
-        // Every one of these was told to end: it is run once more for that, and wakes nobody who would not be told.
-        loop {
-            let tasks = self.threads.drain();
-            if tasks.is_empty() {
-                break;
-            }
-            for task in tasks {
-                let _ = catch(|| Task::run(task));
-            }
-        }
+        // Every one of these was told to end: it is run once more for that. What is queued after the last look is dropped
+        // where it is queued, which is its end too.
+        self.run_dry();
         self.threads.close();
+        self.run_dry();
         self.host.shared.pool.close();
         self.host.shared.timers.clear();
     }

@@ -174,8 +174,6 @@ impl Host {
         let meta = Meta::new(Owner::Process(control.clone()));
         let driver = Driver::new(machine, Arc::clone(&control), entry);
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| driver, WithInfo(schedule));
-        // Before the first schedule. What was sent since the pid was published waits for the first step anyway.
-        control.inbox.set_own(runnable.waker());
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
         match self.phase() {
             Phase::Open => {}

@@ -34,12 +34,44 @@ mod imp {
     pub(crate) use per_model_thread as thread_local;
 
     pub(crate) mod thread {
-        pub(crate) use loom::thread::*;
+        use super::{Condvar, RawMutex, thread_local};
+        use crate::sync::Arc;
+        pub(crate) use loom::thread::{Builder, JoinHandle, LocalKey, panicking, spawn, yield_now};
         pub(crate) use std::thread::available_parallelism;
 
-        /// Time does not pass in a model: nobody is woken by it.
-        pub(crate) fn park_timeout(_: std::time::Duration) {
-            park();
+        thread_local! {
+            static CURRENT: Thread = const { Thread(Arc::new((RawMutex::new(false), Condvar::new()))) };
+        }
+
+        /// A thread to be unparked. Not loom's, which loses the token of one that blocks on a lock (0.7.2).
+        #[derive(Debug, Clone)]
+        pub(crate) struct Thread(Arc<(RawMutex<bool>, Condvar)>);
+
+        impl Thread {
+            pub(crate) fn unpark(&self) {
+                *self.0.0.lock().expect("never poisoned") = true;
+                self.0.1.notify_one();
+            }
+        }
+
+        pub(crate) fn current() -> Thread {
+            CURRENT.with(Thread::clone)
+        }
+
+        pub(crate) fn park() {
+            let Thread(parking) = current();
+            let mut token = parking.0.lock().expect("never poisoned");
+            while !*token {
+                token = parking.1.wait(token).expect("never poisoned");
+            }
+            *token = false;
+        }
+
+        /// Time does not pass in a model: what is due is due, and nothing else ever is.
+        pub(crate) fn park_timeout(time: std::time::Duration) {
+            if !time.is_zero() {
+                park();
+            }
         }
     }
 }

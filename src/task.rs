@@ -108,6 +108,8 @@ pin_project! {
         // Boxed and dropped at the first turn: most processes have no method and no input.
         entry: Option<Box<Entry>>,
         initialised: bool,
+        // The mailbox has this task's waker.
+        reachable: bool,
         ended: bool,
     }
 
@@ -123,7 +125,7 @@ pin_project! {
 
 impl<X: Machine> Driver<X> {
     pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>, entry: Option<Box<Entry>>) -> Self {
-        Self { machine, me: Me::new(control), entry, initialised: false, ended: false }
+        Self { machine, me: Me::new(control), entry, initialised: false, reachable: false, ended: false }
     }
 }
 
@@ -149,8 +151,8 @@ impl<X: Machine> Turn<'_, X> {
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
         let next = next.unwrap_or_else(|text| Err(self.panicked(text)));
-        for orphan in turn::take_orphans() {
-            orphan(next.as_ref().err().filter(|_| panicked));
+        if let Some(orphans) = turn::take_orphans() {
+            orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));
         }
         let control = self.me.control();
         let head = &control.head;
@@ -197,12 +199,16 @@ impl<X: Machine> Turn<'_, X> {
             exit = self.panicked(text);
         }
         self.head().host.dead_letters_of(self.head().pid, remains.messages);
-        for orphan in turn::take_orphans() {
-            orphan(Some(&exit));
+        if let Some(orphans) = turn::take_orphans() {
+            orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));
         }
         drop(dying);
         self.head().host.bury(self.head(), &exit);
-        remains.wakes.wake();
+        // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
+        // the process, it was not.
+        if Arc::strong_count(self.me.control()) > 2 {
+            self.me.control().inbox.rouse().wake();
+        }
         exit
     }
 }
@@ -211,13 +217,21 @@ impl<X: Machine> Future for Driver<X> {
     type Output = Held<Result<X::Output, Exit>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().run(cx).map(Held::new)
+        let mut this = self.project();
+        let polled = this.run(cx);
+        if polled.is_pending() && !*this.reachable {
+            *this.reachable = true;
+            if this.me.control().inbox.set_own(cx.waker().clone()) {
+                cx.waker().wake_by_ref();
+            }
+        }
+        polled.map(Held::new)
     }
 }
 
 impl<X: Machine> Turn<'_, X> {
-    fn run(mut self, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
-        let this = &mut self;
+    fn run(&mut self, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
+        let this = self;
         let _turn = turn::enter(this.me.control().address(), this.head().pid, cx.waker());
         this.head().host.transition(this.head(), State::Running);
         if !*this.initialised

@@ -227,6 +227,7 @@ impl Yields {
             let known = !tag.is_chosen() && tag.number < issued;
             return Err((if known { Late::Spent } else { Late::Unknown }, answer));
         };
+        #[cfg(not(procession_bug = "yields_complete_twice"))]
         if !matches!(slot.phase, Phase::InFlight(_)) {
             return Err((Late::Spent, answer));
         }
@@ -271,9 +272,10 @@ impl Yields {
                 Some(Ok(answer))
             }
             Phase::InFlight(former) => {
-                let former = mem::replace(former, ear);
+                #[cfg(not(procession_bug = "yields_poll_forgets_waker"))]
+                let ear = mem::replace(former, ear);
                 drop(guard);
-                drop(former);
+                drop(ear);
                 Some(Err(()))
             }
             Phase::Queued => None,
@@ -316,13 +318,14 @@ impl Yields {
         let slot = table.remove(key);
         let position = table.pending.iter().position(|pending| pending.tag == tag);
         let undispatched = position.map(|at| table.pending.remove(at));
-        let flying = matches!(slot.phase, Phase::InFlight(_));
+        let flying = matches!(slot.phase, Phase::InFlight(_)) || cfg!(procession_bug = "yields_cancel_always_wins");
         if flying {
             self.outstanding.fetch_sub(1, Ordering::Relaxed);
         }
         drop(guard);
         let Slot { phase, watchers, .. } = slot;
         let _ = panic::drop_caught((undispatched, phase));
+        #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
         for watcher in watchers {
             panic::wake(watcher);
         }
@@ -366,6 +369,8 @@ impl Yields {
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return };
         let slots = mem::take(&mut table.slots);
+        #[cfg(procession_bug = "yields_close_keeps_slots")]
+        let slots = mem::replace(&mut table.slots, slots);
         let pending = mem::take(&mut table.pending);
         table.chosen.clear();
         drop(guard);

@@ -2,7 +2,7 @@
 //! own and only threads that are no workers share one. Also the snapshot of it all, the sampled durations included.
 
 use super::histogram::{Buckets, Histogram};
-use crate::sync::tally::{AtomicU64, Ordering::Relaxed};
+use crate::sync::tally::{AtomicU64, Ordering, Ordering::Relaxed, fence};
 use crate::sync::{Arc, CachePadded, thread_local};
 use std::cell::Cell;
 use std::fmt;
@@ -237,6 +237,14 @@ impl Metrics {
         }
         let ticks = TICKS.try_with(|ticks| ticks.replace(ticks.get().wrapping_add(1))).unwrap_or(1);
         ticks.is_multiple_of(self.sample_one_in)
+    }
+
+    /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
+    /// makes the answer no, never yes.
+    pub(crate) fn all_ended(&self) -> bool {
+        let exited = self.sum(Counter::Exited);
+        fence(Ordering::SeqCst);
+        exited == self.sum(Counter::Spawned)
     }
 
     /// What was counted so far.

@@ -190,11 +190,8 @@ pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// The replies that were dropped while the step that has just ended unwound, or the process died. Cheap when there are
 /// none.
-pub(crate) fn take_orphans() -> Vec<Orphan> {
-    if !TURN.with(|turn| turn.orphaned.take()) {
-        return Vec::new();
-    }
-    ORPHANS.with(RefCell::take)
+pub(crate) fn take_orphans() -> Option<Vec<Orphan>> {
+    TURN.with(|turn| turn.orphaned.take()).then(|| ORPHANS.with(RefCell::take))
 }
 
 /// Leaves a reply to [`take_orphans`].

@@ -21,7 +21,7 @@ const PASSES: u32 = 4;
 /// Rounds of a search that follow each other at once; then the thread is yielded in between.
 const TIGHT_ROUNDS: u32 = 4;
 /// Rounds of a search before the worker sleeps.
-const ROUNDS: u32 = 16;
+const ROUNDS: u32 = if cfg!(procession_loom) { 1 } else { 16 };
 
 thread_local! {
     /// The scheduler whose worker thread this is, by address; 0 for none.
@@ -93,6 +93,8 @@ impl<T: Task> Local<T> {
             Pushed::ToSlot => {}
             // One that yields to nobody needs nobody's help either.
             Pushed::ToDeque if alone => {}
+            // Somebody was told when the first of these came, and whoever finds one of them tells the next.
+            Pushed::ToDeque if self.queues.deque.len() > 2 => {}
             Pushed::ToDeque => self.scheduler.notify(),
             Pushed::BatchFull => {
                 self.scheduler.metrics.add(Counter::Overflows, 1);
@@ -222,6 +224,7 @@ impl<T: Task> Local<T> {
         }
         if task.is_some() && std::mem::take(&mut self.searching) && self.scheduler.idle.stop_searching() {
             // The last one that searched has found something: where that was there may be more.
+            #[cfg(not(procession_bug = "idle_last_searcher_keeps_quiet"))]
             self.scheduler.notify();
         }
         if task.is_some() && std::mem::take(&mut self.kept_time) && self.scheduler.is_untimed() {
@@ -278,6 +281,9 @@ impl<T: Task> Local<T> {
         #[cfg(not(procession_bug = "idle_no_second_look"))]
         if scheduler.has_work() || scheduler.is_stopping() {
             self.wake_up();
+            // What is there may have come while this one counted as searching, and then nobody was told of it: it
+            // searches again, so that it wakes the next when it finds the first of it.
+            self.searching = self.searching || scheduler.idle.start_searching(scheduler.present());
             return false;
         }
         scheduler.metrics.add(Counter::Parks, 1);
@@ -300,7 +306,9 @@ impl<T: Task> Local<T> {
             return None;
         }
         // The deadline may have come nearer before anybody could know that this one keeps the time.
-        Some(self.scheduler.driver.wait().unwrap_or(wait))
+        #[cfg(not(procession_bug = "idle_reads_deadline_once"))]
+        let wait = self.scheduler.driver.wait().unwrap_or(wait);
+        Some(wait)
     }
 
     /// The whole life of a worker thread.
@@ -347,7 +355,8 @@ impl<T: Task> Local<T> {
         drop(rest);
         // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but
         // whether anybody does.
-        if brought || searched || scheduler.is_untimed() {
+        let passes_on = searched && cfg!(not(procession_bug = "idle_leaver_keeps_wake"));
+        if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();
         }
     }

@@ -488,7 +488,7 @@ fn should_yield_comes_within_a_budget() {
     });
 }
 
-/// 1.6: values travel to what a process spawns.
+/// 6.6: values travel to what a process spawns.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]

@@ -150,7 +150,7 @@ fn a_million_processes_are_alive_at_once() {
                         drop(done.lock().unwrap().take());
                     }
                     // Stays until all have been heard: they live at once.
-                    Ok::<_, Exit>(ctx.receive().await?)
+                    ctx.receive().await
                 })
                 .address()
             })
@@ -318,8 +318,8 @@ fn a_lone_pair_wakes_nobody() {
             Ok::<_, Exit>(played)
         });
         let played = block_on(play).unwrap();
-        assert!(played.polls >= 2 * rounds, "{played}");
-        println!("{} wakes, {} steals in {rounds} rounds", played.wakes, played.steals_won);
+        // The other one may still be at its last answer.
+        assert!(played.polls >= 2 * rounds - 2, "{played}");
         assert!(played.wakes < rounds / 20, "{played}");
     });
 }

@@ -371,11 +371,11 @@ fn only_arrows_of_the_diagram_are_seen() {
                         ctx.receive().await.map(drop)
                     });
                     child.call(|reply| reply).await?;
-                    if ctx.random() % 2 == 0 {
+                    if ctx.random().is_multiple_of(2) {
                         child.abort();
                     }
                 }
-                14 if ctx.random() % 8 == 0 => std::panic::resume_unwind(Box::new("as told")),
+                14 if ctx.random().is_multiple_of(8) => std::panic::resume_unwind(Box::new("as told")),
                 14 => while ctx.try_receive().is_some() {},
                 _ => ctx.yield_now().await,
             }

@@ -1,0 +1,155 @@
+//! Completion against everything that races with it: another answer, a cancel, the exit, the future that waits.
+
+use super::{Waiter, join, spawn};
+use crate::mailbox::Inbox;
+use crate::process::command::Command;
+use crate::process::event::{Completed, Signal, Tag};
+use crate::process::payload::Payload;
+use crate::sync::Arc;
+use crate::sync::tally::{AtomicUsize, Ordering};
+use crate::yields::{Answered, Ear, Late, Yields};
+
+struct Ask;
+
+impl Command for Ask {
+    type Reply = Value;
+}
+
+/// An answer that counts how often it was dropped.
+struct Value(Arc<AtomicUsize>);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A process with one yield.
+struct World {
+    yields: Yields,
+    inbox: Inbox<()>,
+    tag: Tag,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(ear: Ear) -> Arc<Self> {
+        let yields = Yields::new();
+        let tag = yields.start::<Ask>(ear, None).expect("the tag was not chosen").erase();
+        Arc::new(Self { yields, inbox: Inbox::new(), tag, dropped: Arc::default() })
+    }
+
+    /// Answers as a completion does; whether it was the answer.
+    fn answer(&self) -> bool {
+        let answer = Ok(Payload::new(Value(Arc::clone(&self.dropped))));
+        match self.yields.complete(self.tag, answer, true) {
+            Ok(Answered::Event(answer)) => {
+                let signal = Signal::Completed(Completed { tag: self.tag, answer });
+                if let Ok(wakes) = self.inbox.signal(signal, true) {
+                    wakes.wake();
+                }
+            }
+            Ok(Answered::Own) => self.inbox.wake_own().wake(),
+            Ok(Answered::Other(waker)) => waker.wake(),
+            Ok(Answered::Unheard(answer)) => drop(answer),
+            Err((late, answer)) => {
+                assert_eq!(late, Late::Spent);
+                assert!(answer.is_ok_and(|answer| answer.is::<Value>()), "a refused answer comes back");
+                return false;
+            }
+        }
+        true
+    }
+
+    fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Of two answers one is the answer, and the other comes back.
+pub fn two_answers() {
+    let world = World::new(Ear::Event);
+    let another = spawn(&world, World::answer);
+    let one = world.answer();
+    assert!(one != join(another));
+    assert!(!world.yields.any());
+    assert!(world.yields.collect(world.tag) && !world.yields.collect(world.tag));
+    assert_eq!(world.dropped(), 1, "the other one waits in the mailbox");
+    drop(world.inbox.close());
+    assert_eq!(world.dropped(), 2);
+}
+
+/// An answer against the exit: it is dropped once, whoever drops it, and none is taken afterwards.
+pub fn answer_against_exit() {
+    let world = World::new(Ear::Event);
+    let answer = spawn(&world, World::answer);
+    // The order of an exit is that of `Driver::end`.
+    drop(world.inbox.close());
+    world.yields.close();
+    assert!(!world.answer(), "its process has ended");
+    join(answer);
+    assert_eq!(world.dropped(), 2);
+}
+
+/// An answer against a cancel: one of them has had its way, and knows it.
+pub fn answer_against_cancel() {
+    let world = World::new(Ear::Event);
+    let answer = spawn(&world, World::answer);
+    let cancelled = world.yields.cancel(world.tag);
+    assert!(cancelled != join(answer));
+    assert!(!world.yields.any());
+    assert!(!world.yields.collect(world.tag), "whoever cancels gets no event, not even one that is on its way");
+}
+
+/// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.
+pub fn answer_against_poll() {
+    let world = World::new(Ear::Own);
+    let (own, former, latter) = (Waiter::here(), Waiter::here(), Waiter::here());
+    assert!(!world.inbox.set_own(own.waker()), "nothing came yet");
+    let answer = spawn(&world, World::answer);
+    let ears = [Ear::Other(former.waker()), Ear::Other(latter.waker()), Ear::Own];
+    for (ear, waits) in ears.into_iter().zip([None, Some(&latter), Some(&own)]) {
+        match world.yields.poll(world.tag, ear).expect("nobody cancels it") {
+            Ok(answer) => {
+                assert!(answer.is_ok_and(|answer| answer.is::<Value>()));
+                break;
+            }
+            Err(()) => waits.into_iter().for_each(|waiter| waiter.wait()),
+        }
+    }
+    assert!(join(answer));
+    assert_eq!(world.dropped(), 1);
+    assert!(!world.yields.any());
+}
+
+/// A future that goes back to its task's own waker.
+pub fn answer_against_poll_by_the_task() {
+    let world = World::new(Ear::Own);
+    let (own, other) = (Waiter::here(), Waiter::here());
+    assert!(!world.inbox.set_own(own.waker()), "nothing came yet");
+    let answer = spawn(&world, World::answer);
+    for ear in [Ear::Other(other.waker()), Ear::Own, Ear::Own] {
+        let last = matches!(ear, Ear::Own);
+        match world.yields.poll(world.tag, ear).expect("nobody cancels it") {
+            Ok(_) => break,
+            Err(()) if last => own.wait(),
+            Err(()) => {}
+        }
+    }
+    assert!(join(answer));
+    assert_eq!(world.dropped(), 1);
+}
+
+/// A handler that asks to be told of a cancel is told, or knows at once.
+pub fn watch_against_cancel() {
+    let world = World::new(Ear::Event);
+    let handler = spawn(&world, |world| {
+        let watcher = Waiter::here();
+        while world.yields.watch(world.tag, &watcher.waker()) {
+            watcher.wait();
+        }
+        assert!(!world.yields.is_wanted(world.tag));
+    });
+    assert!(world.yields.cancel(world.tag));
+    join(handler);
+}

@@ -1,0 +1,223 @@
+//! The idle word: no worker sleeps for ever while there is something to do. The workers here are the scheduler's own.
+
+use std::cell::Cell;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Waiter, join, spawn};
+use crate::observe::Metrics;
+use crate::scheduler::{Driver, Local, Options, Placement, SLOTS, Scheduler, Task};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::LocalKey;
+use crate::sync::{Arc, Mutex, thread, thread_local};
+
+thread_local! {
+    static CURRENT: Cell<Option<Box<Local<Job>>>> = const { Cell::new(None) };
+}
+
+/// Something to do, once.
+struct Job(Box<dyn FnOnce() + Send>);
+
+impl Task for Job {
+    fn run(self) {
+        self.0();
+    }
+
+    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+        &CURRENT
+    }
+}
+
+/// A driver with one timer, which is off, far, or due.
+#[derive(Default)]
+struct Timer {
+    due: AtomicUsize,
+    fired: Option<Arc<Jobs>>,
+}
+
+const OFF: usize = 0;
+const FAR: usize = 1;
+const DUE: usize = 2;
+
+impl Driver for Arc<Timer> {
+    type Alarm = ();
+
+    fn turn(&self) -> usize {
+        let due = self.due.compare_exchange(DUE, OFF, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if let (true, Some(jobs)) = (due, &self.fired) {
+            jobs.one_is_done();
+        }
+        usize::from(due)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        match self.due.load(Ordering::SeqCst) {
+            OFF => None,
+            FAR => Some(Duration::MAX),
+            _ => Some(Duration::ZERO),
+        }
+    }
+
+    fn alarm(&self, _: &Waker, _: Duration) {}
+}
+
+/// How many jobs are done, and who waits for that.
+struct Jobs {
+    done: AtomicUsize,
+    waiter: Arc<Waiter>,
+}
+
+impl Jobs {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { done: AtomicUsize::new(0), waiter: Waiter::here() })
+    }
+
+    fn one_is_done(&self) {
+        self.done.fetch_add(1, Ordering::SeqCst);
+        self.waiter.waker().wake();
+    }
+
+    fn one(self: &Arc<Self>) -> Job {
+        let jobs = Arc::clone(self);
+        Job(Box::new(move || jobs.one_is_done()))
+    }
+
+    /// Returns when so many are done.
+    fn wait(&self, all: usize) {
+        while self.done.load(Ordering::SeqCst) != all {
+            self.waiter.wait();
+        }
+    }
+}
+
+fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
+    let options = Options {
+        workers,
+        name: String::new(),
+        stack_size: None,
+        seed: 1,
+        shuffle: false,
+        around: None,
+        observe: None,
+    };
+    Scheduler::new(options, Arc::clone(timer), Arc::new(Metrics::new(SLOTS))).expect("they are few")
+}
+
+fn started(workers: usize) -> Arc<Scheduler<Job>> {
+    let scheduler = scheduler(workers, &Arc::default());
+    scheduler.start().expect("a model has threads");
+    scheduler
+}
+
+/// All workers leave: whoever sleeps is woken for that too.
+fn stop(scheduler: &Scheduler<Job>) {
+    scheduler.stop();
+    assert!(scheduler.wait_stopped(Duration::MAX));
+}
+
+/// A push against a worker that goes to sleep.
+pub fn one_pusher() {
+    let (scheduler, jobs) = (started(1), Jobs::new());
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(1);
+    stop(&scheduler);
+}
+
+/// Two pushes at once against two workers.
+pub fn two_pushers() {
+    let (scheduler, jobs) = (started(2), Jobs::new());
+    let job = jobs.one();
+    let other = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(2);
+    join(other);
+    stop(&scheduler);
+}
+
+/// Two pushes, of which the first takes until the second is done: the worker that finds it wakes the next.
+pub fn last_searcher() {
+    let (scheduler, jobs) = (started(2), Jobs::new());
+    let both = Arc::clone(&jobs);
+    let long = Job(Box::new(move || {
+        while both.done.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        both.one_is_done();
+    }));
+    scheduler.schedule(long, Placement::Woken);
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(2);
+    stop(&scheduler);
+}
+
+/// A lent thread sleeps, is chosen for a push, and leaves: somebody else comes for it.
+pub fn chosen_lender_leaves() {
+    let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
+    // It takes the lowest place, so it is the one that is chosen.
+    let mut lender = Box::pin(scheduler.run(pending::<()>()));
+    assert!(lender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    scheduler.start().expect("a model has threads");
+    let job = jobs.one();
+    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
+    drop(lender);
+    jobs.wait(1);
+    join(pusher);
+    stop(&scheduler);
+}
+
+/// A future that is done when the job is, which is scheduled by another thread.
+fn lent(scheduler: &Arc<Scheduler<Job>>) -> (impl Future<Output = ()> + use<>, thread::JoinHandle<()>) {
+    let done = Arc::new(Mutex::new((false, None::<Waker>)));
+    let answer = Arc::clone(&done);
+    let job = Job(Box::new(move || {
+        let waker = {
+            let mut answer = answer.lock();
+            answer.0 = true;
+            answer.1.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }));
+    let future = poll_fn(move |cx| {
+        let mut done = done.lock();
+        if done.0 {
+            return Poll::Ready(());
+        }
+        done.1 = Some(cx.waker().clone());
+        Poll::Pending
+    });
+    (future, spawn(scheduler, |scheduler| scheduler.schedule(job, Placement::Woken)))
+}
+
+/// A push against a thread that is lent and blocks; there is no worker.
+pub fn lender_blocks() {
+    let scheduler = scheduler(0, &Arc::default());
+    let (future, pusher) = lent(&scheduler);
+    scheduler.block_on(future);
+    join(pusher);
+}
+
+/// A push against a future that somebody polls, and that lends the thread it is polled on; there is no worker.
+pub fn lender_is_polled() {
+    let scheduler = scheduler(0, &Arc::default());
+    let (future, pusher) = lent(&scheduler);
+    let mut run = pin!(scheduler.run(future));
+    let poller = Waiter::here();
+    while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
+        poller.wait();
+    }
+    join(pusher);
+}
+
+/// A deadline that comes nearer while the worker goes to sleep until the former one.
+pub fn nearer_deadline() {
+    let jobs = Jobs::new();
+    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)) });
+    let scheduler = scheduler(1, &timer);
+    scheduler.start().expect("a model has threads");
+    timer.due.swap(DUE, Ordering::SeqCst);
+    scheduler.rearm();
+    jobs.wait(1);
+    stop(&scheduler);
+}

@@ -1,0 +1,183 @@
+//! Mailbox and wake-up: what was pushed is read, whoever waits when it comes.
+
+use std::collections::VecDeque;
+
+use super::{Waiter, join, spawn};
+use crate::clock::Instant;
+use crate::mailbox::{Front, Inbox};
+use crate::process::event::Signal;
+use crate::process::exit::Reason;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The inbox of a process that has waited before.
+fn inbox() -> (Arc<Inbox<u32>>, Arc<Waiter>) {
+    let (inbox, own) = (Arc::new(Inbox::new()), Waiter::here());
+    assert!(!inbox.set_own(own.waker()), "nothing came yet");
+    (inbox, own)
+}
+
+fn send(inbox: &Inbox<u32>, message: u32) {
+    inbox.push(message).expect("it is open").wake();
+}
+
+fn signal(inbox: &Inbox<u32>) {
+    let cancel = Signal::Cancel { reason: Reason::from("enough"), deadline: Instant::FAR };
+    inbox.signal(cancel, true).expect("it is open").wake();
+}
+
+/// Reads as the task of a process does, until so many messages and signals are there.
+fn drain(
+    inbox: &Inbox<u32>,
+    own: &Waiter,
+    messages: usize,
+    signals: usize,
+) -> (VecDeque<u32>, VecDeque<(u64, Signal)>) {
+    let (mut read, mut heard) = (VecDeque::new(), VecDeque::new());
+    loop {
+        inbox.drain(&mut read, &mut heard);
+        if read.len() == messages && heard.len() == signals {
+            return (read, heard);
+        }
+        own.wait();
+    }
+}
+
+/// A sender's messages arrive, in order.
+pub fn one_sender() {
+    let (inbox, own) = inbox();
+    let sender = spawn(&inbox, |inbox| [1, 2].map(|message| send(inbox, message)));
+    assert_eq!(drain(&inbox, &own, 2, 0).0, [1, 2]);
+    join(sender);
+}
+
+/// So do those of two, each in its order.
+pub fn two_senders() {
+    let (inbox, own) = inbox();
+    let one = spawn(&inbox, |inbox| [1, 2].map(|message| send(inbox, message)));
+    let other = spawn(&inbox, |inbox| send(inbox, 10));
+    let read = drain(&inbox, &own, 3, 0).0;
+    assert_eq!(read.iter().sum::<u32>(), 13);
+    assert!(read.iter().position(|&m| m == 1) < read.iter().position(|&m| m == 2), "{read:?}");
+    join(one);
+    join(other);
+}
+
+/// A receiver that waits by its task's own waker.
+pub fn own_waker() {
+    let (inbox, own) = inbox();
+    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
+    let (mut front, mut sum) = (Front::default(), 0);
+    while sum != 3 {
+        match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None).0) {
+            Some(message) => sum += message,
+            None => own.wait(),
+        }
+    }
+    senders.into_iter().for_each(join);
+}
+
+/// A receiver inside a combinator: it waits by another waker, and by another one each time.
+pub fn other_waker() {
+    let (inbox, _own) = inbox();
+    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
+    let (mut front, mut sum) = (Front::default(), 0);
+    while sum != 3 {
+        // The first is forgotten, as when a `select` is polled again.
+        let (former, latter) = (Waiter::here(), Waiter::here());
+        let mut receive =
+            |waiter: &Arc<Waiter>| front.pop().or_else(|| inbox.pop_or_wait(&mut front, Some(waiter.waker())).0);
+        match receive(&former).or_else(|| receive(&latter)) {
+            Some(message) => sum += message,
+            None => latter.wait(),
+        }
+    }
+    senders.into_iter().for_each(join);
+}
+
+/// A signal keeps its place behind the messages that came before it.
+pub fn signal_keeps_its_place() {
+    let (inbox, own) = inbox();
+    let one = spawn(&inbox, |inbox| {
+        send(inbox, 1);
+        signal(inbox);
+    });
+    let other = spawn(&inbox, |inbox| send(inbox, 2));
+    let (read, heard) = drain(&inbox, &own, 2, 1);
+    let before = usize::try_from(heard[0].0).expect("it is small");
+    assert!(read.iter().take(before).any(|&message| message == 1), "{read:?}, {before} before the signal");
+    join(one);
+    join(other);
+}
+
+/// A signal wakes the task and the receiver, which may wait elsewhere.
+pub fn signal_wakes_both() {
+    let (inbox, own) = inbox();
+    let other = Waiter::here();
+    let signaller = spawn(&inbox, signal);
+    let _ = inbox.pop_or_wait(&mut Front::default(), Some(other.waker()));
+    if inbox.pop_signal(0).is_none() {
+        other.wait();
+        assert!(inbox.pop_signal(0).is_some());
+    }
+    own.wait();
+    join(signaller);
+}
+
+/// A message and a kill against the first turn: until that is over nobody has the task's waker. What the kill says is not
+/// in the inbox, and looked for before that is.
+pub fn first_turn() {
+    let (inbox, own, killed) = (Arc::new(Inbox::new()), Waiter::here(), Arc::new(AtomicBool::new(false)));
+    let sender = spawn(&inbox, |inbox| send(inbox, 1));
+    let kill = Arc::clone(&killed);
+    let killer = spawn(&inbox, move |inbox| {
+        kill.store(true, Ordering::SeqCst);
+        inbox.rouse().wake();
+    });
+    let (mut read, mut heard, mut reachable) = (VecDeque::new(), VecDeque::new(), false);
+    loop {
+        let over = killed.load(Ordering::SeqCst);
+        inbox.drain(&mut read, &mut heard);
+        if over && read.len() == 1 {
+            break;
+        }
+        // As `Driver::poll` does at the end of a turn.
+        if reachable || !inbox.set_own(own.waker()) {
+            own.wait();
+        }
+        reachable = true;
+    }
+    join(sender);
+    join(killer);
+}
+
+/// What is pushed while the inbox closes is refused or among the remains: never neither, never both. Whoever waited is
+/// woken.
+pub fn close_against_push() {
+    let (inbox, _own) = inbox();
+    let other = Waiter::here();
+    let senders = [1, 2].map(|message| {
+        spawn(&inbox, move |inbox| match inbox.push(message) {
+            Ok(wakes) => {
+                wakes.wake();
+                None
+            }
+            Err(refused) => Some(refused),
+        })
+    });
+    let mut front = Front::default();
+    let mut seen = Vec::from_iter(inbox.pop_or_wait(&mut front, Some(other.waker())).0);
+    let waits = seen.is_empty();
+    let remains = inbox.close();
+    seen.extend(front.take());
+    seen.extend(&remains.messages);
+    // The end is known: as `Driver::end` does.
+    inbox.rouse().wake();
+    if waits {
+        other.wait();
+    }
+    seen.extend(senders.map(join).into_iter().flatten());
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 2]);
+    assert!(inbox.push(3).is_err());
+}

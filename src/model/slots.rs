@@ -1,0 +1,78 @@
+//! Pid slot reuse: who holds a pid gets what it named, or nothing.
+
+use super::{join, spawn};
+use crate::process::pid::Pid;
+use crate::relay::Relay;
+use crate::sync::Arc;
+
+/// Generations go up to 3 here.
+const LAST: u32 = 3;
+
+fn relay() -> Arc<Relay<u32>> {
+    Arc::new(Relay::new(0, 0, 1))
+}
+
+fn insert(relay: &Relay<u32>, tenant: u32) -> Pid {
+    relay.insert(0, |_| Arc::new(tenant)).expect("there is room")
+}
+
+fn get(relay: &Relay<u32>, pid: Pid) -> Option<u32> {
+    relay.get(pid).map(|tenant| *tenant)
+}
+
+/// The first tenant goes and a second one comes, while somebody looks the first one up, and takes it out.
+pub fn stale_pid() {
+    let relay = relay();
+    let first = insert(&relay, 1);
+    let other = spawn(&relay, move |relay| {
+        let removed = relay.remove(first);
+        (removed, insert(relay, 2))
+    });
+    assert_ne!(get(&relay, first), Some(2), "never the new tenant");
+    let removed = relay.remove(first);
+    let (also_removed, second) = join(other);
+    assert_eq!([removed.as_deref(), also_removed.as_deref()].into_iter().flatten().collect::<Vec<_>>(), [&1]);
+    assert_eq!((get(&relay, first), get(&relay, second)), (None, Some(2)));
+    assert!(first != second && relay.remove(first).is_none());
+    assert_eq!(relay.len(), 1);
+}
+
+/// Two come at once, and one of them goes again: each finds itself.
+pub fn two_come_at_once() {
+    let relay = relay();
+    let other = spawn(&relay, |relay| {
+        let pid = insert(relay, 1);
+        assert_eq!(get(relay, pid), Some(1));
+        assert_eq!(relay.remove(pid).as_deref(), Some(&1));
+        pid
+    });
+    let mine = insert(&relay, 2);
+    assert_eq!(get(&relay, mine), Some(2));
+    let gone = join(other);
+    assert_ne!(mine, gone);
+    assert_eq!((get(&relay, mine), get(&relay, gone), relay.len()), (Some(2), None, 1));
+}
+
+/// A slot that has had its last generation is let alone; no pid is ever given out twice.
+pub fn slot_wears_out() {
+    let relay = relay();
+    let come_and_go = |relay: &Relay<u32>| {
+        [0; 2].map(|tenant| {
+            let pid = insert(relay, tenant);
+            assert!(relay.remove(pid).is_some());
+            pid
+        })
+    };
+    let other = spawn(&relay, come_and_go);
+    let mut pids = Vec::from(come_and_go(&relay));
+    pids.extend(join(other));
+    pids.push(insert(&relay, 1));
+    assert!(pids.iter().all(|pid| pid.generation() <= LAST), "{pids:?}");
+    let last = pids.pop();
+    assert!(pids.iter().all(|&pid| get(&relay, pid).is_none()));
+    pids.extend(last);
+    pids.sort_unstable_by_key(|pid| (pid.index(), pid.generation()));
+    pids.dedup();
+    assert_eq!(pids.len(), 5);
+    assert_eq!(relay.len(), 1);
+}

@@ -29,7 +29,7 @@ use futures::pin_mut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use procession::{
-    Address, Command, Context, Event, Events, Exit, JoinHandle, Next, Process, Reply, Runtime, StepOutput, Tag,
+    Address, Command, Context, Event, Events, Exit, Failure, JoinHandle, Next, Process, Reply, Runtime, StepOutput, Tag,
 };
 
 const HELP: &str = "\
@@ -234,8 +234,11 @@ impl Cutter {
     }
 
     /// The file could not be read, or not to its end: what was read of it counts.
-    fn give_up(self, path: &Path, error: &dyn Display) -> Result<Totals, Exit> {
-        complain(path, error);
+    fn give_up(self, path: &Path, failure: &Failure) -> Result<Totals, Exit> {
+        match failure.error::<io::Error>() {
+            Some(error) => complain(path, error),
+            None => complain(path, failure),
+        }
         let totals = self.finish()?;
         Ok(Totals { files: 0, unreadable: 1, ..totals })
     }
@@ -528,9 +531,16 @@ fn main() -> ExitCode {
         }
         Err(error) => return fail(&error),
     };
-    if let Err(error) = std::fs::metadata(&arguments.root) {
-        complain(&arguments.root, &error);
-        return ExitCode::from(2);
+    match std::fs::metadata(&arguments.root) {
+        Ok(root) if root.is_dir() || root.is_file() => {}
+        Ok(_) => {
+            complain(&arguments.root, &"neither a folder nor a file");
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            complain(&arguments.root, &error);
+            return ExitCode::from(2);
+        }
     }
     match count(arguments) {
         Ok(status) => status,

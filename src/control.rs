@@ -223,7 +223,10 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), M> {
-        self.inbox.push(message).map(|wakes| wakes.wake())
+        let wakes = self.inbox.push(message)?;
+        self.head.host.shared.metrics.add(Counter::Messages, 1);
+        wakes.wake();
+        Ok(())
     }
 }
 

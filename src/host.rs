@@ -77,13 +77,17 @@ impl Meta {
         }
     }
 
-    /// Notes that a worker runs the task now.
-    pub(crate) fn running(&self) {
-        if self.ready_at.load(Ordering::Relaxed) != 0 {
-            let since = self.ready_at.swap(0, Ordering::Relaxed);
-            let host = self.host();
-            host.shared.metrics.sample_delay(host.now().ns().saturating_sub(since));
+    /// Notes that a worker runs the task now. If this turn is sampled, the caller measures it: on this host, from this
+    /// moment.
+    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
+        if self.ready_at.load(Ordering::Relaxed) == 0 {
+            return None;
         }
+        let since = self.ready_at.swap(0, Ordering::Relaxed);
+        let host = self.host();
+        let now = host.now();
+        host.shared.metrics.sample_delay(now.ns().saturating_sub(since));
+        Some((host.clone(), now))
     }
 }
 

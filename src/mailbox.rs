@@ -235,6 +235,10 @@ impl<M> Inbox<M> {
         {
             state.waiting = Waiting::Own;
         }
+        #[cfg(procession_bug = "drain_forgets_missed")]
+        {
+            state.missed = false;
+        }
     }
 
     /// The next message, if there is one. A single one is handed over; of several the rest moves to `front` at once,

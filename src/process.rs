@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 pub(crate) mod command;
@@ -32,7 +32,8 @@ use crate::control::{Control, Inherited};
 use crate::dispatch::completion::Slip;
 use crate::host::Target;
 use crate::observe::Counter;
-use crate::time::timers::Fire;
+use crate::sync::Arc;
+use crate::time::timers::{Fire, Key, Timers};
 use crate::yields::Ear;
 
 /// How a process is started.
@@ -225,6 +226,19 @@ impl<M> fmt::Debug for Events<'_, M> {
     }
 }
 
+/// Cancels a timer when it is woken.
+struct Unset {
+    timers: Arc<Timers>,
+    key: Key,
+}
+
+impl Wake for Unset {
+    fn wake(self: Arc<Self>) {
+        // Its slip says `Abandoned` to a tag that is gone: nobody hears it.
+        drop(self.timers.cancel(self.key));
+    }
+}
+
 /// The way out of a step.
 ///
 /// Everything that [`Me`] can too (sends and spawns take effect at once and return their result); what would be a
@@ -303,7 +317,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         let tag = self.start::<Asked<()>>();
         let slip = Slip::new(self.me.any(), tag.erase());
         let host = self.me.host();
-        host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
+        let key = host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
+        // Given up, or its process ended: the timer goes with it.
+        let unset = Arc::new(Unset { timers: Arc::clone(&host.shared.timers), key });
+        self.me.control().head.yields.watch(tag.erase(), &Waker::from(unset));
         tag
     }
 

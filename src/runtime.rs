@@ -46,8 +46,12 @@ thread_local! {
 
 impl Task for Runnable<Meta> {
     fn run(self) {
-        self.metadata().running();
+        let sampled = self.metadata().running();
         Runnable::run(self);
+        if let Some((host, begun)) = sampled {
+            let time = host.now().ns().saturating_sub(begun.ns());
+            host.shared.metrics.sample_step(time);
+        }
     }
 
     fn priority(&self) -> u8 {

@@ -14,6 +14,7 @@ pub(crate) use std::sync::atomic as tally;
 
 #[cfg(not(procession_loom))]
 mod imp {
+    pub(crate) use std::hint;
     pub(crate) use std::sync::atomic;
     pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
     pub(crate) use std::thread;
@@ -22,6 +23,7 @@ mod imp {
 
 #[cfg(procession_loom)]
 mod imp {
+    pub(crate) use loom::hint;
     pub(crate) use loom::sync::atomic;
     pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
 
@@ -76,7 +78,7 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{Condvar, MutexGuard, atomic, thread, thread_local};
+pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
 /// A lock that a panic does not poison: what it guards is plain data, changed in whole steps, and no user code ever
 /// runs while it is held.

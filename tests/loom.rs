@@ -53,6 +53,7 @@ models! {
     idle::chosen_lender_leaves, 1;
     idle::lender_blocks, 1;
     idle::lender_is_polled, 1;
+    idle::two_lenders, 1;
     idle::nearer_deadline, 1;
     completion::two_answers, 1;
     completion::answer_against_exit, 1;

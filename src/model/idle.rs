@@ -11,7 +11,7 @@ use crate::observe::Metrics;
 use crate::scheduler::{Driver, Local, Options, Placement, SLOTS, Scheduler, Task};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Mutex, thread, thread_local};
+use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
 
 thread_local! {
     static CURRENT: Cell<Option<Box<Local<Job>>>> = const { Cell::new(None) };
@@ -125,9 +125,9 @@ pub fn one_pusher() {
     stop(&scheduler);
 }
 
-/// Two pushes at once against two workers.
+/// Two pushes at once against a worker that goes to sleep.
 pub fn two_pushers() {
-    let (scheduler, jobs) = (started(2), Jobs::new());
+    let (scheduler, jobs) = (started(1), Jobs::new());
     let job = jobs.one();
     let other = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     scheduler.schedule(jobs.one(), Placement::Woken);
@@ -139,16 +139,24 @@ pub fn two_pushers() {
 /// Two pushes, of which the first takes until the second is done: the worker that finds it wakes the next.
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
-    let both = Arc::clone(&jobs);
+    let latch = Arc::new((Mutex::new(false), Condvar::new()));
+    let (opens, waits) = (Arc::clone(&latch), latch);
+    let all = Arc::clone(&jobs);
     let long = Job(Box::new(move || {
-        while both.done.load(Ordering::SeqCst) == 0 {
-            thread::yield_now();
+        let mut open = waits.0.lock();
+        while !*open {
+            open = waits.1.wait(open).expect("never poisoned");
         }
-        both.one_is_done();
+        drop(open);
+        all.one_is_done();
+    }));
+    let short = Job(Box::new(move || {
+        *opens.0.lock() = true;
+        opens.1.notify_all();
     }));
     scheduler.schedule(long, Placement::Woken);
-    scheduler.schedule(jobs.one(), Placement::Woken);
-    jobs.wait(2);
+    scheduler.schedule(short, Placement::Woken);
+    jobs.wait(1);
     stop(&scheduler);
 }
 
@@ -167,8 +175,8 @@ pub fn chosen_lender_leaves() {
     stop(&scheduler);
 }
 
-/// A future that is done when the job is, which is scheduled by another thread.
-fn lent(scheduler: &Arc<Scheduler<Job>>) -> (impl Future<Output = ()> + use<>, thread::JoinHandle<()>) {
+/// A job, and a future that is done when that is.
+fn awaited() -> (Job, impl Future<Output = ()>) {
     let done = Arc::new(Mutex::new((false, None::<Waker>)));
     let answer = Arc::clone(&done);
     let job = Job(Box::new(move || {
@@ -187,13 +195,14 @@ fn lent(scheduler: &Arc<Scheduler<Job>>) -> (impl Future<Output = ()> + use<>, t
         done.1 = Some(cx.waker().clone());
         Poll::Pending
     });
-    (future, spawn(scheduler, |scheduler| scheduler.schedule(job, Placement::Woken)))
+    (job, future)
 }
 
 /// A push against a thread that is lent and blocks; there is no worker.
 pub fn lender_blocks() {
     let scheduler = scheduler(0, &Arc::default());
-    let (future, pusher) = lent(&scheduler);
+    let (job, future) = awaited();
+    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     scheduler.block_on(future);
     join(pusher);
 }
@@ -201,13 +210,29 @@ pub fn lender_blocks() {
 /// A push against a future that somebody polls, and that lends the thread it is polled on; there is no worker.
 pub fn lender_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
-    let (future, pusher) = lent(&scheduler);
+    let (job, future) = awaited();
+    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     let mut run = pin!(scheduler.run(future));
     let poller = Waiter::here();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
     }
     join(pusher);
+}
+
+/// Two pushes against two threads that are lent: each waits for one of the jobs, runs either, and leaves.
+pub fn two_lenders() {
+    let scheduler = scheduler(0, &Arc::default());
+    let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
+    let lent = Arc::clone(&scheduler);
+    let lender = thread::spawn(move || lent.block_on(other_is_done));
+    let pusher = spawn(&scheduler, |scheduler| {
+        scheduler.schedule(one, Placement::Woken);
+        scheduler.schedule(another, Placement::Woken);
+    });
+    scheduler.block_on(is_done);
+    join(pusher);
+    join(lender);
 }
 
 /// A deadline that comes nearer while the worker goes to sleep until the former one.

@@ -31,7 +31,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $field: u64,)*
             /// From ready to running: how long processes waited for a worker. Sampled, one in `sampled_one_in`.
             pub scheduling_delay: Histogram,
-            /// How long steps took. Sampled, one in `sampled_one_in`.
+            /// How long turns took: a process's steps from one wait to the next. Sampled, one in `sampled_one_in`.
             pub step_time: Histogram,
             /// The rate of the two histograms: one in so many was measured.
             pub sampled_one_in: u32,

@@ -10,7 +10,7 @@ use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, WorkerState};
-use crate::sync::{Arc, thread, thread_local};
+use crate::sync::{Arc, hint, thread, thread_local};
 
 /// How many tasks run from the slot in a row while others wait.
 const SLOT_BUDGET: u8 = 16;
@@ -250,7 +250,7 @@ impl<T: Task> Local<T> {
                 return None;
             }
             if round < TIGHT_ROUNDS {
-                std::hint::spin_loop();
+                hint::spin_loop();
             } else {
                 thread::yield_now();
             }
@@ -284,6 +284,8 @@ impl<T: Task> Local<T> {
             // What is there may have come while this one counted as searching, and then nobody was told of it: it
             // searches again, so that it wakes the next when it finds the first of it.
             self.searching = self.searching || scheduler.idle.start_searching(scheduler.present());
+            // Or it comes round until one of those who search already has it.
+            hint::spin_loop();
             return false;
         }
         scheduler.metrics.add(Counter::Parks, 1);

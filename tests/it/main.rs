@@ -3,12 +3,16 @@
 // What the crate itself may not use, its tests may; a handle that is dropped detaches, which is often the point.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
+mod counters;
 mod embed;
 mod lives;
 mod mail;
 mod misuse;
 mod panics;
 mod process;
+mod scheduling;
+mod states;
+mod time;
 mod yields;
 
 use std::future::Future;

@@ -592,7 +592,11 @@ fn a_wake_is_neither_lost_nor_doubled() {
                 if polls.fetch_add(1, Ordering::SeqCst) == 0 {
                     let _ = tell.send(cx.waker().clone());
                 }
-                if seen.load(Ordering::SeqCst) == 4 * each { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+                if seen.load(Ordering::SeqCst) == 4 * each {
+                    std::task::Poll::Ready(())
+                } else {
+                    std::task::Poll::Pending
+                }
             })
             .await;
         });

@@ -36,7 +36,11 @@ fn no_sleep_ends_early() {
                     for n in 0..20 {
                         let time = Duration::from_nanos(ctx.random() % 20_000_000);
                         let until = ctx.now() + time;
-                        if n % 2 == 0 { ctx.sleep(time).await } else { ctx.sleep_until(until).await }
+                        if n % 2 == 0 {
+                            ctx.sleep(time).await
+                        } else {
+                            ctx.sleep_until(until).await
+                        }
                         assert!(ctx.now() >= until, "{time:?}");
                         late.push(ctx.now() - until);
                     }

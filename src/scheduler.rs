@@ -7,6 +7,8 @@
 mod idle;
 mod lend;
 mod queue;
+#[cfg(all(test, not(procession_loom)))]
+mod tests;
 mod worker;
 
 use std::cell::Cell;
@@ -24,7 +26,7 @@ pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Mutex, thread, wait_within};
+use crate::sync::{Arc, Condvar, Mutex, thread, wait_while};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
@@ -106,6 +108,8 @@ pub(crate) struct Scheduler<T: Task> {
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
     /// Told when a slot becomes vacant, for lenders that found none.
     vacancy: Event,
+    /// Slots from here on were never occupied, and need not be looked at.
+    reached: AtomicUsize,
     /// How many slots are occupied.
     present: AtomicUsize,
     stopping: AtomicBool,
@@ -175,6 +179,7 @@ impl<T: Task> Scheduler<T> {
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
             vacancy: Event::new(),
+            reached: AtomicUsize::new(0),
             present: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             running: Mutex::new(0),
@@ -222,6 +227,8 @@ impl<T: Task> Scheduler<T> {
     /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
     fn occupy(self: &Arc<Self>) -> Option<Box<Local<T>>> {
         let (slot, queues) = self.vacant.lock().pop()?;
+        // Before anything is pushed there: whoever looks at every queue before it sleeps sees it as it sees the push.
+        self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Some(Box::new(Local::new(Arc::clone(self), slot, queues)))
     }
@@ -290,8 +297,13 @@ impl<T: Task> Scheduler<T> {
     /// Whether there is anything to do anywhere.
     fn has_work(&self) -> bool {
         self.global.len() != 0
-            || self.remotes.iter().any(|remote| !remote.is_empty())
+            || self.remotes().iter().any(|remote| !remote.is_empty())
             || self.driver.wait().is_some_and(|wait| wait.is_zero())
+    }
+
+    /// What others see of the slots that were ever occupied.
+    fn remotes(&self) -> &[Remote<T>] {
+        &self.remotes[..self.reached.load(Ordering::SeqCst)]
     }
 
     fn is_stopping(&self) -> bool {
@@ -307,15 +319,7 @@ impl<T: Task> Scheduler<T> {
     /// Waits until all workers have left; one that calls this is not waited for. False if the time is over first.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
         let here = usize::from(worker::is_worker_thread(std::ptr::from_ref(self) as usize));
-        let mut running = self.running.lock();
-        while *running > here {
-            let (guard, timed_out) = wait_within(&self.left, running, within);
-            running = guard;
-            if timed_out {
-                return *running <= here;
-            }
-        }
-        true
+        wait_while(&self.left, self.running.lock(), within, |running| *running > here)
     }
 
     /// Takes everything that is queued anywhere, after [`stop`](Self::stop).

@@ -156,3 +156,16 @@ impl<T> std::ops::Deref for CachePadded<T> {
         &self.0
     }
 }
+
+/// Waits on `condvar` while `condition` holds, at most `time` long in all. False if the time was over first.
+#[cfg(not(procession_loom))]
+pub(crate) fn wait_while<T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'_, T>,
+    time: std::time::Duration,
+    condition: impl FnMut(&mut T) -> bool,
+) -> bool {
+    use std::sync::PoisonError;
+    let waited = condvar.wait_timeout_while(guard, time, condition);
+    !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+}

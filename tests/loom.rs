@@ -5,8 +5,28 @@
 //! ```
 //!
 //! explores every execution with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says, and fails when a
-//! model has fewer of them than stated here: one that shrinks silently shows nothing. With
-//! `--cfg procession_bug="…"` besides, the model must fail:
+//! model has fewer of them than it had with two: one that shrinks silently shows nothing. Under `--cfg
+//! procession_bug="…"` besides, for each of these bugs, the model beside it must fail:
+//!
+//! - drain_does_not_wait: one_sender
+//! - drain_forgets_missed: first_turn
+//! - receiver_unlocks: own_waker
+//! - push_unlocks: close_against_push
+//! - signal_forgets_taken: signal_keeps_its_place
+//! - signal_wakes_receiver_only: signal_wakes_both
+//! - idle_no_fence: one_pusher
+//! - idle_no_second_look: two_lenders
+//! - idle_leaver_keeps_wake: chosen_lender_leaves
+//! - idle_last_searcher_keeps_quiet: last_searcher
+//! - idle_reads_deadline_once: nearer_deadline
+//! - yields_complete_twice: two_answers
+//! - yields_close_keeps_slots: answer_against_exit
+//! - yields_cancel_always_wins: answer_against_cancel
+//! - yields_poll_forgets_waker: answer_against_poll
+//! - yields_cancel_forgets_watchers: watch_against_cancel
+//! - relay_ignores_generation: stale_pid
+//! - relay_unlocks_early: two_come_at_once
+//! - relay_never_retires: slot_wears_out
 #![cfg(procession_loom)]
 
 use std::io::Write as _;
@@ -15,10 +35,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{completion, idle, mailbox, slots};
 
-/// Runs `model` in every way there is, which are `least` at least.
-fn explore(name: &str, least: usize, model: fn()) {
+/// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
+fn explore(name: &str, large: bool, least: usize, model: fn()) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(2);
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2) - usize::from(large));
     builder.max_branches = 20_000;
     let executions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&executions);
@@ -33,35 +53,39 @@ fn explore(name: &str, least: usize, model: fn()) {
 }
 
 macro_rules! models {
-    ($($module:ident :: $model:ident, $least:expr;)*) => {
-        $(#[test] fn $model() { explore(stringify!($module::$model), $least, $module::$model); })*
+    ($($module:ident :: $model:ident $($large:literal)?, $least:expr;)*) => {
+        $(#[test]
+        fn $model() {
+            let large = [$($large)?].contains(&"large");
+            explore(concat!(stringify!($module), "::", stringify!($model)), large, $least, $module::$model);
+        })*
     };
 }
 
 models! {
-    mailbox::one_sender, 1;
-    mailbox::two_senders, 1;
-    mailbox::own_waker, 1;
-    mailbox::other_waker, 1;
-    mailbox::signal_keeps_its_place, 1;
-    mailbox::signal_wakes_both, 1;
-    mailbox::first_turn, 1;
-    mailbox::close_against_push, 1;
+    mailbox::one_sender, 26;
+    mailbox::two_senders, 340;
+    mailbox::own_waker, 266;
+    mailbox::other_waker, 326;
+    mailbox::signal_keeps_its_place, 607;
+    mailbox::signal_wakes_both, 33;
+    mailbox::first_turn, 523;
+    mailbox::close_against_push, 70;
     idle::one_pusher, 1;
     idle::two_pushers, 1;
-    idle::last_searcher, 1;
+    idle::last_searcher "large", 1;
     idle::chosen_lender_leaves, 1;
     idle::lender_blocks, 1;
     idle::lender_is_polled, 1;
     idle::two_lenders, 1;
     idle::nearer_deadline, 1;
-    completion::two_answers, 1;
-    completion::answer_against_exit, 1;
-    completion::answer_against_cancel, 1;
-    completion::answer_against_poll, 1;
-    completion::answer_against_poll_by_the_task, 1;
-    completion::watch_against_cancel, 1;
-    slots::stale_pid, 1;
-    slots::two_come_at_once, 1;
-    slots::slot_wears_out, 1;
+    completion::two_answers, 4;
+    completion::answer_against_exit, 11;
+    completion::answer_against_cancel, 4;
+    completion::answer_against_poll, 16;
+    completion::answer_against_poll_by_the_task, 16;
+    completion::watch_against_cancel, 6;
+    slots::stale_pid, 16;
+    slots::two_come_at_once, 7;
+    slots::slot_wears_out, 69;
 }

@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
 
 /// The other column: where processes run. It knows nothing of them, and is known to `runtime` alone.
 const SCHEDULER: &[&str] =
-    &["scheduler", "scheduler::idle", "scheduler::lend", "scheduler::queue", "scheduler::worker"];
+    &["scheduler", "scheduler::idle", "scheduler::lend", "scheduler::queue", "scheduler::tests", "scheduler::worker"];
 
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
 const MODEL: &[&str] = &["model", "model::completion", "model::idle", "model::mailbox", "model::slots"];

@@ -4,6 +4,7 @@
 //! every queue after having said so (`announce`). Why that loses no wake is in `README.md` beside this file.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ impl Idle {
 
     /// Begins to search, unless half of the `present` do already.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
-        let most = (present as u64).div_ceil(2);
+        let most = (present as u64 / 2).max(1);
         let mut word = self.load();
         loop {
             if word.searchers() >= most {
@@ -167,16 +168,21 @@ impl Idle {
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
-        let waker = match &*slot.parker.lock() {
-            Parker::Nobody => None,
-            Parker::Thread(thread) => {
-                thread.unpark();
-                None
+        let waker = {
+            let mut parker = slot.parker.lock();
+            match &*parker {
+                Parker::Nobody => Parker::Nobody,
+                Parker::Thread(thread) => {
+                    thread.unpark();
+                    Parker::Nobody
+                }
+                // Taken, not cloned: that would be somebody's code under the lock. The poll that it causes sets it anew.
+                Parker::Waker(_) => std::mem::take(&mut *parker),
             }
-            Parker::Waker(waker) => Some(waker.clone()),
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Parker::Waker(waker) = waker {
+            // Whoever pushes holds its worker in its hands now: a panic in somebody's waker must not take that along.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
@@ -253,8 +259,8 @@ mod tests {
     #[test]
     fn at_most_half_search_and_one_of_one() {
         let idle = Idle::new(4);
-        assert!(idle.start_searching(1) && !idle.start_searching(2) && idle.start_searching(3));
-        assert!(!idle.start_searching(4));
+        assert!(idle.start_searching(1) && !idle.start_searching(3) && idle.start_searching(4));
+        assert!(!idle.start_searching(5));
         assert!(!idle.stop_searching());
         assert!(idle.stop_searching());
     }

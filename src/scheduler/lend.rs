@@ -79,6 +79,8 @@ impl<T: Task> Lender<T> {
     /// Takes a place, if there is one.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         while self.local.is_none() {
+            // A task that lends its worker's thread may wait for what it has just woken.
+            Local::<T>::share_here();
             self.local = self.scheduler.occupy();
             if self.local.is_some() {
                 self.vacancy = None;
@@ -100,6 +102,15 @@ impl<T: Task> Lender<T> {
             if let Some(local) = &mut self.local {
                 local.wake_up();
             }
+        }
+    }
+
+    /// Gives the place back. Also when it was chosen for a wake just now: `wake_up` learns of that, and the worker's
+    /// `leave` passes it on.
+    fn leave(&mut self) {
+        self.wake_up();
+        if let Some(local) = self.local.take() {
+            local.leave();
         }
     }
 
@@ -140,12 +151,8 @@ impl<T: Task> Lender<T> {
 }
 
 impl<T: Task> Drop for Lender<T> {
-    /// Also when it was chosen for a wake just now: `wake_up` learns of that, and `leave` passes it on.
     fn drop(&mut self) {
-        self.wake_up();
-        if let Some(local) = self.local.take() {
-            local.leave();
-        }
+        self.leave();
     }
 }
 
@@ -177,6 +184,8 @@ impl<T: Task, F: Future> Future for Run<T, F> {
             if this.own.take() {
                 let polled = lender.inside(|| this.future.as_mut().poll(&mut Context::from_waker(&waker)));
                 if polled.is_ready() {
+                    // Not only when it is dropped: nobody looks for work from here any more.
+                    lender.leave();
                     return polled;
                 }
             }
@@ -248,6 +257,7 @@ impl<T: Task> Scheduler<T> {
             }
             let Some(local) = &mut lender.local else {
                 // All places are taken: this thread waits for its own future, and for a place.
+                Local::<T>::share_here();
                 if !unpark.woken.load(Ordering::SeqCst) {
                     thread::park();
                 }

@@ -104,6 +104,23 @@ impl<T: Task> Local<T> {
         }
     }
 
+    /// Shows the others what it holds, in the batch and the slot too: its thread is about to wait for something.
+    fn share(&mut self) {
+        if !self.queues.is_empty() {
+            self.scheduler.global.append(self.queues.batch());
+            self.scheduler.notify();
+        }
+    }
+
+    /// The worker that this thread is, whatever scheduler's, [shares](Self::share).
+    pub(super) fn share_here() {
+        let current = T::current();
+        if let Ok(Some(mut outer)) = current.try_with(Cell::take) {
+            outer.share();
+            current.with(|current| current.set(Some(outer)));
+        }
+    }
+
     /// The order in which a worker looks for work that is near.
     fn look(mut self: Box<Self>) -> (Box<Self>, Option<T>) {
         self.looks = self.looks.wrapping_add(1);
@@ -180,14 +197,17 @@ impl<T: Task> Local<T> {
     fn steal(&mut self, passes: u32) -> Option<T> {
         let scheduler = Arc::clone(&self.scheduler);
         let metrics = &scheduler.metrics;
-        let count = scheduler.remotes.len();
+        let remotes = scheduler.remotes();
+        let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let last = pass + 1 == passes;
-            let start = self.rng.below(count);
+            // Round from a random one. Those that were never occupied do not count: whoever comes after them would be first
+            // nearly always.
+            let start = self.rng.below(others);
             let mut lost_a_race = false;
-            for victim in (start..count).chain(0..start) {
-                let remote = &scheduler.remotes[victim];
-                if victim == self.slot || remote.is_empty() || scheduler.idle.is_sleeping(victim) {
+            for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
+                let remote = &remotes[victim];
+                if remote.is_empty() || scheduler.idle.is_sleeping(victim) {
                     continue;
                 }
                 metrics.add(Counter::StealsTried, 1);
@@ -208,11 +228,16 @@ impl<T: Task> Local<T> {
                     }
                 }
             }
-            if !lost_a_race && !last && scheduler.remotes.iter().all(super::Remote::is_empty) {
+            if !lost_a_race && !last && remotes.iter().all(super::Remote::is_empty) {
                 return None;
             }
         }
         None
+    }
+
+    #[cfg(test)]
+    pub(super) fn steal_once(&mut self) -> Option<T> {
+        self.steal(PASSES)
     }
 
     /// The next task, from near or from far; `rounds` says how long to search.
@@ -279,7 +304,8 @@ impl<T: Task> Local<T> {
         let scheduler = Arc::clone(&self.scheduler);
         scheduler.idle.announce(self.slot, std::mem::take(&mut self.searching));
         #[cfg(not(procession_bug = "idle_no_second_look"))]
-        if scheduler.has_work() || scheduler.is_stopping() {
+        // A stop needs no look: it sets the tokens of all.
+        if scheduler.has_work() {
             self.wake_up();
             // What is there may have come while this one counted as searching, and then nobody was told of it: it
             // searches again, so that it wakes the next when it finds the first of it.

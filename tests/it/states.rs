@@ -402,6 +402,9 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
+        // It is idle a moment before its turn is over, and woken in between its worker queues it. Once the one worker has
+        // run another one the turn is over.
+        block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();
         let workers: Vec<_> = log.0.processes.lock().unwrap()[&pid].iter().map(|t| (t.to, t.worker)).collect();

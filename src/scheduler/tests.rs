@@ -1,0 +1,638 @@
+//! What a scheduler promises, with closures for tasks and a clock that the test moves.
+
+use super::*;
+use crate::sync::atomic::AtomicU64;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake};
+
+pub(super) struct Job(Box<dyn FnOnce() + Send>);
+
+thread_local! {
+    static CURRENT: Cell<Option<Box<Local<Job>>>> = const { Cell::new(None) };
+}
+
+impl Task for Job {
+    fn run(self) {
+        (self.0)();
+    }
+
+    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+        &CURRENT
+    }
+}
+
+fn job(f: impl FnOnce() + Send + 'static) -> Job {
+    Job(Box::new(f))
+}
+
+fn one_more(count: &AtomicUsize) {
+    count.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Whatever is longer than this hangs.
+const HANGS: Duration = Duration::from_secs(20);
+/// How long a timekeeper sleeps at most, in real time, before it looks at the test's clock.
+const TICK: Duration = Duration::from_millis(20);
+
+/// One deadline, on a clock that the test moves.
+#[derive(Clone, Default)]
+struct Moved(Arc<MovedInner>);
+
+#[derive(Default)]
+struct MovedInner {
+    armed: AtomicBool,
+    due: AtomicBool,
+    fired: AtomicBool,
+}
+
+impl Driver for Moved {
+    type Alarm = ();
+
+    fn turn(&self) -> usize {
+        let fires = self.0.due.load(Ordering::SeqCst) && self.0.armed.swap(false, Ordering::SeqCst);
+        if fires {
+            self.0.fired.store(true, Ordering::SeqCst);
+        }
+        usize::from(fires)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let due = self.0.due.load(Ordering::SeqCst);
+        self.0.armed.load(Ordering::SeqCst).then_some(if due { Duration::ZERO } else { TICK })
+    }
+
+    /// Those who lend are polled by hand here.
+    fn alarm(&self, _: &Waker, _: Duration) {}
+}
+
+fn options(workers: usize) -> Options {
+    Options { workers, name: "w".into(), stack_size: None, seed: 1, shuffle: false, around: None, observe: None }
+}
+
+fn started_with(options: Options, driver: Moved) -> Arc<Scheduler<Job>> {
+    let scheduler = Scheduler::new(options, driver, Arc::new(Metrics::new(SLOTS))).unwrap();
+    scheduler.start().unwrap();
+    scheduler
+}
+
+fn started(workers: usize) -> Arc<Scheduler<Job>> {
+    started_with(options(workers), Moved::default())
+}
+
+/// Runs a test on a thread of its own, so that one that hangs fails.
+fn within(f: impl FnOnce() + Send + 'static) {
+    let here = thread::current();
+    let thread = thread::spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(f));
+        here.unpark();
+        result
+    });
+    for _ in 0..HANGS.as_millis() {
+        if thread.is_finished() {
+            if let Ok(Err(panic)) | Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+            return;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("it hangs");
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if holds() {
+            return;
+        }
+        thread::park_timeout(Duration::from_micros(500));
+    }
+    panic!("never: {what}");
+}
+
+fn asleep<T: Task>(scheduler: &Scheduler<T>, slot: usize) -> bool {
+    scheduler.idle.is_sleeping(slot)
+}
+
+fn end(scheduler: &Arc<Scheduler<Job>>) {
+    scheduler.stop();
+    assert!(scheduler.wait_stopped(HANGS / 2));
+}
+
+/// A flag that a future can wait for.
+#[derive(Clone, Default)]
+struct Flag(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
+
+impl Flag {
+    fn set(&self) {
+        self.0.0.store(true, Ordering::SeqCst);
+        let waker = self.0.1.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.0.load(Ordering::SeqCst)
+    }
+
+    /// Keeps this thread from whatever else it could do.
+    fn block(&self) {
+        futures::executor::block_on(self.wait());
+    }
+
+    fn wait(&self) -> impl Future<Output = ()> + Send + 'static {
+        let flag = self.clone();
+        poll_fn(move |cx| {
+            *flag.0.1.lock() = Some(cx.waker().clone());
+            if flag.is_set() { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+}
+
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn all_that_comes_from_outside_runs() {
+    within(|| {
+        for workers in [1, 2] {
+            let scheduler = started(workers);
+            let ran = Arc::new(AtomicUsize::new(0));
+            for _ in 0..100_000 {
+                let ran = Arc::clone(&ran);
+                scheduler.schedule(job(move || one_more(&ran)), Placement::Woken);
+            }
+            eventually("all run", || ran.load(Ordering::SeqCst) == 100_000);
+            end(&scheduler);
+        }
+    });
+}
+
+#[test]
+fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
+    within(|| {
+        let scheduler = started(1);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (all, done) = (Arc::clone(&order), Flag::default());
+        let set = done.clone();
+        let inner = Arc::clone(&scheduler);
+        scheduler.schedule(
+            job(move || {
+                for n in 0..4 {
+                    let order = Arc::clone(&all);
+                    inner.schedule(job(move || order.lock().push(n)), Placement::Woken);
+                }
+                let last = move || {
+                    all.lock().push(4);
+                    set.set();
+                };
+                inner.schedule(job(last), Placement::Yielded);
+            }),
+            Placement::Woken,
+        );
+        done.block();
+        assert_eq!(*order.lock(), [3, 0, 1, 2, 4]);
+        end(&scheduler);
+    });
+}
+
+#[test]
+fn a_pair_that_plays_alone_wakes_no_second_worker_and_starves_nobody() {
+    within(|| {
+        let scheduler = started(2);
+        eventually("both sleep", || asleep(&scheduler, 0) && asleep(&scheduler, 1));
+        fn play(scheduler: &Arc<Scheduler<Job>>, left: usize, done: Flag) {
+            if left == 0 {
+                return done.set();
+            }
+            let again = Arc::clone(scheduler);
+            scheduler.schedule(job(move || play(&again, left - 1, done)), Placement::Woken);
+        }
+        let done = Flag::default();
+        play(&scheduler, 100_000, done.clone());
+        eventually("the game ends", || done.is_set());
+        let wakes = scheduler.metrics.counters().wakes;
+        assert!(wakes < 100, "{wakes} wakes");
+        end(&scheduler);
+    });
+}
+
+/// One at a time to a scheduler that has nothing to do: a lost wake hangs.
+#[test]
+fn an_idle_scheduler_hears_every_single_push() {
+    within(|| {
+        let pushes = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
+        for workers in [1, 2] {
+            let scheduler = started(workers);
+            for _ in 0..pushes {
+                let done = Flag::default();
+                let set = done.clone();
+                scheduler.schedule(job(move || set.set()), Placement::Woken);
+                done.block();
+            }
+            end(&scheduler);
+        }
+    });
+}
+
+#[test]
+fn what_overflows_runs_too() {
+    within(|| {
+        for spawned in [255, 256, 257, 300, 383, 384, 385, 5_000] {
+            let scheduler = started(1);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let (inner, count) = (Arc::clone(&scheduler), Arc::clone(&ran));
+            scheduler.schedule(
+                job(move || {
+                    for _ in 0..spawned {
+                        let count = Arc::clone(&count);
+                        inner.schedule(job(move || one_more(&count)), Placement::Woken);
+                    }
+                }),
+                Placement::Woken,
+            );
+            eventually("all run", || ran.load(Ordering::SeqCst) == spawned);
+            end(&scheduler);
+        }
+    });
+}
+
+#[test]
+fn stop_and_drain_give_back_what_did_not_run() {
+    within(|| {
+        let scheduler = started(1);
+        let alive = Arc::new(());
+        let stopped = Flag::default();
+        let go = stopped.clone();
+        let (inner, counted) = (Arc::clone(&scheduler), Arc::clone(&alive));
+        let ready = Flag::default();
+        let said = ready.clone();
+        scheduler.schedule(
+            job(move || {
+                for _ in 0..1_000 {
+                    let counted = Arc::clone(&counted);
+                    inner.schedule(job(move || drop(counted)), Placement::Woken);
+                }
+                said.set();
+                drop(counted);
+                go.block();
+            }),
+            Placement::Woken,
+        );
+        eventually("it holds 1000", || ready.is_set());
+        scheduler.stop();
+        stopped.set();
+        assert!(scheduler.wait_stopped(HANGS / 2));
+        let rest = scheduler.drain();
+        assert_eq!((rest.len(), Arc::strong_count(&alive)), (1_000, 1_001));
+        drop(rest);
+        assert_eq!((scheduler.drain().len(), Arc::strong_count(&alive)), (0, 1));
+    });
+}
+
+#[test]
+fn a_worker_can_stop_its_own_scheduler() {
+    within(|| {
+        let scheduler = started(2);
+        let inner = Arc::clone(&scheduler);
+        let heard = Flag::default();
+        let said = heard.clone();
+        scheduler.schedule(
+            job(move || {
+                inner.stop();
+                assert!(inner.wait_stopped(HANGS / 2));
+                said.set();
+            }),
+            Placement::Woken,
+        );
+        heard.block();
+        assert!(scheduler.wait_stopped(HANGS / 2));
+    });
+}
+
+#[test]
+fn a_panic_leaves_the_worker_alive() {
+    within(|| {
+        let scheduler = started(1);
+        let done = Flag::default();
+        let set = done.clone();
+        scheduler.schedule(job(|| panic!("on purpose")), Placement::Woken);
+        scheduler.schedule(job(move || set.set()), Placement::Woken);
+        eventually("the next one runs", || done.is_set());
+        end(&scheduler);
+    });
+}
+
+#[test]
+fn more_workers_than_places_are_refused() {
+    let refused = Scheduler::<Job>::new(options(SLOTS + 1), Moved::default(), Arc::new(Metrics::new(SLOTS)));
+    assert_eq!(refused.unwrap_err(), TooManyWorkers { asked: SLOTS + 1, most: SLOTS });
+}
+
+#[test]
+fn threads_that_lend_themselves_are_enough() {
+    within(|| {
+        let scheduler = started(0);
+        for blocking in [true, false] {
+            let done = Flag::default();
+            let set = done.clone();
+            scheduler.schedule(job(move || set.set()), Placement::Woken);
+            if blocking {
+                scheduler.block_on(done.wait());
+            } else {
+                futures::executor::block_on(scheduler.run(done.wait()));
+            }
+            assert_eq!(scheduler.present(), 0);
+        }
+    });
+}
+
+#[test]
+fn block_on_works_inside_itself_and_inside_another() {
+    within(|| {
+        let (one, two) = (started(1), started(1));
+        let (inner_one, inner_two) = (Arc::clone(&one), Arc::clone(&two));
+        let done = Flag::default();
+        let set = done.clone();
+        one.schedule(
+            job(move || {
+                let (same, other) = (Flag::default(), Flag::default());
+                let (set_same, set_other) = (same.clone(), other.clone());
+                inner_one.schedule(job(move || set_same.set()), Placement::Woken);
+                inner_one.block_on(same.wait());
+                inner_two.schedule(job(move || set_other.set()), Placement::Woken);
+                inner_two.block_on(other.wait());
+                set.set();
+            }),
+            Placement::Woken,
+        );
+        two.block_on(done.wait());
+        end(&one);
+        end(&two);
+    });
+}
+
+/// The outer worker's batch is seen by nobody else, and its owner is busy waiting for it.
+#[test]
+fn a_task_can_wait_for_all_that_it_has_just_spawned() {
+    within(|| {
+        for spawned in [10, 256, 300, 400] {
+            let scheduler = started(1);
+            let inner = Arc::clone(&scheduler);
+            let done = Flag::default();
+            let set = done.clone();
+            scheduler.schedule(
+                job(move || {
+                    let left = Arc::new(AtomicUsize::new(spawned));
+                    let all = Flag::default();
+                    for _ in 0..spawned {
+                        let (left, all) = (Arc::clone(&left), all.clone());
+                        let count = move || {
+                            if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                                all.set();
+                            }
+                        };
+                        inner.schedule(job(count), Placement::Woken);
+                    }
+                    inner.block_on(all.wait());
+                    set.set();
+                }),
+                Placement::Woken,
+            );
+            eventually("the outer task returns", || done.is_set());
+            end(&scheduler);
+        }
+    });
+}
+
+/// What it woke lies in its slot, which nobody is told of.
+#[test]
+fn a_task_can_wait_in_another_scheduler_for_what_it_woke_in_its_own() {
+    within(|| {
+        let (one, two) = (started(2), started(0));
+        eventually("both sleep", || asleep(&one, 0) && asleep(&one, 1));
+        let done = Flag::default();
+        let (inner, set) = (Arc::clone(&one), done.clone());
+        one.schedule(
+            job(move || {
+                eventually("the other sleeps", || asleep(&inner, 0) || asleep(&inner, 1));
+                let woken = Flag::default();
+                let set_woken = woken.clone();
+                inner.schedule(job(move || set_woken.set()), Placement::Woken);
+                two.block_on(woken.wait());
+                set.set();
+            }),
+            Placement::Woken,
+        );
+        eventually("it returns", || done.is_set());
+        end(&one);
+    });
+}
+
+/// Polls once, with a waker that counts.
+fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Output> {
+    run.poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
+}
+
+#[test]
+fn a_lender_that_was_chosen_and_dropped_passes_the_wake_on() {
+    within(|| {
+        let scheduler = started(0);
+        let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
+        let mut one = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut two = Box::pin(scheduler.run(std::future::pending::<()>()));
+        assert!(poll_once(one.as_mut(), &first).is_pending());
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        let ran = Flag::default();
+        let set = ran.clone();
+        scheduler.schedule(job(move || set.set()), Placement::Woken);
+        let woken = (first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst));
+        assert_eq!(woken.0 + woken.1, 1, "one of them");
+        let (chosen, mut other, other_count) = if woken.0 == 1 { (one, two, &second) } else { (two, one, &first) };
+        drop(chosen);
+        assert_eq!(other_count.0.load(Ordering::SeqCst), 1, "the wake goes to the other");
+        assert!(poll_once(other.as_mut(), other_count).is_pending());
+        assert!(ran.is_set());
+    });
+}
+
+#[test]
+fn a_lender_that_is_dropped_passes_on_what_it_holds() {
+    within(|| {
+        let scheduler = started(0);
+        let count = Arc::new(Counting::default());
+        let inner = Arc::clone(&scheduler);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&ran);
+        // More than a poll's worth, so that some are left when it returns: in the deque, in the slot and in the batch.
+        let mut lender = Box::pin(scheduler.run(async move {
+            for _ in 0..600 {
+                let counter = Arc::clone(&counter);
+                inner.schedule(job(move || one_more(&counter)), Placement::Woken);
+            }
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll_once(lender.as_mut(), &count).is_pending());
+        assert_eq!(ran.load(Ordering::SeqCst), 200);
+        drop(lender);
+        assert_eq!(scheduler.global.len(), 400);
+        let rest = Arc::clone(&ran);
+        scheduler.block_on(poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            if rest.load(Ordering::SeqCst) == 600 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    });
+}
+
+/// Its place is free, and what its future woke last is run by others, however long the value of `run` is kept.
+#[test]
+fn a_lender_that_is_done_keeps_nothing() {
+    within(|| {
+        let scheduler = started(1);
+        eventually("the worker sleeps", || asleep(&scheduler, 0));
+        let ran = Flag::default();
+        let (inner, set) = (Arc::clone(&scheduler), ran.clone());
+        let mut lender =
+            Box::pin(scheduler.run(async move { inner.schedule(job(move || set.set()), Placement::Woken) }));
+        futures::executor::block_on(lender.as_mut());
+        eventually("what it woke runs", || ran.is_set());
+        assert_eq!(scheduler.present(), 1);
+        drop(lender);
+        end(&scheduler);
+    });
+}
+
+/// The other sleeps without a time limit, as somebody else kept the time.
+#[test]
+fn a_lender_that_kept_the_time_passes_it_on() {
+    for polled_again in [false, true] {
+        let driver = Moved::default();
+        driver.0.armed.store(true, Ordering::SeqCst);
+        let scheduler = started_with(options(0), driver.clone());
+        let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
+        let done = Flag::default();
+        let mut one = Box::pin(scheduler.run(done.wait()));
+        let mut two = Box::pin(scheduler.run(std::future::pending::<()>()));
+        assert!(poll_once(one.as_mut(), &first).is_pending());
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert_eq!(scheduler.idle.timekeeper(), Some(0));
+        if polled_again {
+            done.set();
+            assert!(poll_once(one.as_mut(), &first).is_ready());
+        }
+        drop(one);
+        assert_eq!(second.0.load(Ordering::SeqCst), 1, "it is told");
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert_eq!(scheduler.idle.timekeeper(), Some(1));
+        driver.0.due.store(true, Ordering::SeqCst);
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert!(driver.0.fired.load(Ordering::SeqCst));
+    }
+}
+
+/// A lender that waits for something of its own sleeps, also when the workers have left.
+#[test]
+fn a_lender_sleeps_after_the_workers_were_stopped() {
+    within(|| {
+        let scheduler = started(1);
+        let count = Arc::new(Counting::default());
+        end(&scheduler);
+        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        for _ in 0..3 {
+            assert!(poll_once(lender.as_mut(), &count).is_pending());
+        }
+        assert_eq!(count.0.load(Ordering::SeqCst), 0, "it asked to be polled again");
+    });
+}
+
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker on purpose");
+    }
+}
+
+/// The poller's waker is somebody's code, called in the middle of a push.
+#[test]
+fn a_pollers_waker_that_panics_harms_nobody() {
+    within(|| {
+        let scheduler = started(1);
+        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let busy = Flag::default();
+        let (inner, count, said) = (Arc::clone(&scheduler), Arc::clone(&ran), busy.clone());
+        let release = Flag::default();
+        let go = release.clone();
+        scheduler.schedule(
+            job(move || {
+                said.set();
+                go.block();
+                for _ in 0..4 {
+                    let count = Arc::clone(&count);
+                    inner.schedule(job(move || one_more(&count)), Placement::Woken);
+                }
+            }),
+            Placement::Woken,
+        );
+        eventually("the worker is busy", || busy.is_set());
+        let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
+        assert!(polled.is_pending());
+        release.set();
+        // The lender was chosen and is not polled: it is dropped, and its wake goes on.
+        eventually("it was chosen", || !asleep(&scheduler, 1));
+        drop(lender);
+        eventually("all run", || ran.load(Ordering::SeqCst) == 4);
+        end(&scheduler);
+    });
+}
+
+#[test]
+fn lenders_beyond_the_places_wait_for_one() {
+    within(|| {
+        let scheduler = started(0);
+        let count = Arc::new(Counting::default());
+        let mut lenders: Vec<_> = (0..=SLOTS).map(|_| Box::pin(scheduler.run(std::future::pending::<()>()))).collect();
+        for lender in &mut lenders {
+            assert!(poll_once(lender.as_mut(), &count).is_pending());
+        }
+        assert_eq!((scheduler.present(), count.0.load(Ordering::SeqCst)), (SLOTS, 0));
+        drop(lenders.remove(0));
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "told of the place");
+        assert!(poll_once(lenders[SLOTS - 1].as_mut(), &count).is_pending());
+        assert_eq!(scheduler.present(), SLOTS);
+    });
+}
+
+/// Every victim is as likely to be the first.
+#[test]
+fn victims_come_in_random_order() {
+    let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
+    let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy().unwrap()).collect();
+    let mut thief = locals.pop().unwrap();
+    let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
+    for _ in 0..700 {
+        for (number, local) in locals.iter_mut().enumerate() {
+            if scheduler.remotes[number].is_empty() {
+                let hits = Arc::clone(&hits);
+                local.push(
+                    job(move || {
+                        hits[number].fetch_add(1, Ordering::SeqCst);
+                    }),
+                    Placement::Yielded,
+                );
+            }
+        }
+        thief.steal_once().unwrap().run();
+    }
+    let hits: Vec<_> = hits.iter().map(|hits| hits.load(Ordering::SeqCst)).collect();
+    assert!(hits.iter().all(|&hits| (50..150).contains(&hits)), "{hits:?}");
+}

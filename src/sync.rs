@@ -169,3 +169,17 @@ pub(crate) fn wait_while<T>(
     let waited = condvar.wait_timeout_while(guard, time, condition);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
+
+/// The same where time does not pass.
+#[cfg(procession_loom)]
+pub(crate) fn wait_while<T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'_, T>,
+    time: std::time::Duration,
+    mut condition: impl FnMut(&mut T) -> bool,
+) -> bool {
+    while condition(&mut guard) {
+        guard = wait_within(condvar, guard, time).0;
+    }
+    true
+}

@@ -154,6 +154,8 @@ pub fn last_searcher() {
         *opens.0.lock() = true;
         opens.1.notify_all();
     }));
+    // Lets both fall asleep first, which costs no preemption then.
+    thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
     jobs.wait(1);

@@ -223,7 +223,10 @@ fn exact_times_measure_every_turn() {
             for one in all {
                 if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
             }
-            let counters = rt.counters();
+            // A turn is measured when it is over, a moment after its process has ended: all are when the workers have left.
+            let host = rt.host().clone();
+            drop(rt);
+            let counters = host.counters();
             assert_eq!((counters.sampled_one_in, counters.polls), (1, 1200));
             assert_eq!(counters.scheduling_delay.count(), 1200);
             assert_eq!(counters.step_time.count(), counters.steps);

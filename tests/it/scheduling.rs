@@ -318,8 +318,8 @@ fn a_lone_pair_wakes_nobody() {
             Ok::<_, Exit>(played)
         });
         let played = block_on(play).unwrap();
-        // The other one may still be at its last answer.
-        assert!(played.polls >= 2 * rounds - 2, "{played}");
+        // Fewer than two a round: an answer that comes from another worker can come within the turn that asks.
+        assert!(played.polls >= rounds, "{played}");
         assert!(played.wakes < rounds / 20, "{played}");
     });
 }

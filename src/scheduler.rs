@@ -283,6 +283,9 @@ impl<T: Task> Scheduler<T> {
     /// The nearest deadline came nearer: whoever sleeps until the former one has to look again.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
+            #[cfg(procession_bug = "rearm_forgets_timekeeper")]
+            Some(_) => {}
+            #[cfg(not(procession_bug = "rearm_forgets_timekeeper"))]
             Some(slot) => self.idle.wake(slot),
             // Those who are awake look at the timers before they sleep. If all sleep, none of them has looked.
             None => self.notify(),

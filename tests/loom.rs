@@ -18,7 +18,7 @@
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
-//! - idle_reads_deadline_once: nearer_deadline
+//! - rearm_forgets_timekeeper: nearer_deadline
 //! - yields_complete_twice: two_answers
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
@@ -71,14 +71,14 @@ models! {
     mailbox::signal_wakes_both, 33;
     mailbox::first_turn, 523;
     mailbox::close_against_push, 70;
-    idle::one_pusher, 1;
-    idle::two_pushers, 1;
-    idle::last_searcher "large", 1;
-    idle::chosen_lender_leaves, 1;
-    idle::lender_blocks, 1;
-    idle::lender_is_polled, 1;
-    idle::two_lenders, 1;
-    idle::nearer_deadline, 1;
+    idle::one_pusher, 422;
+    idle::two_pushers, 7347;
+    idle::last_searcher "large", 7883;
+    idle::chosen_lender_leaves, 20069;
+    idle::lender_blocks, 48;
+    idle::lender_is_polled, 48;
+    idle::two_lenders, 36113;
+    idle::nearer_deadline, 142;
     completion::two_answers, 4;
     completion::answer_against_exit, 11;
     completion::answer_against_cancel, 4;

@@ -243,6 +243,8 @@ pub fn nearer_deadline() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)) });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
+    // As above: the worker is at most on its way to sleep.
+    thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();
     jobs.wait(1);

@@ -334,9 +334,7 @@ impl<T: Task> Local<T> {
             return None;
         }
         // The deadline may have come nearer before anybody could know that this one keeps the time.
-        #[cfg(not(procession_bug = "idle_reads_deadline_once"))]
-        let wait = self.scheduler.driver.wait().unwrap_or(wait);
-        Some(wait)
+        Some(self.scheduler.driver.wait().unwrap_or(wait))
     }
 
     /// The whole life of a worker thread.

@@ -85,7 +85,8 @@ fn budgets_that_were_spent_are_counted() {
     assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
 }
 
-/// 9.1: a worker that sleeps is woken once for what comes, and sleeps again.
+/// 9.1: a worker that sleeps is woken at most once for what comes, and sleeps again. It may wake by itself: an unpark that
+/// came late is left over.
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
@@ -96,15 +97,18 @@ fn parks_and_wakes_are_counted() {
             }
             rt.counters()
         };
-        let mut before = parked(0);
-        for _ in 0..1000 {
+        let rounds = 1000;
+        let first = parked(0);
+        let mut before = first.clone();
+        for _ in 0..rounds {
             block_on(rt.spawn(async |_: Context| {})).unwrap();
             let after = parked(before.parks);
             let once = after.clone() - before;
-            assert_eq!((once.wakes, once.polls, once.spawned, once.exited), (1, 1, 1, 1), "{once}");
+            assert!(once.wakes <= 1 && (once.polls, once.spawned, once.exited) == (1, 1, 1), "{once}");
             before = after;
         }
-        assert!(before.parks > 1000, "{before}");
+        let all = before - first;
+        assert!(all.wakes > rounds / 2 && all.parks >= rounds, "{all}");
     });
 }
 

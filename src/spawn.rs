@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
 use futures::future::FusedFuture;
@@ -105,13 +105,13 @@ impl Host {
             drop(catch(|| drop(future)));
             return;
         }
-        let futures = &self.shared.futures;
-        let key = futures.lock().insert(Waker::noop().clone());
-        let task = Registered { future: Some(future), host: self.clone(), key: Some(key) };
+        let mut futures = self.shared.futures.lock();
+        let entry = futures.vacant_entry();
+        let task = Registered { future: Some(future), host: self.clone(), key: Some(entry.key()) };
         let meta = Meta::new(Owner::Future(self.clone()));
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
-        let former = std::mem::replace(&mut futures.lock()[key], runnable.waker());
-        drop(former);
+        entry.insert(runnable.waker());
+        drop(futures);
         task.detach();
         runnable.schedule();
     }

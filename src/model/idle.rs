@@ -120,6 +120,8 @@ fn stop(scheduler: &Scheduler<Job>) {
 /// A push against a worker that goes to sleep.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
+    // Without this loom misses the executions in which the worker looks first, and with them the fences.
+    thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
     stop(&scheduler);
@@ -243,7 +245,7 @@ pub fn nearer_deadline() {
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)) });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
-    // As above: the worker is at most on its way to sleep.
+    // As in `one_pusher`.
     thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();

@@ -310,8 +310,10 @@ impl<T: Task> Local<T> {
             // What is there may have come while this one counted as searching, and then nobody was told of it: it
             // searches again, so that it wakes the next when it finds the first of it.
             self.searching = self.searching || scheduler.idle.start_searching(scheduler.present());
-            // Or it comes round until one of those who search already has it.
-            hint::spin_loop();
+            if !self.searching {
+                // Or it comes round until one of those who search already has it, who may need this core for that.
+                thread::yield_now();
+            }
             return false;
         }
         scheduler.metrics.add(Counter::Parks, 1);

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The walker keeps a bounded number of mappers alive; files are read in chunks and folders in pieces, and a mapper
-//! hands its counts on when it has gathered a few thousand words, so memory stays bounded by the distinct words (and the
-//! longest of them). `cargo run --release --example wordcount -- --help` says what it can.
+//! that has gathered a few thousand words hands them on, and waits until they are taken, before it reads more: memory is
+//! bounded by the distinct words (and the longest of them). `cargo run --release --example wordcount -- --help` says what
+//! it can.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,7 +30,8 @@ use futures::pin_mut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use procession::{
-    Address, Command, Context, Event, Events, Exit, Failure, JoinHandle, Next, Process, Reply, Runtime, StepOutput, Tag,
+    Address, Asked, Command, Context, Event, Events, Exit, Failure, JoinHandle, Next, Process, Reply, Runtime,
+    StepOutput, Tag,
 };
 
 const HELP: &str = "\
@@ -45,7 +47,8 @@ Usage: wordcount [OPTIONS] DIR
 
 Symbolic links are not followed; what is no regular file is skipped; DIR may be a single file. A file or folder that can't
 be read is named on stderr and counted, the others go on. A word is held in memory whole.
-Exit status: 0; 1 if something could not be read; 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
+Exit status: 0; 1 if something could not be read (or the result not
+written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 
 /// How much of a file is read at a time.
 const CHUNK: usize = 64 * 1024;
@@ -155,8 +158,10 @@ impl Totals {
 /// Cuts chunks into words and gathers them by shard; a word that a chunk's end cuts waits for the next chunk.
 struct Cutter {
     shards: Shards,
+    bar: ProgressBar,
     gathered: Vec<Counts>,
     distinct: usize,
+    ended: bool,
     word: Vec<u8>,
     totals: Totals,
 }
@@ -164,9 +169,9 @@ struct Cutter {
 type Shards = Arc<[Address<ToShard>]>;
 
 impl Cutter {
-    fn new(shards: Shards) -> Self {
+    fn new(shards: Shards, bar: ProgressBar) -> Self {
         let gathered = shards.iter().map(|_| Counts::new()).collect();
-        Self { shards, gathered, distinct: 0, word: Vec::new(), totals: Totals::default() }
+        Self { shards, bar, gathered, distinct: 0, ended: false, word: Vec::new(), totals: Totals::default() }
     }
 
     fn cut(&mut self, mut chunk: &[u8]) {
@@ -204,43 +209,39 @@ impl Cutter {
         self.word.clear();
     }
 
-    fn is_full(&self) -> bool {
-        self.distinct >= GATHERED
-    }
-
-    /// Hands on what was gathered.
-    fn flush(&mut self) -> Result<(), Exit> {
-        for (shard, counts) in self.shards.iter().zip(&mut self.gathered) {
-            if !counts.is_empty() {
-                shard.send(ToShard::Add(std::mem::take(counts)))?;
+    /// Takes what a read gave; returns the next read, or nothing at the end of the file, or where it `stops` before.
+    fn handle_read(&mut self, path: &Path, read: Result<(File, Vec<u8>), Failure>, stops: bool) -> Option<ReadFile> {
+        match read {
+            Ok((file, chunk)) if !chunk.is_empty() => {
+                self.cut(&chunk);
+                if !stops {
+                    return Some(ReadFile::More(file, chunk));
+                }
+            }
+            Ok(_) => self.totals.files = 1,
+            // What was read of it counts. What is said goes past the bar, or they would share a line.
+            Err(failure) => {
+                self.totals.unreadable = 1;
+                self.bar.suspend(|| match failure.error::<io::Error>() {
+                    Some(error) => complain(path, error),
+                    None => complain(path, &failure),
+                });
             }
         }
-        self.distinct = 0;
-        Ok(())
-    }
-
-    /// The end of the file.
-    fn finish(mut self) -> Result<Totals, Exit> {
         self.count_word();
-        self.flush()?;
-        self.totals.files = 1;
-        Ok(self.totals)
+        self.ended = true;
+        None
     }
 
-    /// Somebody has no time for the rest of the file.
-    fn stop(self) -> Result<Totals, Exit> {
-        let totals = self.finish()?;
-        Ok(Totals { files: 0, ..totals })
-    }
-
-    /// The file could not be read, or not to its end: what was read of it counts.
-    fn give_up(self, path: &Path, failure: &Failure) -> Result<Totals, Exit> {
-        match failure.error::<io::Error>() {
-            Some(error) => complain(path, error),
-            None => complain(path, failure),
+    /// What has to be handed on before anything more is read: the largest part, if there is much, or at the end.
+    fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
+        if self.distinct < if self.ended { 1 } else { GATHERED } {
+            return None;
         }
-        let totals = self.finish()?;
-        Ok(Totals { files: 0, unreadable: 1, ..totals })
+        let (shard, counts) = self.shards.iter().zip(&mut self.gathered).max_by_key(|(_, counts)| counts.len())?;
+        let counts = std::mem::take(counts);
+        self.distinct -= counts.len();
+        Some((shard.clone(), counts))
     }
 }
 
@@ -250,31 +251,30 @@ fn complain(path: &Path, error: &dyn Display) {
 
 // ---- Mappers: one for each file.
 
-async fn mapper(ctx: Context, path: PathBuf, shards: Shards) -> Result<Totals, Exit> {
-    let mut cutter = Cutter::new(shards);
-    let mut next = ReadFile::Open(path.clone());
-    loop {
-        let (file, chunk) = match ctx.perform(next).await {
-            Ok((_, chunk)) if chunk.is_empty() => return cutter.finish(),
-            Ok(read) => read,
-            Err(failure) => return cutter.give_up(&path, &failure),
-        };
-        cutter.cut(&chunk);
-        if ctx.is_cancelled() {
-            return cutter.stop();
+async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Totals, Exit> {
+    let mut next = Some(ReadFile::Open(path.clone()));
+    while let Some(read) = next {
+        next = cutter.handle_read(&path, ctx.perform(read).await, ctx.is_cancelled());
+        // It waits until the shard has taken it: mailboxes have no bound, and shards may be the slower ones.
+        while let Some((shard, counts)) = cutter.part() {
+            ctx.call(&shard, |taken| ToShard::Add(counts, taken)).await?;
         }
-        if cutter.is_full() {
-            cutter.flush()?;
-        }
-        next = ReadFile::More(file, chunk);
     }
+    Ok(cutter.totals)
 }
 
 /// The same by hand.
 struct Mapper {
     path: PathBuf,
-    cutter: Option<Cutter>,
-    reading: Option<Tag<ReadFile>>,
+    cutter: Cutter,
+    next: Option<ReadFile>,
+    waits: Option<WaitsFor>,
+    cancelled: bool,
+}
+
+enum WaitsFor {
+    Read(Tag<ReadFile>),
+    Taken(Tag<Asked<()>>),
 }
 
 impl Process for Mapper {
@@ -282,31 +282,30 @@ impl Process for Mapper {
     type Output = Totals;
 
     fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Totals>, Exit> {
-        if self.reading.is_none() {
-            self.reading = Some(out.perform(ReadFile::Open(self.path.clone())));
-        }
+        const ONE: &str = "one yield is in flight at a time";
         for event in events {
-            let Some(mut cutter) = self.cutter.take() else { break };
-            let (tag, done) = match (self.reading, event) {
-                (Some(tag), Event::Completed(done)) => (tag, done),
-                (_, Event::Cancel { .. }) => return cutter.stop().map(Next::Done),
-                _ => {
-                    self.cutter = Some(cutter);
-                    continue;
+            match (event, self.waits.take()) {
+                (Event::Completed(done), Some(WaitsFor::Read(tag))) => {
+                    self.next = self.cutter.handle_read(&self.path, done.take(tag).expect(ONE), self.cancelled);
                 }
-            };
-            let (file, chunk) = match done.take(tag).expect("one yield is in flight at a time") {
-                Ok((_, chunk)) if chunk.is_empty() => return cutter.finish().map(Next::Done),
-                Ok(read) => read,
-                Err(failure) => return cutter.give_up(&self.path, &failure).map(Next::Done),
-            };
-            cutter.cut(&chunk);
-            if cutter.is_full() {
-                cutter.flush()?;
+                (Event::Completed(done), Some(WaitsFor::Taken(tag))) => done.take(tag).expect(ONE)?,
+                (event, waits) => {
+                    self.cancelled |= matches!(event, Event::Cancel { .. });
+                    self.waits = waits;
+                }
             }
-            self.cutter = Some(cutter);
-            self.reading = Some(out.perform(ReadFile::More(file, chunk)));
         }
+        if self.waits.is_some() {
+            return Ok(Next::Wait);
+        }
+        self.waits = Some(match (self.cutter.part(), self.next.take()) {
+            (Some((shard, counts)), next) => {
+                self.next = next;
+                WaitsFor::Taken(out.call(&shard, |taken| ToShard::Add(counts, taken)))
+            }
+            (None, Some(read)) => WaitsFor::Read(out.perform(read)),
+            (None, None) => return Ok(Next::Done(std::mem::take(&mut self.cutter.totals))),
+        });
         Ok(Next::Wait)
     }
 }
@@ -362,7 +361,7 @@ async fn map_files(
             Err(error) => failed.push(error),
         }
         for (path, error) in failed {
-            complain(&path, &error);
+            walk.bar.suspend(|| complain(&path, &error));
             so_far.send(Totals { unreadable: 1, ..Totals::default() })?;
         }
         for path in files {
@@ -379,12 +378,12 @@ async fn map_files(
 impl Walk {
     fn spawn(&self, ctx: &Context, path: PathBuf) -> Mapping {
         self.bar.inc_length(1);
-        let shards = self.shards.clone();
+        let cutter = Cutter::new(self.shards.clone(), self.bar.clone());
         if self.by_hand {
-            let cutter = Some(Cutter::new(shards));
-            Mapping::ByHand(ctx.spawn_process(Mapper { path, cutter, reading: None }))
+            let next = Some(ReadFile::Open(path.clone()));
+            Mapping::ByHand(ctx.spawn_process(Mapper { path, cutter, next, waits: None, cancelled: false }))
         } else {
-            Mapping::Body(ctx.spawn(move |ctx| mapper(ctx, path, shards)))
+            Mapping::Body(ctx.spawn(move |ctx| mapper(ctx, path, cutter)))
         }
     }
 
@@ -432,7 +431,7 @@ impl Future for Mapping {
 // ---- Shards: each counts its part of the words.
 
 enum ToShard {
-    Add(Counts),
+    Add(Counts, Reply<()>),
     Report(Reply<(usize, Vec<(Box<[u8]>, u64)>)>),
 }
 
@@ -440,14 +439,17 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
     let mut counts = Counts::new();
     loop {
         match ctx.receive().await? {
-            ToShard::Add(more) => {
+            ToShard::Add(more, taken) => {
                 for (word, count) in more {
                     *counts.entry(word).or_default() += count;
                 }
+                taken.send(());
             }
             ToShard::Report(reply) => {
-                let mut top: Vec<_> = counts.iter().map(|(word, count)| (word.clone(), *count)).collect();
+                // Only what is reported is copied: there may be many words, and long ones.
+                let mut top: Vec<_> = counts.iter().collect();
                 keep_top(&mut top);
+                let top = top.into_iter().map(|(word, count)| (word.clone(), *count)).collect();
                 reply.send((counts.len(), top));
             }
         }
@@ -455,7 +457,7 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
 }
 
 /// The most frequent words, ties by word.
-fn keep_top(words: &mut Vec<(Box<[u8]>, u64)>) {
+fn keep_top<W: Ord, N: Ord>(words: &mut Vec<(W, N)>) {
     words.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     words.truncate(TOP);
 }
@@ -591,12 +593,18 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
         let _ = writeln!(io::stderr(), "wordcount: {left}");
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
-    // Whoever reads may have gone: that is no reason to complain.
-    let _ = io::stdout().write_all(printed.as_bytes());
-    Ok(match (interrupted, outcome.totals.unreadable) {
-        (true, _) => ExitCode::from(130),
-        (false, 0) => ExitCode::SUCCESS,
-        (false, _) => ExitCode::from(1),
+    let written = match io::stdout().write_all(printed.as_bytes()) {
+        // Whoever reads may have gone: that is no reason to complain.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(Path::new("stdout"), &error);
+            false
+        }
+        _ => true,
+    };
+    Ok(match interrupted {
+        true => ExitCode::from(130),
+        false if written && outcome.totals.unreadable == 0 => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
     })
 }
 

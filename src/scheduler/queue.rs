@@ -186,6 +186,16 @@ impl<T> Queues<T> {
         if self.batch.len() >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
     }
 
+    /// Puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
+    /// On the way by the global queue it would end up on another core at every turn.
+    pub(crate) fn push_again(&mut self, item: T) -> Pushed {
+        if !self.batch.is_empty() {
+            return self.push_back(item);
+        }
+        self.deque.push(item);
+        Pushed::ToDeque
+    }
+
     pub(crate) fn batch(&mut self) -> &mut Vec<T> {
         &mut self.batch
     }

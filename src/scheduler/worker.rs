@@ -87,7 +87,11 @@ impl<T: Task> Local<T> {
     pub(super) fn push(&mut self, task: T, how: Placement) {
         let to_slot = how == Placement::Woken && !(self.scheduler.options.shuffle && self.rng.below(2) == 0);
         let alone = self.queues.is_empty();
-        let pushed = if to_slot { self.queues.push_next(task) } else { self.queues.push_back(task) };
+        let pushed = match how {
+            Placement::Woken if to_slot => self.queues.push_next(task),
+            Placement::Woken => self.queues.push_back(task),
+            Placement::Yielded => self.queues.push_again(task),
+        };
         match pushed {
             // It runs here as soon as this task returns. Waking a second worker for it costs more than it gains.
             Pushed::ToSlot => {}

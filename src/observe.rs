@@ -24,7 +24,8 @@ use crate::process::pid::Pid;
 /// ```
 ///
 /// Any event and any foreign wake makes a blocked or an idle process ready: the two names only say whether yields are
-/// outstanding.
+/// outstanding. An async body is the exception for messages: one that does not await its mailbox is not polled for them,
+/// and finds them there when it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum State {

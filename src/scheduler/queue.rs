@@ -255,6 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
+        let (mut queues, _remote) = Queues::new();
+        for n in 0..LOCAL_FULL {
+            assert_eq!(queues.push_back(n), Pushed::ToDeque);
+        }
+        assert_eq!(queues.push_again(LOCAL_FULL), Pushed::ToDeque);
+        assert!(queues.batch().is_empty());
+        assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
+        // Behind a batch that waits it goes the way of all.
+        let _ = queues.push_back(LOCAL_FULL + 1);
+        let _ = queues.push_again(LOCAL_FULL + 2);
+        assert_eq!(queues.batch().len(), 2);
+    }
+
+    #[test]
     fn nothing_overtakes_a_batch_that_waits() {
         let (mut queues, _remote) = Queues::new();
         for n in 0..300 {

@@ -51,7 +51,7 @@ impl<M> Clone for Address<M> {
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address<{}>({})", type_name::<M>(), self.control.head.pid)
+        write!(f, "Address<{}>({})", type_name::<M>(), self.control.head.pid())
     }
 }
 
@@ -74,7 +74,7 @@ impl<M: Send + 'static> Address<M> {
 
     /// The pid.
     pub fn pid(&self) -> Pid {
-        self.control.head.pid
+        self.control.head.pid()
     }
 
     /// Sends a message; never blocks. Messages from one sender arrive in the order in which they were sent.
@@ -84,7 +84,7 @@ impl<M: Send + 'static> Address<M> {
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|message| {
-            let host = &self.control.head.host;
+            let host = self.control.head.host();
             host.shared.metrics.add(Counter::Refused, 1);
             SendError::new(host.gone(), message)
         })
@@ -110,7 +110,7 @@ impl<M: Send + 'static> Address<M> {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn call<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> M) -> Call<T> {
-        self.control.head.host.call(self, request)
+        self.control.head.host().call(self, request)
     }
 
     /// Resolves when the process has ended, with how.
@@ -381,7 +381,7 @@ pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
     request: impl FnOnce(Reply<T>) -> N,
 ) {
     let message = request(Reply::to_yield(Slip::new(Arc::clone(control), tag)));
-    if let Err((error, refused)) = ask(&control.head().host, to, message) {
+    if let Err((error, refused)) = ask(control.head().host(), to, message) {
         // Before the request is dropped, for the reply in it would answer `Dropped`.
         let _ = control.complete(tag, Err(Failure::new(error)), false);
         drop(refused);

@@ -64,20 +64,20 @@ pin_project! {
         M: Send,
         M: 'static,
     {
-        Unstarted { body: Option<F>, marker: std::marker::PhantomData<fn(M)> },
+        Unstarted { start: Option<(F, Option<Box<Entry>>)>, marker: std::marker::PhantomData<fn(M)> },
         Running { #[pin] future: Fut },
         Gone,
     }
 }
 
 impl<M: Send + 'static, F, Fut> AsyncBody<M, F, Fut> {
-    pub(crate) fn new(body: F) -> Self {
-        Self::Unstarted { body: Some(body), marker: std::marker::PhantomData }
+    pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
+        Self::Unstarted { start: Some((body, entry)), marker: std::marker::PhantomData }
     }
 
     pub(crate) fn into_inner(self) -> Option<F> {
         match self {
-            Self::Unstarted { body, .. } => body,
+            Self::Unstarted { start, .. } => start.map(|(body, _)| body),
             _ => None,
         }
     }
@@ -94,18 +94,19 @@ where
 
     /// A body has one entry, and takes no input but what it captured.
     #[inline]
-    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, _: &Me<M>) -> Result<(), InitError> {
-        match entry {
-            Some(entry) if !entry.method.is_empty() => {
-                Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() })
-            }
-            _ => Ok(()),
+    fn init(self: Pin<&mut Self>, _: &Me<M>) -> Result<(), InitError> {
+        if let BodyProjection::Unstarted { start: Some((_, entry @ Some(_))), .. } = self.project()
+            && let Some(entry) = entry.take()
+            && !entry.method.is_empty()
+        {
+            return Err(InitError::UnknownMethod { method: entry.method.into_owned(), known: Vec::new() });
         }
+        Ok(())
     }
 
     fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
-        if let BodyProjection::Unstarted { body, .. } = self.as_mut().project()
-            && let Some(body) = body.take()
+        if let BodyProjection::Unstarted { start, .. } = self.as_mut().project()
+            && let Some((body, _)) = start.take()
         {
             let future = body(Context::new(me.control().clone()));
             self.set(Self::Running { future });

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
@@ -13,9 +13,9 @@ use futures::stream::FusedStream;
 
 use crate::address::{Address, Call, Reply};
 use crate::clock::Instant;
-use crate::control::{AnyControl, Control};
+use crate::control::{AnyControl, Control, flag};
 use crate::host::{Host, Target};
-use crate::mailbox::Front;
+use crate::mailbox::{Front, Inbox};
 use crate::perform::{Cancelled, Perform};
 use crate::process::command::Command;
 use crate::process::event::Event;
@@ -44,7 +44,7 @@ impl<M> Clone for Me<M> {
 
 impl<M> fmt::Debug for Me<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Me").field(&self.control.head.pid).finish()
+        f.debug_tuple("Me").field(&self.control.head.pid()).finish()
     }
 }
 
@@ -63,7 +63,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// The pid of this process.
     pub fn pid(&self) -> Pid {
-        self.control.head.pid
+        self.control.head.pid()
     }
 
     /// The typed address of this process.
@@ -73,7 +73,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// The host that this process lives in.
     pub fn host(&self) -> &Host {
-        &self.control.head.host
+        self.control.head.host()
     }
 
     // ---- What it wants
@@ -193,7 +193,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// The value of this type that whoever spawned this process gave it, or was given itself.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.control.head.inherited.value()
+        self.control.head.inherited().value()
     }
 }
 
@@ -205,24 +205,22 @@ pub struct Mailbox<M: Send + 'static> {
     me: Me<M>,
     /// What was taken out of the inbox and is not read yet.
     front: Front<M>,
-    /// It is nobody's but its owner's: its pid dies with it.
-    outside: bool,
 }
 
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Mailbox").field(&self.me.control.head.pid).finish()
+        f.debug_tuple("Mailbox").field(&self.me.control.head.pid()).finish()
     }
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    pub(crate) fn new(control: Arc<Control<M>>, outside: bool) -> Self {
-        Self { me: Me::new(control), front: Front::default(), outside }
+    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+        Self { me: Me::new(control), front: Front::default() }
     }
 
     /// The pid that leads here.
     pub fn pid(&self) -> Pid {
-        self.me.control.head.pid
+        self.me.control.head.pid()
     }
 
     /// Waits for the next message.
@@ -263,8 +261,8 @@ impl<M: Send + 'static> Mailbox<M> {
             if let Some(picked) = self.front.pick(looked_at, pick) {
                 return Poll::Ready(Ok(picked));
             }
-            match self.next(cx, true) {
-                Poll::Ready(Ok(message)) => self.front.push_back(message),
+            match self.take(cx, true, Inbox::gather_or_wait) {
+                Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
                 Poll::Pending => return Poll::Pending,
             }
@@ -292,7 +290,7 @@ impl<M: Send + 'static> Mailbox<M> {
             if let Some(message) = self.front.pop() {
                 return Poll::Ready(Event::Message(message));
             }
-            match self.next(cx, false) {
+            match self.take(cx, false, Inbox::pop_or_wait) {
                 // A signal may have come before this message: back to the front, and look again.
                 Poll::Ready(Ok(message)) => self.front.push_front(message),
                 Poll::Ready(Err(_)) | Poll::Pending => {
@@ -312,7 +310,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         if turn::is_of(self.me.control.address()) && !turn::spend() {
             // A mailbox that is never empty: the others first.
-            self.me.control.head.host.count_budget_yield();
+            self.me.control.head.host().count_budget_yield();
             turn::again();
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -320,18 +318,23 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some(message) = self.front.pop() {
             return Poll::Ready(Ok(message));
         }
-        self.next(cx, true)
+        self.take(cx, true, Inbox::pop_or_wait)
     }
 
-    /// The next message of the inbox, past what was read ahead; or waits for one.
-    fn next(&mut self, cx: &mut Cx<'_>, heeds_cancel: bool) -> Poll<Result<M, Exit>> {
+    /// Takes from the inbox, past what was read ahead; or waits.
+    fn take<R>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        heeds_cancel: bool,
+        take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Option<Waker>),
+    ) -> Poll<Result<R, Exit>> {
         let own_turn = turn::is_of(self.me.control.address());
         // Cloned before the lock is taken: a waker is somebody's code.
         let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
-        let (message, former) = self.me.control.inbox.pop_or_wait(&mut self.front, other);
+        let (taken, former) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
         drop(former);
-        if let Some(message) = message {
-            return Poll::Ready(Ok(message));
+        if let Some(taken) = taken {
+            return Poll::Ready(Ok(taken));
         }
         // Whoever cancels sets the flag before it looks who waits: asked again now, no cancel is missed.
         if heeds_cancel && let Some((reason, _)) = self.me.control.head.cancel() {
@@ -362,8 +365,10 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
-        if self.outside || self.front.len() != 0 {
-            self.me.control.leave(self.front.take(), self.outside);
+        let control = &self.me.control;
+        // An outside mailbox is nobody's but its owner's: its pid dies with it.
+        if control.head.has(flag::OUTSIDE) || self.front.len() != 0 {
+            control.leave(self.front.take());
         }
     }
 }
@@ -434,7 +439,7 @@ impl<M: Send + 'static> Deref for Context<M> {
 
 impl<M: Send + 'static> Context<M> {
     pub(crate) fn new(control: Arc<Control<M>>) -> Self {
-        Self { mailbox: Mailbox::new(control, false) }
+        Self { mailbox: Mailbox::new(control) }
     }
 
     /// As [`Mailbox::receive`].
@@ -492,7 +497,7 @@ impl Host {
     /// ```
     pub fn mailbox<N: Send + 'static>(&self) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control();
-        (Address::new(Arc::clone(&control)), Mailbox::new(control, true))
+        (Address::new(Arc::clone(&control)), Mailbox::new(control))
     }
 
     /// A mailbox for mail that was accepted and that nobody will read, because its receiver died first. While several
@@ -502,6 +507,6 @@ impl Host {
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
         let control = self.outside_control();
         self.shared.mourners.lock().push(Arc::clone(&control));
-        Mailbox::new(control, true)
+        Mailbox::new(control)
     }
 }

@@ -22,79 +22,157 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::relay::{Place, Tenant};
+use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 use crate::sync::{Arc, OnceLock};
 use crate::yields::{Answer, Answered, Late, Yields};
 
 /// Bits of [`Head::flags`].
 pub(crate) mod flag {
     /// Ends at the next scheduling point.
-    pub(crate) const KILLED: u32 = 1;
+    pub(crate) const KILLED: u16 = 1;
     /// Was told to end.
-    pub(crate) const CANCELLED: u32 = 1 << 1;
+    pub(crate) const CANCELLED: u16 = 1 << 1;
     /// Its first step is done.
-    pub(crate) const STARTED: u32 = 1 << 2;
+    pub(crate) const STARTED: u16 = 1 << 2;
     /// Says itself when it has started.
-    pub(crate) const BY_HAND: u32 = 1 << 3;
+    pub(crate) const BY_HAND: u16 = 1 << 3;
     /// A mailbox outside any process: nobody runs it, its owner reads it.
-    pub(crate) const OUTSIDE: u32 = 1 << 4;
+    pub(crate) const OUTSIDE: u16 = 1 << 4;
     /// Its exit is known.
-    pub(crate) const ENDED: u32 = 1 << 5;
+    pub(crate) const ENDED: u16 = 1 << 5;
     /// Somebody listens, or did, for news of it.
-    pub(crate) const LISTENED: u32 = 1 << 6;
+    pub(crate) const LISTENED: u16 = 1 << 6;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
 const NEW: u8 = u8::MAX;
 
+/// A share of the runtime, for some tens of control blocks that began together. Each of them refers to the runtime as long
+/// as anybody refers to it; if all counted on the same word, every spawn and every end would fight for its cache line.
+///
+/// The count stands in another cache line than what everybody reads.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Lane(pub(crate) Host);
+
 /// The part of a control block that does not depend on the type of its messages.
+///
+/// A million idle processes pay for each byte: what most never need is in [`Rare`].
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) pid: Pid,
-    pub(crate) host: Host,
-    pub(crate) yields: Yields,
-    flags: AtomicU32,
+    /// Of its pid; the rest of that is the runtime's.
+    index: u32,
+    generation: u32,
+    lane: Arc<Lane>,
+    /// How many calls and sleeps it waits for, beside its yields.
+    waiting: AtomicU32,
+    flags: AtomicU16,
     state: AtomicU8,
-    steps: AtomicU64,
-    /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
-    news: Event,
-    cancel: OnceLock<Box<(Reason, Instant)>>,
-    /// How it ended, if it did and not normally.
-    exit: OnceLock<Box<Exit>>,
-    pub(crate) inherited: Inherited,
+    rare: OnceLock<Box<Rare>>,
 }
 
-impl Head {
-    pub(crate) fn new(pid: Pid, host: Host, inherited: Inherited) -> Self {
-        Self {
-            pid,
-            host,
+/// What most processes never need, made when it first is.
+#[derive(Debug)]
+struct Rare {
+    yields: Yields,
+    /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
+    news: Event,
+    cancel: OnceLock<(Reason, Instant)>,
+    /// How it ended, if it did and not normally.
+    exit: OnceLock<Exit>,
+    inherited: Inherited,
+}
+
+impl Rare {
+    fn new(inherited: Inherited) -> Box<Self> {
+        Box::new(Self {
             yields: Yields::new(),
-            flags: AtomicU32::new(0),
-            state: AtomicU8::new(NEW),
-            steps: AtomicU64::new(0),
             news: Event::new(),
             cancel: OnceLock::new(),
             exit: OnceLock::new(),
             inherited,
+        })
+    }
+}
+
+impl Head {
+    #[inline]
+    pub(crate) fn new(place: Place, lane: Arc<Lane>, flags: u16) -> Self {
+        Self {
+            index: place.index,
+            generation: place.generation,
+            lane,
+            waiting: AtomicU32::new(0),
+            flags: AtomicU16::new(flags),
+            state: AtomicU8::new(NEW),
+            rare: OnceLock::new(),
         }
     }
 
+    /// The same for a process that is given values.
     #[inline]
-    pub(crate) fn has(&self, flag: u32) -> bool {
+    pub(crate) fn inheriting(self, inherited: Inherited) -> Self {
+        if inherited.0.is_some() {
+            let _ = self.rare.set(Rare::new(inherited));
+        }
+        self
+    }
+
+    #[inline]
+    pub(crate) fn pid(&self) -> Pid {
+        self.host().shared.relay.pid(Place { index: self.index, generation: self.generation })
+    }
+
+    #[inline]
+    pub(crate) fn host(&self) -> &Host {
+        &self.lane.0
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(|| Rare::new(Inherited::default()))
+    }
+
+    /// The table of its yields. To look at what there is, [`yields_if_any`](Self::yields_if_any) makes none.
+    #[inline]
+    pub(crate) fn yields(&self) -> &Yields {
+        &self.rare().yields
+    }
+
+    #[inline]
+    pub(crate) fn yields_if_any(&self) -> Option<&Yields> {
+        self.rare.get().map(|rare| &rare.yields)
+    }
+
+    pub(crate) fn inherited(&self) -> &Inherited {
+        const NOTHING: &Inherited = &Inherited(None);
+        self.rare.get().map_or(NOTHING, |rare| &rare.inherited)
+    }
+
+    /// Counts something beside its yields that the process waits for: a call, a sleep.
+    pub(crate) fn wait_for_one_more(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends what [`wait_for_one_more`](Self::wait_for_one_more) began.
+    pub(crate) fn wait_for_one_less(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many answers it waits for, of whatever kind.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed) as usize + self.yields_if_any().map_or(0, Yields::outstanding)
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u16) -> bool {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
     /// Sets a flag; true if it was not set before.
-    pub(crate) fn set(&self, flag: u32) -> bool {
+    pub(crate) fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
-    }
-
-    /// Counts a step; its task alone does, one at a time.
-    #[inline]
-    pub(crate) fn count_step(&self) {
-        self.steps.store(self.steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.host.shared.metrics.add(Counter::Steps, 1);
     }
 
     /// Notes the state that the process is in now, and returns the one that it was in.
@@ -111,7 +189,8 @@ impl Head {
 
     /// How it ended, once it did.
     pub(crate) fn exit(&self) -> Option<Exit> {
-        self.has_ended().then(|| self.exit.get().map_or(Exit::Normal, |exit| Exit::clone(exit)))
+        let exit = || self.rare.get().and_then(|rare| rare.exit.get()).map_or(Exit::Normal, Exit::clone);
+        self.has_ended().then(exit)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -120,7 +199,7 @@ impl Head {
 
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
-            let _ = self.exit.set(Box::new(exit.clone()));
+            let _ = self.rare().exit.set(exit.clone());
         }
         self.announce(flag::ENDED);
     }
@@ -129,10 +208,10 @@ impl Head {
     ///
     /// Whoever listens sets `LISTENED` before it looks at the flags; both are read-modify-writes of one word, so
     /// either the listener sees the flag or this sees the listener.
-    fn announce(&self, flag: u32) -> bool {
+    fn announce(&self, flag: u16) -> bool {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
         if former & flag::LISTENED != 0 {
-            self.news.notify(usize::MAX);
+            self.rare().news.notify(usize::MAX);
         }
         former & flag == 0
     }
@@ -147,7 +226,7 @@ impl Head {
         if !self.has(flag::LISTENED) {
             self.set(flag::LISTENED);
         }
-        poll_news(&self.news, listener, cx, check)
+        poll_news(&self.rare().news, listener, cx, check)
     }
 
     /// Why and until when it was asked to end.
@@ -155,7 +234,7 @@ impl Head {
         if !self.has(flag::CANCELLED) {
             return None;
         }
-        self.cancel.get().map(|note| (note.0.clone(), note.1))
+        self.rare.get()?.cancel.get().cloned()
     }
 
     pub(crate) fn started(&self) {
@@ -224,7 +303,7 @@ impl<M: Send + 'static> Control<M> {
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), M> {
         let wakes = self.inbox.push(message)?;
-        self.head.host.shared.metrics.add(Counter::Messages, 1);
+        self.head.host().shared.metrics.add(Counter::Messages, 1);
         wakes.wake();
         Ok(())
     }
@@ -233,11 +312,11 @@ impl<M: Send + 'static> Control<M> {
 impl<M: Send + 'static> Control<M> {
     /// The receiving half is dropped, with mail that was taken out and not read. While the process lives on that goes
     /// back to the inbox, to be buried with it.
-    pub(crate) fn leave(&self, unread: VecDeque<M>, outside: bool) {
+    pub(crate) fn leave(&self, unread: VecDeque<M>) {
         if let Err(unread) = self.inbox.put_back(unread) {
-            self.head.host.dead_letters_of(self.head.pid, unread);
+            self.head.host().dead_letters_of(&self.head, unread.into_iter());
         }
-        if outside {
+        if self.head.has(flag::OUTSIDE) {
             self.end_outside(&Exit::Normal);
         }
     }
@@ -246,10 +325,10 @@ impl<M: Send + 'static> Control<M> {
         if self.head.has_ended() {
             return;
         }
-        self.head.host.forget(&self.head);
+        self.head.host().forget(&self.head);
         let remains = self.inbox.close();
-        self.head.host.dead_letters_of(self.head.pid, remains.messages);
-        self.head.host.bury(&self.head, exit);
+        self.head.host().dead_letters_of(&self.head, remains.messages.into_iter());
+        self.head.host().bury(&self.head, exit);
         self.inbox.rouse().wake();
     }
 }
@@ -286,7 +365,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
         match payload.downcast::<M>() {
-            Ok(message) => self.push(message).map_err(|message| (self.head.host.gone(), Payload::new(message))),
+            Ok(message) => self.push(message).map_err(|message| (self.head.host().gone(), Payload::new(message))),
             Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
         }
     }
@@ -317,21 +396,27 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 }
 
+impl Tenant for dyn AnyControl {
+    fn generation(&self) -> u32 {
+        self.head().generation
+    }
+}
+
 impl dyn AnyControl {
     /// Answers a yield of this process, whoever it is that answers.
     pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
         let head = self.head();
-        match head.yields.complete(tag, answer, check)? {
+        match head.yields().complete(tag, answer, check)? {
             Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
             Answered::Own => {
-                if turn::pid() == Some(head.pid) {
+                if turn::pid() == Some(head.pid()) {
                     turn::answered();
                 } else {
                     self.wake();
                 }
             }
             Answered::Other(waker) => {
-                if turn::pid() == Some(head.pid) {
+                if turn::pid() == Some(head.pid()) {
                     turn::answered();
                 }
                 panic::wake(waker);
@@ -344,7 +429,7 @@ impl dyn AnyControl {
     /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
-        if head.cancel.set(Box::new((reason.clone(), deadline))).is_err() {
+        if head.rare().cancel.set((reason.clone(), deadline)).is_err() {
             return false;
         }
         head.announce(flag::CANCELLED);
@@ -367,7 +452,7 @@ impl dyn AnyControl {
 
 impl fmt::Debug for dyn AnyControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Control").field(&self.head().pid).finish()
+        f.debug_tuple("Control").field(&self.head().pid()).finish()
     }
 }
 

@@ -5,7 +5,7 @@
 //! schedule function; what time it is and what chance says come in with the clock and the seed.
 
 use std::any::{Any, TypeId, type_name};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::address::{Address, Ended};
 use crate::blocking::Pool;
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
-use crate::control::{AnyControl, Control, Head, Inherited, flag};
+use crate::control::{AnyControl, Control, Head, Inherited, Lane, flag};
 use crate::dispatch::Dispatcher;
 use crate::mailbox::Inbox;
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
@@ -30,7 +30,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::process::turn;
-use crate::relay::Relay;
+use crate::relay::{Place, Relay};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, Mutex};
 use crate::time::timers::{Fire, Timers};
@@ -42,8 +42,6 @@ pub(crate) struct Meta {
     pub(crate) owner: Owner,
     /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
     pub(crate) ready_at: AtomicU64,
-    /// A seam: all are normal so far.
-    pub(crate) priority: u8,
 }
 
 /// What a task is.
@@ -56,12 +54,12 @@ pub(crate) enum Owner {
 
 impl Meta {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, ready_at: AtomicU64::new(0), priority: 1 }
+        Self { owner, ready_at: AtomicU64::new(0) }
     }
 
     pub(crate) fn host(&self) -> &Host {
         match &self.owner {
-            Owner::Process(control) => &control.head().host,
+            Owner::Process(control) => control.head().host(),
             Owner::Future(host) => host,
         }
     }
@@ -131,7 +129,7 @@ pub(crate) type Schedule = fn(Runnable<Meta>, ScheduleInfo);
 
 /// What a host is made of; the runtime fills it in.
 pub(crate) struct Shared {
-    pub(crate) relay: Relay<dyn AnyControl>,
+    pub(crate) relay: Relay<dyn AnyControl, Lane>,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
@@ -243,9 +241,9 @@ impl AnyControl for Attached {
 
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
         if self.head.has(flag::KILLED) {
-            return Err((self.head.host.gone(), payload));
+            return Err((self.head.host().gone(), payload));
         }
-        self.receiver.deliver(Package::new(self.head.pid, payload)).map_err(|refused| {
+        self.receiver.deliver(Package::new(self.head.pid(), payload)).map_err(|refused| {
             let refusal = refused.refusal();
             (refusal, refused.into_message().payload)
         })
@@ -260,7 +258,7 @@ impl AnyControl for Attached {
     fn wake(&self) {}
 
     fn close_outside(&self, exit: &Exit) {
-        self.head.host.forget(&self.head);
+        self.head.host().forget(&self.head);
         self.head.set_exit(exit);
     }
 }
@@ -355,7 +353,7 @@ impl Host {
     /// The message and why it was refused: the process has ended or never was, or it takes another type.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         let sent = match to.way() {
-            Way::Here(control) => control.push(message).map_err(|message| (control.head.host.gone(), message)),
+            Way::Here(control) => control.push(message).map_err(|message| (control.head.host().gone(), message)),
             Way::Pid(pid) => self.send_to_pid(pid, message),
         };
         sent.map_err(|(refusal, message)| {
@@ -392,12 +390,16 @@ impl Host {
         if self.phase() == Phase::Closed {
             return None;
         }
-        let host = self.clone();
-        let pid = self.shared.relay.insert(0, |pid| {
-            let head = Head::new(pid, host, Inherited::default());
-            head.set(flag::OUTSIDE);
-            Arc::new(Attached { head, receiver: Box::new(receiver) })
-        });
+        let pid = self.shared.relay.insert(
+            0,
+            || Lane(self.clone()),
+            |place, lane| {
+                let attached =
+                    Arc::new(Attached { head: Head::new(place, lane, flag::OUTSIDE), receiver: Box::new(receiver) });
+                let pid = attached.head.pid();
+                (attached as Arc<dyn AnyControl>, pid)
+            },
+        );
         self.shared.outside.fetch_add(1, Ordering::SeqCst);
         pid
     }
@@ -412,33 +414,41 @@ impl Host {
     ///
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
     pub(crate) fn outside_control<N: Send + 'static>(&self) -> Arc<Control<N>> {
-        let mut made = None;
-        let host = self.clone();
         self.shared.outside.fetch_add(1, Ordering::SeqCst);
-        let inserted = self.shared.relay.insert(0, |pid| {
-            let head = Head::new(pid, host, Inherited::default());
-            head.set(flag::OUTSIDE);
-            head.set(flag::STARTED);
-            let control = Arc::new(Control { head, inbox: Inbox::new() });
-            made = Some(Arc::clone(&control));
-            control
-        });
-        let control = match made {
-            Some(control) => control,
+        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default()) else {
+            self.shared.outside.fetch_sub(1, Ordering::SeqCst);
             // No pid is free: a mailbox that is closed from the start.
-            None => self.stillborn(Exit::Refused(Reason::from("all pids are in use"))),
+            return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
         };
-        if inserted.is_some() && self.phase() == Phase::Closed {
+        if self.phase() == Phase::Closed {
             control.close_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
         }
         control
     }
 
+    /// A control block with a pid of its own. `None` when all pids are in use; `hint` spreads callers over the table.
+    #[inline]
+    pub(crate) fn enrol<N: Send + 'static>(
+        &self,
+        hint: usize,
+        flags: u16,
+        inherited: Inherited,
+    ) -> Option<Arc<Control<N>>> {
+        self.shared.relay.insert(
+            hint,
+            || Lane(self.clone()),
+            |place, lane| {
+                let head = Head::new(place, lane, flags).inheriting(inherited);
+                let control = Arc::new(Control { head, inbox: Inbox::new() });
+                (Arc::clone(&control) as Arc<dyn AnyControl>, control)
+            },
+        )
+    }
+
     /// A control block of a process that never was: what the handle of a refused spawn points to.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Arc<Control<N>> {
-        let pid = Pid::new(self.node(), 0, u32::MAX, 1);
-        let control =
-            Arc::new(Control { head: Head::new(pid, self.clone(), Inherited::default()), inbox: Inbox::new() });
+        let head = Head::new(Place::NOWHERE, Arc::new(Lane(self.clone())), 0);
+        let control = Arc::new(Control { head, inbox: Inbox::new() });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control
@@ -524,7 +534,7 @@ impl Host {
 
     /// The pid names nothing from now on.
     pub(crate) fn forget(&self, head: &Head) {
-        let entry = self.shared.relay.remove(head.pid);
+        let entry = self.shared.relay.remove(head.pid());
         if entry.is_some() && head.has(flag::OUTSIDE) {
             self.shared.outside.fetch_sub(1, Ordering::SeqCst);
         }
@@ -533,7 +543,9 @@ impl Host {
 
     /// The last of it: its yields are given up, and those who want to hear of its end do.
     pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
-        head.yields.close();
+        if let Some(yields) = head.yields_if_any() {
+            yields.close();
+        }
         // A mailbox outside any process has no states, and was never counted.
         let is_process = !head.has(flag::OUTSIDE);
         if is_process {
@@ -563,10 +575,11 @@ impl Host {
     }
 
     /// Mail that was accepted and that nobody will read.
-    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, to: Pid, mail: VecDeque<M>) {
-        if mail.is_empty() {
+    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
+        if mail.len() == 0 {
             return;
         }
+        let to = head.pid();
         self.shared.metrics.add(Counter::DeadLetters, mail.len() as u64);
         let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
         for message in mail {
@@ -599,7 +612,7 @@ impl Host {
         let from = head.enter(to);
         if let Some(observer) = &self.shared.observer {
             let transition =
-                Transition { pid: head.pid, from, to, worker: self.shared.metrics.worker(), at: self.now() };
+                Transition { pid: head.pid(), from, to, worker: self.shared.metrics.worker(), at: self.now() };
             let _ = catch(|| observer.transition(&transition));
         }
     }
@@ -640,6 +653,7 @@ impl Host {
     /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
     pub(crate) fn condemn(&self) {
         self.advance(Phase::Closed);
+        self.shared.relay.close();
         for control in self.shared.relay.all() {
             control.kill();
         }

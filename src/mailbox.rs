@@ -17,16 +17,20 @@ use crate::sync::Mutex;
 ///          drain / receive finds nothing             push
 ///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the pusher owes one wake
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 enum Waiting {
     /// The receiver has not looked since the last wake: it will find what is pushed now.
     #[default]
     Nobody,
     /// The process's own task.
     Own,
-    /// A combinator, a lent thread, or a task of another executor, by its waker.
-    Other(Waker),
+    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
+    Other,
 }
+
+/// The capacity, in messages, that an empty mailbox keeps. What a burst needed beyond that is given back when its last
+/// message is read and the receiver waits.
+const KEEP: usize = 256;
 
 /// The wakes that a push owes, to be done after the unlock.
 #[must_use = "a wake that is not done is a lost wake-up"]
@@ -49,68 +53,81 @@ impl Wakes {
 
 #[derive(Debug)]
 struct State<M> {
-    messages: VecDeque<M>,
-    /// How many messages were taken out of `messages` so far: what places signals among messages.
-    taken: u64,
-    /// Each signal with the number of messages that came before it.
-    #[expect(clippy::box_collection, reason = "most processes never get one: a word for each, not four")]
-    signals: Option<Box<VecDeque<(u64, Signal)>>>,
+    /// Oldest first.
+    messages: Vec<M>,
     /// The waker of the process's task, once it has waited for the first time.
     own: Option<Waker>,
+    aside: Option<Box<Aside>>,
     waiting: Waiting,
     /// A wake was owed while there was no waker yet.
     missed: bool,
     closed: bool,
 }
 
+/// What most mailboxes never need.
+#[derive(Debug, Default)]
+struct Aside {
+    /// How many messages were taken out since this was made: what places signals among messages.
+    taken: i64,
+    /// Each signal with what `taken` will be when all messages that came before it are.
+    signals: VecDeque<(i64, Signal)>,
+    /// Whom to wake when [`Waiting::Other`].
+    other: Option<Waker>,
+}
+
 /// What was in an inbox when it was closed.
 #[derive(Debug)]
 pub(crate) struct Remains<M> {
-    pub(crate) messages: VecDeque<M>,
+    pub(crate) messages: Vec<M>,
     /// Dropped with this: the signals that nobody heard, and the way back to the task.
-    #[expect(clippy::type_complexity, reason = "it is only dropped")]
-    _rest: Held<(Option<Box<VecDeque<(u64, Signal)>>>, Option<Waker>)>,
+    _rest: Held<(VecDeque<(i64, Signal)>, Option<Waker>)>,
 }
 
 /// What a receiver took out of its inbox and has not read yet.
 ///
-/// Boxed, and made at the first burst: an idle process pays a pointer for it. The lock is never taken; it makes the
-/// mailbox `Sync` for messages that are only `Send`.
+/// Made at the first burst: an idle process pays a pointer for it. The lock is never taken; it makes the mailbox `Sync` for
+/// messages that are only `Send`.
 #[derive(Debug)]
-#[expect(clippy::box_collection, reason = "an idle process pays a pointer for it")]
-pub(crate) struct Front<M>(Mutex<Option<Box<VecDeque<M>>>>);
+pub(crate) struct Front<M>(Option<Box<Mutex<VecDeque<M>>>>);
 
 impl<M> Default for Front<M> {
     fn default() -> Self {
-        Self(Mutex::new(None))
+        Self(None)
     }
 }
 
 impl<M> Front<M> {
+    #[inline]
+    fn queue(&mut self) -> Option<&mut VecDeque<M>> {
+        self.0.as_deref_mut().map(Mutex::get_mut)
+    }
+
+    fn make(&mut self) -> &mut VecDeque<M> {
+        self.0.get_or_insert_with(|| Box::new(Mutex::new(VecDeque::new()))).get_mut()
+    }
+
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<M> {
-        self.0.get_mut().as_deref_mut()?.pop_front()
+        self.queue()?.pop_front()
     }
 
     pub(crate) fn push_front(&mut self, message: M) {
-        self.0.get_mut().get_or_insert_default().push_front(message);
+        self.make().push_front(message);
     }
 
-    pub(crate) fn push_back(&mut self, message: M) {
-        self.0.get_mut().get_or_insert_default().push_back(message);
-    }
-
+    #[inline]
     pub(crate) fn len(&mut self) -> usize {
-        self.0.get_mut().as_deref().map_or(0, VecDeque::len)
+        self.queue().map_or(0, |queue| queue.len())
     }
 
     pub(crate) fn take(&mut self) -> VecDeque<M> {
-        self.0.get_mut().take().map(|front| *front).unwrap_or_default()
+        self.queue().map(mem::take).unwrap_or_default()
     }
 
     /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
     /// keep their places, also if `pick` panics on a later one; the one that it panics on is lost with it.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
-        let front = self.0.get_mut().as_deref_mut()?;
+        let front = self.queue()?;
         while *looked_at < front.len() {
             let message = front.remove(*looked_at)?;
             match pick(message) {
@@ -122,13 +139,81 @@ impl<M> Front<M> {
         None
     }
 
-    fn refill(&mut self, messages: &mut VecDeque<M>) {
-        let front = self.0.get_mut().get_or_insert_default();
-        if front.is_empty() {
-            mem::swap(&mut **front, messages);
-        } else {
-            front.append(messages);
+    fn refill(&mut self, messages: &mut Vec<M>) {
+        refill(self.make(), messages);
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    fn shrink(&mut self) {
+        if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) {
+            self.0 = None;
         }
+    }
+}
+
+/// What a hand-written process took over and has not read yet.
+#[derive(Debug)]
+pub(crate) struct Taken<M> {
+    pub(crate) messages: VecDeque<M>,
+    /// Each with the number of messages before it.
+    signals: VecDeque<(u64, Signal)>,
+    /// How many messages the process was given so far.
+    given: u64,
+}
+
+impl<M> Default for Taken<M> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0 }
+    }
+}
+
+impl<M> Taken<M> {
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len() + self.signals.len()
+    }
+
+    /// The next signal, if no message came before it.
+    pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
+        let (before, _) = self.signals.front()?;
+        if *before > self.given {
+            return None;
+        }
+        self.signals.pop_front().map(|(_, signal)| signal)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<M> {
+        let message = self.messages.pop_front()?;
+        self.given += 1;
+        Some(message)
+    }
+
+    fn take_from(&mut self, state: &mut State<M>) {
+        if let Some(aside) = state.aside.as_deref_mut() {
+            let (ahead, taken) = (self.given + self.messages.len() as u64, aside.taken);
+            self.signals.extend(aside.signals.drain(..).map(|(before, signal)| {
+                // Messages before it that were taken by another way are no concern of this receiver's.
+                (ahead + u64::try_from(before - taken).unwrap_or(0), signal)
+            }));
+        }
+        state.took(state.messages.len());
+        refill(&mut self.messages, &mut state.messages);
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    fn shrink(&mut self) {
+        if self.messages.capacity() > KEEP && self.messages.is_empty() {
+            self.messages = VecDeque::new();
+        }
+    }
+}
+
+/// Moves all messages behind those that are there; two buffers change places where that does it.
+fn refill<M>(front: &mut VecDeque<M>, messages: &mut Vec<M>) {
+    if front.is_empty() {
+        let emptied = Vec::from(mem::take(front));
+        *front = VecDeque::from(mem::replace(messages, emptied));
+    } else {
+        front.extend(messages.drain(..));
     }
 }
 
@@ -142,10 +227,9 @@ impl<M> Inbox<M> {
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State {
-                messages: VecDeque::new(),
-                taken: 0,
-                signals: None,
+                messages: Vec::new(),
                 own: None,
+                aside: None,
                 waiting: Waiting::Nobody,
                 missed: false,
                 closed: false,
@@ -183,7 +267,7 @@ impl<M> Inbox<M> {
             drop(state);
             self.state.lock()
         };
-        state.messages.push_back(message);
+        state.messages.push(message);
         Ok(state.receiver())
     }
 
@@ -197,10 +281,12 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(signal);
         }
-        let before = state.taken + state.messages.len() as u64;
+        let untaken = state.messages.len() as i64;
+        let aside = state.aside.get_or_insert_default();
+        let before = aside.taken + untaken;
         #[cfg(procession_bug = "signal_forgets_taken")]
-        let before = state.messages.len() as u64;
-        state.signals.get_or_insert_default().push_back((before, signal));
+        let before = untaken;
+        aside.signals.push_back((before, signal));
         if !wake_own {
             return Ok(Wakes::default());
         }
@@ -216,25 +302,19 @@ impl<M> Inbox<M> {
     }
 
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker.
-    pub(crate) fn drain(&self, messages: &mut VecDeque<M>, signals: &mut VecDeque<(u64, Signal)>) {
-        let mut state = self.state.lock();
-        state.taken += state.messages.len() as u64;
-        if messages.is_empty() {
-            mem::swap(messages, &mut state.messages);
-        } else {
-            messages.append(&mut state.messages);
-        }
-        if let Some(fresh) = state.signals.as_deref_mut() {
-            if signals.is_empty() {
-                mem::swap(signals, fresh);
-            } else {
-                signals.append(fresh);
-            }
+    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if !state.is_empty() {
+            taken.get_or_insert_default().take_from(state);
+        } else if let Some(taken) = taken {
+            taken.shrink();
         }
         #[cfg(not(procession_bug = "drain_does_not_wait"))]
         {
             state.waiting = Waiting::Own;
         }
+        state.shrink();
         #[cfg(procession_bug = "drain_forgets_missed")]
         {
             state.missed = false;
@@ -250,35 +330,49 @@ impl<M> Inbox<M> {
     /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
     /// Returns the waker that is no longer waited with, to be dropped after the unlock.
     pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Option<Waker>) {
+        self.take_or_wait(front, other, State::pop)
+    }
+
+    /// Moves all messages behind those of `front`. Some if there were any, else it waits as
+    /// [`pop_or_wait`](Self::pop_or_wait).
+    pub(crate) fn gather_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<()>, Option<Waker>) {
+        self.take_or_wait(front, other, State::gather)
+    }
+
+    #[inline]
+    fn take_or_wait<R>(
+        &self,
+        front: &mut Front<M>,
+        other: Option<Waker>,
+        take: impl FnOnce(&mut State<M>, &mut Front<M>) -> Option<R>,
+    ) -> (Option<R>, Option<Waker>) {
         let mut state = self.state.lock();
-        let message = state.pop(front);
-        if message.is_some() {
-            return (message, other);
+        let taken = take(&mut state, front);
+        if taken.is_some() {
+            return (taken, other);
         }
         #[cfg(procession_bug = "receiver_unlocks")]
         let mut state = {
             drop(state);
             self.state.lock()
         };
-        let waiting = match other {
-            Some(waker) => Waiting::Other(waker),
-            None => Waiting::Own,
+        state.shrink();
+        let Some(other) = other else {
+            state.waiting = Waiting::Own;
+            return (None, None);
         };
-        match mem::replace(&mut state.waiting, waiting) {
-            Waiting::Other(former) => (None, Some(former)),
-            Waiting::Nobody | Waiting::Own => (None, None),
-        }
+        state.waiting = Waiting::Other;
+        (None, state.aside.get_or_insert_default().other.replace(other))
     }
 
     /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
     pub(crate) fn pop_signal(&self, front: usize) -> Option<Signal> {
         let mut state = self.state.lock();
-        let delivered = state.taken - front as u64;
-        let signals = state.signals.as_deref_mut()?;
-        if signals.front()?.0 > delivered {
+        let aside = state.aside.as_deref_mut()?;
+        if aside.signals.front()?.0 > aside.taken - front as i64 {
             return None;
         }
-        signals.pop_front().map(|(_, signal)| signal)
+        aside.signals.pop_front().map(|(_, signal)| signal)
     }
 
     /// Takes back what a receiver took out and has not read.
@@ -293,9 +387,11 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(unread);
         }
-        state.taken -= unread.len() as u64;
-        unread.append(&mut state.messages);
-        state.messages = unread;
+        if let Some(aside) = state.aside.as_deref_mut() {
+            aside.taken -= unread.len() as i64;
+        }
+        unread.extend(state.messages.drain(..));
+        state.messages = unread.into();
         Ok(())
     }
 
@@ -304,8 +400,10 @@ impl<M> Inbox<M> {
     pub(crate) fn close(&self) -> Remains<M> {
         let mut state = self.state.lock();
         state.closed = true;
+        // Whom to wake stays: nobody has been told yet.
+        let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals)).unwrap_or_default();
         let own = state.own.take();
-        Remains { messages: mem::take(&mut state.messages), _rest: Held::new((state.signals.take(), own)) }
+        Remains { messages: mem::take(&mut state.messages), _rest: Held::new((signals, own)) }
     }
 }
 
@@ -316,17 +414,21 @@ impl<M> State<M> {
         match mem::take(&mut self.waiting) {
             Waiting::Nobody => Wakes::default(),
             Waiting::Own => Wakes { own: self.own(), other: None },
-            Waiting::Other(waker) => Wakes { own: None, other: Some(waker) },
+            Waiting::Other => Wakes { own: None, other: self.other() },
         }
     }
 
     /// The wakes that a signal owes.
     fn everybody(&mut self) -> Wakes {
         let other = match mem::take(&mut self.waiting) {
-            Waiting::Other(waker) => Some(waker),
+            Waiting::Other => self.other(),
             Waiting::Nobody | Waiting::Own => None,
         };
         Wakes { own: self.own(), other }
+    }
+
+    fn other(&mut self) -> Option<Waker> {
+        self.aside.as_deref_mut()?.other.take()
     }
 
     /// The waker of the task. Before its first wait there is none: then the task is queued or runs, and looks for what
@@ -338,13 +440,45 @@ impl<M> State<M> {
         self.own.clone()
     }
 
+    /// The oldest message; `front` must be empty.
     fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
-        let message = self.messages.pop_front()?;
-        self.taken += 1;
-        if !self.messages.is_empty() {
-            self.taken += self.messages.len() as u64;
-            front.refill(&mut self.messages);
+        if self.messages.len() > 1 {
+            self.gather(front);
+            return front.pop();
         }
+        let Some(message) = self.messages.pop() else {
+            front.shrink();
+            return None;
+        };
+        self.took(1);
         Some(message)
+    }
+
+    fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
+        if self.messages.is_empty() {
+            front.shrink();
+            return None;
+        }
+        self.took(self.messages.len());
+        front.refill(&mut self.messages);
+        Some(())
+    }
+
+    #[inline]
+    fn took(&mut self, messages: usize) {
+        if let Some(aside) = self.aside.as_deref_mut() {
+            aside.taken += messages as i64;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    fn shrink(&mut self) {
+        if self.messages.capacity() > KEEP && self.messages.is_empty() {
+            self.messages = Vec::new();
+        }
     }
 }

@@ -48,7 +48,7 @@ impl<C: Command> Perform<C> {
     /// Fails with [`Failure::TimedOut`], and cancels the command, unless the answer comes in this time, counted from
     /// now.
     pub fn timeout(mut self, time: Duration) -> Self {
-        self.limit = Some(Box::new(self.control.head().host.sleep(time)));
+        self.limit = Some(Box::new(self.control.head().host().sleep(time)));
         self
     }
 
@@ -66,12 +66,12 @@ impl<C: Command> Perform<C> {
             let _ = self.launch(Ear::Nobody);
         }
         if let State::Flying(tag) = std::mem::replace(&mut self.state, State::Over) {
-            self.control.head().yields.detach(tag.erase());
+            self.control.head().yields().detach(tag.erase());
         }
     }
 
     fn is_at_home(&self) -> bool {
-        turn::pid() == Some(self.control.head().pid)
+        turn::pid() == Some(self.control.head().pid())
     }
 
     fn launch(&mut self, ear: Ear) -> Result<(), Failure> {
@@ -80,9 +80,9 @@ impl<C: Command> Perform<C> {
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(()) };
         let head = self.control.head();
-        let tag = head.yields.start::<C>(ear, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        head.yields.defer(tag.erase(), command);
-        head.host.shared.metrics.add(Counter::Yields, 1);
+        let tag = head.yields().start::<C>(ear, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        head.yields().defer(tag.erase(), command);
+        head.host().shared.metrics.add(Counter::Yields, 1);
         self.state = State::Flying(tag);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<C: Command> Perform<C> {
     fn end(&mut self) {
         self.limit = None;
         if let State::Flying(tag) = std::mem::replace(&mut self.state, State::Over) {
-            self.control.head().yields.cancel(tag.erase());
+            self.control.head().yields().cancel(tag.erase());
         }
     }
 }
@@ -112,7 +112,7 @@ impl<C: Command> Future for Perform<C> {
                     Ok(()) => return this.poll_limit(cx),
                     Err(failure) => Err(failure),
                 },
-                State::Flying(tag) => match this.control.head().yields.poll(tag.erase(), ear()) {
+                State::Flying(tag) => match this.control.head().yields().poll(tag.erase(), ear()) {
                     Some(Ok(answer)) => {
                         this.state = State::Over;
                         typed(answer)

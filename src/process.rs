@@ -31,6 +31,7 @@ use crate::context::Me;
 use crate::control::{Control, Inherited};
 use crate::dispatch::completion::Slip;
 use crate::host::Target;
+use crate::mailbox::Taken;
 use crate::observe::Counter;
 use crate::sync::Arc;
 use crate::time::timers::{Fire, Key, Timers};
@@ -132,10 +133,8 @@ pub enum Next<T> {
 /// The mail of a hand-written process as its task keeps it between steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    messages: VecDeque<M>,
-    signals: VecDeque<(u64, Signal)>,
-    /// How many messages the process was given so far: what places signals among messages.
-    given: u64,
+    /// Made for the first that comes: an idle process pays a pointer for it.
+    taken: Option<Box<Taken<M>>>,
     look: Look,
 }
 
@@ -150,7 +149,7 @@ enum Look {
 
 impl<M: Send + 'static> Mail<M> {
     pub(crate) fn new() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0, look: Look::NotYet }
+        Self { taken: None, look: Look::NotYet }
     }
 
     /// The events for a step that begins.
@@ -165,14 +164,17 @@ impl<M: Send + 'static> Mail<M> {
         if self.look != Look::NotYet {
             return false;
         }
-        let before = self.messages.len() + self.signals.len();
-        control.inbox.drain(&mut self.messages, &mut self.signals);
-        self.messages.len() + self.signals.len() > before
+        let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
+        let before = unread(self);
+        control.inbox.drain(&mut self.taken);
+        unread(self) > before
     }
 
     /// What was taken and not read: the messages, and the signals, which die with their process.
-    pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<VecDeque<(u64, Signal)>>) {
-        (std::mem::take(&mut self.messages), Held::new(std::mem::take(&mut self.signals)))
+    pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<Option<Box<Taken<M>>>>) {
+        let mut taken = self.taken.take();
+        let messages = taken.as_deref_mut().map(|taken| std::mem::take(&mut taken.messages)).unwrap_or_default();
+        (messages, Held::new(taken))
     }
 }
 
@@ -186,7 +188,7 @@ impl<M: Send + 'static> Events<'_, M> {
     fn look(&mut self) {
         if self.mail.look == Look::NotYet {
             self.mail.look = Look::Taken;
-            self.control.inbox.drain(&mut self.mail.messages, &mut self.mail.signals);
+            self.control.inbox.drain(&mut self.mail.taken);
         }
     }
 
@@ -201,28 +203,24 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 
     fn next(&mut self) -> Option<Event<M>> {
         self.look();
-        while self.mail.signals.front().is_some_and(|(before, _)| *before <= self.mail.given) {
-            let (_, signal) = self.mail.signals.pop_front()?;
+        let taken = self.mail.taken.as_deref_mut()?;
+        while let Some(signal) = taken.pop_signal() {
             if let Signal::Completed(completed) = &signal
-                && !self.control.head.yields.collect(completed.tag)
+                && !self.control.head.yields().collect(completed.tag)
             {
                 // Cancelled while it waited here.
                 continue;
             }
             return Some(signal.into());
         }
-        let message = self.mail.messages.pop_front()?;
-        self.mail.given += 1;
-        Some(Event::Message(message))
+        taken.pop().map(Event::Message)
     }
 }
 
 impl<M> fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events")
-            .field("messages", &self.mail.messages.len())
-            .field("signals", &self.mail.signals.len())
-            .finish()
+        let left = self.mail.taken.as_deref().map_or(0, Taken::len);
+        f.debug_struct("Events").field("left", &left).finish_non_exhaustive()
     }
 }
 
@@ -268,7 +266,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     fn start<C: Command>(&self) -> Tag<C> {
-        let yields = &self.me.control().head.yields;
+        let yields = self.me.control().head.yields();
         self.count();
         yields.start(Ear::Event, None).unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
@@ -280,7 +278,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         let tag = self.start::<C>();
-        self.me.control().head.yields.defer(tag.erase(), Payload::new(command));
+        self.me.control().head.yields().defer(tag.erase(), Payload::new(command));
         tag
     }
 
@@ -289,7 +287,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// # Errors
     /// The command, when that tag is still in flight.
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), YieldError<C>> {
-        let yields = &self.me.control().head.yields;
+        let yields = self.me.control().head.yields();
         if !tag.is_chosen() || yields.start(Ear::Event, Some(tag)).is_err() {
             return Err(YieldError::new(command));
         }
@@ -320,13 +318,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         let key = host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
         // Given up, or its process ended: the timer goes with it.
         let unset = Arc::new(Unset { timers: Arc::clone(&host.shared.timers), key });
-        self.me.control().head.yields.watch(tag.erase(), &Waker::from(unset));
+        self.me.control().head.yields().watch(tag.erase(), &Waker::from(unset));
         tag
     }
 
     /// Gives up a yield: its handler sees that, and no event of it comes any more. False if it was answered and read,
     /// or given up before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
-        self.me.control().head.yields.cancel(tag.erase())
+        self.me.control().head.yields().cancel(tag.erase())
     }
 }

@@ -13,36 +13,55 @@ const CHUNKS: usize = 26;
 /// The last generation of a slot; two bits under the model checker, so that wrap-around happens.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
-/// What an index names, and in which generation.
-#[derive(Debug)]
-struct Slot<E: ?Sized> {
-    state: Mutex<(u32, Option<Arc<E>>)>,
+/// The part of a pid that is not the runtime's: an index into the table, and which of its tenants is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
-/// A slot that is free, and the generation of its next tenant.
-type Free = (u32, u32);
+impl Place {
+    /// One that nothing ever has.
+    pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
+}
+
+/// What a pid names. It knows its generation itself: an idle process pays for a slot too.
+pub(crate) trait Tenant {
+    fn generation(&self) -> u32;
+}
+
+/// What an index names.
+type Slot<E> = Mutex<Option<Arc<E>>>;
+
+/// How many tenants share a reference to what all of them hold.
+const SHARE: u32 = 256;
 
 /// What whoever spawns takes from.
 #[derive(Debug)]
-struct Fresh {
-    free: Vec<Free>,
+struct Fresh<L> {
+    /// Free slots of this shard, and the generations of their next tenants.
+    free: Vec<Place>,
     /// Slots from here on were never used.
     next: u32,
+    /// What the next tenants hold together, and how many more are to.
+    lane: Option<(Arc<L>, u32)>,
+    /// No lane is kept any more: it would keep the table itself.
+    closed: bool,
 }
 
 /// What whoever ends gives to.
 #[derive(Debug)]
 struct Returned {
-    free: Mutex<Vec<Free>>,
+    free: Mutex<Vec<Place>>,
     /// How many those are, read without the lock to know whether it is worth taking.
     len: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Shard<E: ?Sized> {
+struct Shard<E: ?Sized, L> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// Where slots are taken from …
-    fresh: CachePadded<Mutex<Fresh>>,
+    fresh: CachePadded<Mutex<Fresh<L>>>,
     /// … and where they are given back to: apart, so that those who spawn and those who end meet only when the first
     /// have run out.
     returned: CachePadded<Returned>,
@@ -50,20 +69,20 @@ struct Shard<E: ?Sized> {
     retired: AtomicUsize,
 }
 
-/// The table.
+/// The table of tenants `E`, which hold shares `L` of what the table is part of.
 #[derive(Debug)]
-pub(crate) struct Relay<E: ?Sized> {
+pub(crate) struct Relay<E: ?Sized, L> {
     node: u32,
     incarnation: u32,
     /// A power of two.
-    shards: Box<[CachePadded<Shard<E>>]>,
+    shards: Box<[CachePadded<Shard<E, L>>]>,
 }
 
-impl<E: ?Sized> Shard<E> {
+impl<E: ?Sized + Tenant, L> Shard<E, L> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
-            fresh: CachePadded(Mutex::new(Fresh { free: Vec::new(), next: 0 })),
+            fresh: CachePadded(Mutex::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
             returned: CachePadded(Returned { free: Mutex::new(Vec::new()), len: AtomicUsize::new(0) }),
             retired: AtomicUsize::new(0),
         }
@@ -82,32 +101,40 @@ impl<E: ?Sized> Shard<E> {
     /// Makes room for a slot that was never used. False when the table is full.
     fn grow(&self, index: usize) -> bool {
         let (chunk, _) = Self::locate(index);
-        let make = || (0..FIRST << chunk).map(|_| Slot { state: Mutex::new((0, None)) }).collect();
+        let make = || (0..FIRST << chunk).map(|_| Mutex::new(None)).collect();
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// A slot that nobody else has now. `None` when the table is full.
-    fn reserve(&self) -> Option<Free> {
+    /// A slot that nobody else has now, and a share of what its tenant is to hold. `None` when the table is full.
+    fn reserve(&self, make: impl FnOnce() -> L) -> Option<(Place, Arc<L>)> {
         let mut fresh = self.fresh.lock();
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
             let mut returned = self.returned.free.lock();
             std::mem::swap(&mut fresh.free, &mut returned);
             self.returned.len.store(0, Ordering::Relaxed);
         }
-        if let Some(free) = fresh.free.pop() {
-            return Some(free);
-        }
-        if !self.grow(fresh.next as usize) {
-            return None;
-        }
-        let index = fresh.next;
-        #[cfg(procession_bug = "relay_unlocks_early")]
-        let mut fresh = {
-            drop(fresh);
-            self.fresh.lock()
+        let place = match fresh.free.pop() {
+            Some(free) => free,
+            None if !self.grow(fresh.next as usize) => return None,
+            None => {
+                let index = fresh.next;
+                #[cfg(procession_bug = "relay_unlocks_early")]
+                {
+                    drop(fresh);
+                    fresh = self.fresh.lock();
+                }
+                fresh.next = index + 1;
+                Place { index, generation: 1 }
+            }
         };
-        fresh.next = index + 1;
-        Some((index, 1))
+        let (lane, left) = match fresh.lane.take() {
+            Some(lane) => lane,
+            None => (Arc::new(make()), SHARE),
+        };
+        if left > 1 && !fresh.closed {
+            fresh.lane = Some((Arc::clone(&lane), left - 1));
+        }
+        Some((place, lane))
     }
 
     /// How many slots are in use.
@@ -118,7 +145,7 @@ impl<E: ?Sized> Shard<E> {
     }
 }
 
-impl<E: ?Sized> Relay<E> {
+impl<E: ?Sized + Tenant, L> Relay<E, L> {
     /// A table with at least `shards` shards.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
@@ -134,23 +161,46 @@ impl<E: ?Sized> Relay<E> {
         pid.node() == self.node && pid.incarnation() == self.incarnation
     }
 
-    fn split(&self, pid: Pid) -> (&Shard<E>, usize) {
+    fn split(&self, pid: Pid) -> (&Shard<E, L>, usize) {
         let index = pid.index() as usize;
         (&self.shards[index & (self.shards.len() - 1)], index / self.shards.len())
     }
 
-    /// Takes a pid, has `make` build what it names, and publishes that. `hint` spreads callers over the shards.
+    /// The pid of a place in this table.
+    #[inline]
+    pub(crate) fn pid(&self, place: Place) -> Pid {
+        Pid::new(self.node, self.incarnation, place.index, place.generation)
+    }
+
+    /// Takes a pid, has `make` build what it names, and publishes that. `hint` spreads callers over the shards; `share`
+    /// makes what some tens of tenants hold together.
     ///
     /// `None` when all pids are in use.
-    pub(crate) fn insert(&self, hint: usize, make: impl FnOnce(Pid) -> Arc<E>) -> Option<Pid> {
+    #[inline]
+    pub(crate) fn insert<T>(
+        &self,
+        hint: usize,
+        share: impl FnOnce() -> L,
+        make: impl FnOnce(Place, Arc<L>) -> (Arc<E>, T),
+    ) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
         let shard = &self.shards[which];
-        let (index, generation) = shard.reserve()?;
-        let global = u32::try_from(index as usize * self.shards.len() + which).ok()?;
-        let pid = Pid::new(self.node, self.incarnation, global, generation);
-        let entry = make(pid);
-        *shard.slot(index as usize).expect("it was reserved just now").state.lock() = (generation, Some(entry));
-        Some(pid)
+        let (place, lane) = shard.reserve(share)?;
+        let index = u32::try_from(place.index as usize * self.shards.len() + which).ok()?;
+        let (entry, made) = make(Place { index, ..place }, lane);
+        *shard.slot(place.index as usize).expect("it was reserved just now").lock() = Some(entry);
+        Some(made)
+    }
+
+    /// Keeps no share for later tenants any more.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            let mut fresh = shard.fresh.lock();
+            fresh.closed = true;
+            let lane = fresh.lane.take();
+            drop(fresh);
+            drop(lane);
+        }
     }
 
     /// What this pid names, if it lives.
@@ -160,12 +210,12 @@ impl<E: ?Sized> Relay<E> {
             return None;
         }
         let (shard, index) = self.split(pid);
-        let state = shard.slot(index)?.state.lock();
-        match &*state {
+        let slot = shard.slot(index)?.lock();
+        match &*slot {
             #[cfg(not(procession_bug = "relay_ignores_generation"))]
-            (generation, Some(entry)) if *generation == pid.generation() => Some(Arc::clone(entry)),
+            Some(entry) if entry.generation() == pid.generation() => Some(Arc::clone(entry)),
             #[cfg(procession_bug = "relay_ignores_generation")]
-            (_, Some(entry)) => Some(Arc::clone(entry)),
+            Some(entry) => Some(Arc::clone(entry)),
             _ => None,
         }
     }
@@ -176,18 +226,13 @@ impl<E: ?Sized> Relay<E> {
             return None;
         }
         let (shard, index) = self.split(pid);
-        let mut state = shard.slot(index)?.state.lock();
-        if state.0 != pid.generation() {
-            return None;
-        }
-        let entry = state.1.take()?;
-        drop(state);
+        let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
         // Nobody gets at the slot before it is in the list, and then under another generation.
         if pid.generation() == LAST_GENERATION && cfg!(not(procession_bug = "relay_never_retires")) {
             shard.retired.fetch_add(1, Ordering::Relaxed);
         } else {
             let mut returned = shard.returned.free.lock();
-            returned.push((index as u32, pid.generation() + 1));
+            returned.push(Place { index: index as u32, generation: pid.generation() + 1 });
             shard.returned.len.store(returned.len(), Ordering::Relaxed);
         }
         Some(entry)
@@ -205,7 +250,7 @@ impl<E: ?Sized> Relay<E> {
             let used = shard.fresh.lock().next as usize;
             for index in 0..used {
                 if let Some(slot) = shard.slot(index)
-                    && let Some(entry) = &slot.state.lock().1
+                    && let Some(entry) = &*slot.lock()
                 {
                     all.push(Arc::clone(entry));
                 }

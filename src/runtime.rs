@@ -54,10 +54,6 @@ impl Task for Runnable<Meta> {
         }
     }
 
-    fn priority(&self) -> u8 {
-        self.metadata().priority
-    }
-
     fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
         &CURRENT
     }
@@ -214,7 +210,7 @@ impl Runtime {
             .iter()
             .map(|control| {
                 let head = control.head();
-                Left { pid: head.pid, state: head.state(), outstanding: head.yields.outstanding() }
+                Left { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
             })
             .collect();
         if !left.is_empty() {
@@ -247,7 +243,10 @@ impl Runtime {
             for control in self.host.alive() {
                 let head = control.head();
                 if head.state() == Some(State::Running) {
-                    eprintln!("procession: {} is in a step that does not return; its thread is left behind", head.pid);
+                    eprintln!(
+                        "procession: {} is in a step that does not return; its thread is left behind",
+                        head.pid()
+                    );
                 }
             }
         }

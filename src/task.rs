@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 
 use crate::context::Me;
 use crate::control::{Control, Head, flag};
-use crate::observe::State;
+use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{Held, catch, drop_caught};
 use crate::process::payload::Payload;
@@ -24,7 +24,7 @@ pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
-    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, me: &Me<Self::Message>) -> Result<(), InitError>;
+    fn init(self: Pin<&mut Self>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
     fn step(self: Pin<&mut Self>, me: &Me<Self::Message>, cx: &mut Context<'_>) -> Result<Next<Self::Output>, Exit>;
 
@@ -32,63 +32,6 @@ pub(crate) trait Machine {
 
     /// Drops the user's state, and hands out mail that was taken and not read.
     fn clear(self: Pin<&mut Self>, me: &Me<Self::Message>);
-}
-
-pin_project! {
-    /// A hand-written process and its mail.
-    pub(crate) struct Raw<P: Process> {
-        process: Option<P>,
-        mail: Mail<P::Message>,
-    }
-}
-
-impl<P: Process> Raw<P> {
-    pub(crate) fn new(process: P) -> Self {
-        Self { process: Some(process), mail: Mail::new() }
-    }
-
-    pub(crate) fn into_inner(self) -> Option<P> {
-        self.process
-    }
-}
-
-const ALIVE: &str = "a machine is not stepped after it was cleared";
-
-impl<P: Process> Machine for Raw<P> {
-    type Message = P::Message;
-    type Output = P::Output;
-
-    fn init(self: Pin<&mut Self>, entry: Option<Box<Entry>>, me: &Me<P::Message>) -> Result<(), InitError> {
-        let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
-        let head = &me.control().head;
-        let input = input.unwrap_or_else(|| Payload::new(()));
-        let start = Start { method: &method, input, pid: head.pid, context: &head.inherited };
-        self.project().process.as_mut().expect(ALIVE).init(start)
-    }
-
-    fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
-        let this = self.project();
-        let process = this.process.as_mut().expect(ALIVE);
-        let next = process.step(this.mail.events(me.control()), &mut StepOutput::new(me, cx.waker()))?;
-        if matches!(next, Next::Wait) && this.mail.missed(me.control()) {
-            return Ok(Next::Again);
-        }
-        Ok(next)
-    }
-
-    fn close(self: Pin<&mut Self>) {
-        if let Some(process) = self.project().process {
-            process.close();
-        }
-    }
-
-    fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
-        let this = self.project();
-        let process = this.process.take();
-        let (unread, _unheard) = this.mail.take();
-        me.control().leave(unread, false);
-        drop(process);
-    }
 }
 
 /// What a process is started with.
@@ -99,14 +42,87 @@ pub(crate) struct Entry {
 }
 
 pin_project! {
+    /// A hand-written process.
+    pub(crate) struct Raw<P: Process> {
+        life: Life<P>,
+    }
+}
+
+/// Where a hand-written process is in its life.
+enum Life<P: Process> {
+    /// The entry is boxed and dropped at the first turn: most processes have no method and no input.
+    Unstarted {
+        process: P,
+        entry: Option<Box<Entry>>,
+    },
+    Alive {
+        process: P,
+        mail: Mail<P::Message>,
+    },
+    Gone,
+}
+
+impl<P: Process> Raw<P> {
+    pub(crate) fn new(process: P, entry: Option<Box<Entry>>) -> Self {
+        Self { life: Life::Unstarted { process, entry } }
+    }
+
+    pub(crate) fn into_inner(self) -> Option<P> {
+        match self.life {
+            Life::Unstarted { process, .. } | Life::Alive { process, .. } => Some(process),
+            Life::Gone => None,
+        }
+    }
+}
+
+impl<P: Process> Machine for Raw<P> {
+    type Message = P::Message;
+    type Output = P::Output;
+
+    fn init(self: Pin<&mut Self>, me: &Me<P::Message>) -> Result<(), InitError> {
+        let life = self.project().life;
+        let Life::Unstarted { process, entry } = std::mem::replace(life, Life::Gone) else { return Ok(()) };
+        *life = Life::Alive { process, mail: Mail::new() };
+        let Life::Alive { process, .. } = life else { unreachable!("set just now") };
+        let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
+        let head = &me.control().head;
+        let input = input.unwrap_or_else(|| Payload::new(()));
+        process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })
+    }
+
+    fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
+        let Life::Alive { process, mail } = self.project().life else {
+            unreachable!("it is stepped between its start and its end")
+        };
+        let next = process.step(mail.events(me.control()), &mut StepOutput::new(me, cx.waker()))?;
+        if matches!(next, Next::Wait) && mail.missed(me.control()) {
+            return Ok(Next::Again);
+        }
+        Ok(next)
+    }
+
+    fn close(self: Pin<&mut Self>) {
+        if let Life::Alive { process, .. } = self.project().life {
+            process.close();
+        }
+    }
+
+    fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
+        if let Life::Alive { process, mut mail } = std::mem::replace(self.project().life, Life::Gone) {
+            let (unread, _unheard) = mail.take();
+            me.control().leave(unread);
+            drop(process);
+        }
+    }
+}
+
+pin_project! {
     /// The task of one process.
     #[project = Turn]
     pub(crate) struct Driver<X: Machine> {
         #[pin]
         machine: X,
         me: Me<X::Message>,
-        // Boxed and dropped at the first turn: most processes have no method and no input.
-        entry: Option<Box<Entry>>,
         initialised: bool,
         // The mailbox has this task's waker.
         reachable: bool,
@@ -124,8 +140,8 @@ pin_project! {
 }
 
 impl<X: Machine> Driver<X> {
-    pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>, entry: Option<Box<Entry>>) -> Self {
-        Self { machine, me: Me::new(control), entry, initialised: false, reachable: false, ended: false }
+    pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>) -> Self {
+        Self { machine, me: Me::new(control), initialised: false, reachable: false, ended: false }
     }
 }
 
@@ -135,8 +151,7 @@ impl<X: Machine> Turn<'_, X> {
     }
 
     fn init(&mut self) -> Result<(), Exit> {
-        let entry = self.entry.take();
-        match catch(|| self.machine.as_mut().init(entry, self.me)) {
+        match catch(|| self.machine.as_mut().init(self.me)) {
             Ok(Ok(())) => {
                 *self.initialised = true;
                 Ok(())
@@ -154,28 +169,35 @@ impl<X: Machine> Turn<'_, X> {
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));
         }
+        self.head().host().shared.metrics.add(Counter::Steps, 1);
+        self.dispatch();
+        next
+    }
+
+    /// Sends what the step yielded to its handlers, in order.
+    fn dispatch(&self) {
         let control = self.me.control();
         let head = &control.head;
-        head.count_step();
-        let mut pending = head.yields.take_pending();
-        if !pending.is_empty() {
-            for yielded in pending.drain(..) {
-                // Given up in the same step: its handler never hears of it.
-                if head.yields.is_wanted(yielded.tag) {
-                    let _ = catch(|| head.host.shared.dispatcher.dispatch(yielded, control.clone()));
-                } else {
-                    let _ = drop_caught(yielded);
-                }
-            }
-            head.yields.reuse(pending);
+        let Some(yields) = head.yields_if_any() else { return };
+        let mut pending = yields.take_pending();
+        if pending.is_empty() {
+            return;
         }
-        next
+        for yielded in pending.drain(..) {
+            // Given up in the same step: its handler never hears of it.
+            if yields.is_wanted(yielded.tag) {
+                let _ = catch(|| head.host().shared.dispatcher.dispatch(yielded, control.clone()));
+            } else {
+                let _ = drop_caught(yielded);
+            }
+        }
+        yields.reuse(pending);
     }
 
     /// The exit of a process that panicked, told to whoever the policy says.
     fn panicked(&self, text: Reason) -> Exit {
         let head = self.head();
-        head.host.panicked(head.pid, text.as_str());
+        head.host().panicked(head.pid(), text.as_str());
         Exit::Panicked(text)
     }
 
@@ -183,27 +205,25 @@ impl<X: Machine> Turn<'_, X> {
     /// let go when its exit is known. Returns how it really ended: a panic on the way is an end of its own.
     fn end(&mut self, mut exit: Exit) -> Exit {
         *self.ended = true;
-        // Left over only if it never ran.
-        let _ = drop_caught(self.entry.take());
         if *self.initialised
             && let Err(text) = catch(|| self.machine.as_mut().close())
         {
             exit = self.panicked(text);
         }
         let control = self.me.control();
-        control.head.host.forget(&control.head);
+        control.head.host().forget(&control.head);
         let remains = control.inbox.close();
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             exit = self.panicked(text);
         }
-        self.head().host.dead_letters_of(self.head().pid, remains.messages);
+        self.head().host().dead_letters_of(self.head(), remains.messages.into_iter());
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));
         }
         drop(dying);
-        self.head().host.bury(self.head(), &exit);
+        self.head().host().bury(self.head(), &exit);
         // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
         // the process, it was not.
         if Arc::strong_count(self.me.control()) > 2 {
@@ -232,8 +252,8 @@ impl<X: Machine> Future for Driver<X> {
 impl<X: Machine> Turn<'_, X> {
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
         let this = self;
-        let _turn = turn::enter(this.me.control().address(), this.head().pid, cx.waker());
-        this.head().host.transition(this.head(), State::Running);
+        let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
+        this.head().host().transition(this.head(), State::Running);
         if !*this.initialised
             && !this.head().has(flag::KILLED)
             && let Err(exit) = this.init()
@@ -264,15 +284,15 @@ impl<X: Machine> Turn<'_, X> {
                 Ok(Next::Wait) if !turn::take_answered() => {
                     if !turn::wants_again() {
                         let head = this.head();
-                        let state = if head.yields.any() { State::Blocked } else { State::Idle };
-                        head.host.transition(head, state);
+                        let state = if head.outstanding() != 0 { State::Blocked } else { State::Idle };
+                        head.host().transition(head, state);
                     }
                     return Poll::Pending;
                 }
                 Ok(Next::Wait) => {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
-                        this.head().host.count_budget_yield();
+                        this.head().host().count_budget_yield();
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }

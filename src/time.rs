@@ -25,14 +25,14 @@ pub(crate) struct Outstanding(Arc<dyn AnyControl>);
 
 impl Outstanding {
     pub(crate) fn new(control: Arc<dyn AnyControl>) -> Self {
-        control.head().yields.wait_for_one_more();
+        control.head().wait_for_one_more();
         Self(control)
     }
 }
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        self.0.head().yields.wait_for_one_less();
+        self.0.head().wait_for_one_less();
     }
 }
 

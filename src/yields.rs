@@ -120,7 +120,7 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct Yields {
     table: Mutex<Option<Box<Table>>>,
-    /// How many answers are waited for; changed under the lock (and by [`Outstanding`]), read without it.
+    /// How many answers are waited for; changed under the lock, read without it.
     outstanding: AtomicU32,
     /// How many commands wait for the end of the step.
     pending: AtomicU32,
@@ -195,24 +195,9 @@ impl Yields {
         }
     }
 
-    /// Whether anything is waited for.
-    pub(crate) fn any(&self) -> bool {
-        self.outstanding.load(Ordering::Relaxed) != 0
-    }
-
     /// How many answers are waited for.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::Relaxed) as usize
-    }
-
-    /// Counts something beside the tags that the process waits for: a call, a sleep.
-    pub(crate) fn wait_for_one_more(&self) {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Ends what [`wait_for_one_more`](Self::wait_for_one_more) began.
-    pub(crate) fn wait_for_one_less(&self) {
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Answers a yield: exactly one answer to a tag gets `Ok`.

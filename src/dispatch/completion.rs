@@ -52,19 +52,19 @@ impl Slip {
     /// Whether somebody waits for the answer.
     pub(crate) fn is_wanted(&self) -> bool {
         let (to, tag) = self.parts();
-        to.head().yields.is_wanted(tag)
+        to.head().yields().is_wanted(tag)
     }
 
     /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
-        to.head().yields.watch(tag, watcher)
+        to.head().yields().watch(tag, watcher)
     }
 
     /// Gives up the right to answer a call that nobody waits for any more.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
-            to.head().host.shared.metrics.add(Counter::LateReplies, 1);
+            to.head().host().shared.metrics.add(Counter::LateReplies, 1);
         }
     }
 
@@ -75,7 +75,7 @@ impl Slip {
 }
 
 fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
-    let metrics = &to.head().host.shared.metrics;
+    let metrics = &to.head().host().shared.metrics;
     match to.complete(tag, answer, false) {
         Ok(()) => metrics.add(Counter::Completions, 1),
         Err((_, answer)) => {
@@ -179,7 +179,7 @@ impl<T: Send + 'static> Completion<T> {
 
     /// Whose yield this is.
     pub fn pid(&self) -> Pid {
-        self.slip().parts().0.head().pid
+        self.slip().parts().0.head().pid()
     }
 
     /// Which yield of that process this is.
@@ -189,7 +189,7 @@ impl<T: Send + 'static> Completion<T> {
 
     /// The host of that process.
     pub fn host(&self) -> &Host {
-        &self.slip().parts().0.head().host
+        self.slip().parts().0.head().host()
     }
 
     /// Gives up this handle for its (pid, tag) form: the yield stays in flight, and whoever knows the two answers it
@@ -239,7 +239,7 @@ impl<T> fmt::Debug for Completion<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Completion");
         if let Some((to, tag)) = self.slip.as_ref().and_then(|slip| slip.0.as_ref()) {
-            debug.field("pid", &to.head().pid).field("tag", tag);
+            debug.field("pid", &to.head().pid()).field("tag", tag);
         }
         debug.finish()
     }
@@ -257,7 +257,7 @@ impl Future for Unwanted {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &self.yielded {
-            Some((to, tag)) if to.head().yields.watch(*tag, cx.waker()) => Poll::Pending,
+            Some((to, tag)) if to.head().yields().watch(*tag, cx.waker()) => Poll::Pending,
             _ => {
                 self.yielded = None;
                 Poll::Ready(())

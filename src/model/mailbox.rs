@@ -1,7 +1,5 @@
 //! Mailbox and wake-up: what was pushed is read, whoever waits when it comes.
 
-use std::collections::VecDeque;
-
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
 use crate::mailbox::{Front, Inbox};
@@ -26,16 +24,21 @@ fn signal(inbox: &Inbox<u32>) {
     inbox.signal(cancel, true).expect("it is open").wake();
 }
 
-/// Reads as the task of a process does, until so many messages and signals are there.
-fn drain(
-    inbox: &Inbox<u32>,
-    own: &Waiter,
-    messages: usize,
-    signals: usize,
-) -> (VecDeque<u32>, VecDeque<(u64, Signal)>) {
-    let (mut read, mut heard) = (VecDeque::new(), VecDeque::new());
+/// Reads as the task of a process does, until so many messages and signals are there. Each signal comes with the number
+/// of messages that were read before it.
+fn drain(inbox: &Inbox<u32>, own: &Waiter, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
+    let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None);
     loop {
-        inbox.drain(&mut read, &mut heard);
+        inbox.drain(&mut taken);
+        while let Some(taken) = taken.as_deref_mut() {
+            if taken.pop_signal().is_some() {
+                heard.push(read.len());
+            } else if let Some(message) = taken.pop() {
+                read.push(message);
+            } else {
+                break;
+            }
+        }
         if read.len() == messages && heard.len() == signals {
             return (read, heard);
         }
@@ -104,8 +107,7 @@ pub fn signal_keeps_its_place() {
     });
     let other = spawn(&inbox, |inbox| send(inbox, 2));
     let (read, heard) = drain(&inbox, &own, 2, 1);
-    let before = usize::try_from(heard[0].0).expect("it is small");
-    assert!(read.iter().take(before).any(|&message| message == 1), "{read:?}, {before} before the signal");
+    assert!(read[..heard[0]].contains(&1), "{read:?}, {} before the signal", heard[0]);
     join(one);
     join(other);
 }
@@ -134,11 +136,11 @@ pub fn first_turn() {
         kill.store(true, Ordering::SeqCst);
         inbox.rouse().wake();
     });
-    let (mut read, mut heard, mut reachable) = (VecDeque::new(), VecDeque::new(), false);
+    let (mut taken, mut reachable) = (None, false);
     loop {
         let over = killed.load(Ordering::SeqCst);
-        inbox.drain(&mut read, &mut heard);
-        if over && read.len() == 1 {
+        inbox.drain(&mut taken);
+        if over && taken.as_deref().is_some_and(|taken| taken.len() == 1) {
             break;
         }
         // As `Driver::poll` does at the end of a turn.

@@ -2,22 +2,41 @@
 
 use super::{join, spawn};
 use crate::process::pid::Pid;
-use crate::relay::Relay;
+use crate::relay::{Place, Relay, Tenant};
 use crate::sync::Arc;
 
 /// Generations go up to 3 here.
 const LAST: u32 = 3;
 
-fn relay() -> Arc<Relay<u32>> {
+/// A tenant that knows its generation, as processes do.
+struct Lodger {
+    name: u32,
+    generation: u32,
+}
+
+impl Tenant for Lodger {
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+type Table = Relay<Lodger, ()>;
+
+fn relay() -> Arc<Table> {
     Arc::new(Relay::new(0, 0, 1))
 }
 
-fn insert(relay: &Relay<u32>, tenant: u32) -> Pid {
-    relay.insert(0, |_| Arc::new(tenant)).expect("there is room")
+fn insert(relay: &Table, name: u32) -> Pid {
+    let lodge = |place: Place, _| (Arc::new(Lodger { name, generation: place.generation }), place);
+    relay.pid(relay.insert(0, || (), lodge).expect("there is room"))
 }
 
-fn get(relay: &Relay<u32>, pid: Pid) -> Option<u32> {
-    relay.get(pid).map(|tenant| *tenant)
+fn get(relay: &Table, pid: Pid) -> Option<u32> {
+    relay.get(pid).map(|tenant| tenant.name)
+}
+
+fn remove(relay: &Table, pid: Pid) -> Option<u32> {
+    relay.remove(pid).map(|tenant| tenant.name)
 }
 
 /// The first tenant goes and a second one comes, while somebody looks the first one up, and takes it out.
@@ -25,15 +44,15 @@ pub fn stale_pid() {
     let relay = relay();
     let first = insert(&relay, 1);
     let other = spawn(&relay, move |relay| {
-        let removed = relay.remove(first);
+        let removed = remove(relay, first);
         (removed, insert(relay, 2))
     });
     assert_ne!(get(&relay, first), Some(2), "never the new tenant");
-    let removed = relay.remove(first);
+    let removed = remove(&relay, first);
     let (also_removed, second) = join(other);
-    assert_eq!([removed.as_deref(), also_removed.as_deref()].into_iter().flatten().collect::<Vec<_>>(), [&1]);
+    assert_eq!([removed, also_removed].into_iter().flatten().collect::<Vec<_>>(), [1]);
     assert_eq!((get(&relay, first), get(&relay, second)), (None, Some(2)));
-    assert!(first != second && relay.remove(first).is_none());
+    assert!(first != second && remove(&relay, first).is_none());
     assert_eq!(relay.len(), 1);
 }
 
@@ -43,7 +62,7 @@ pub fn two_come_at_once() {
     let other = spawn(&relay, |relay| {
         let pid = insert(relay, 1);
         assert_eq!(get(relay, pid), Some(1));
-        assert_eq!(relay.remove(pid).as_deref(), Some(&1));
+        assert_eq!(remove(relay, pid), Some(1));
         pid
     });
     let mine = insert(&relay, 2);
@@ -56,10 +75,10 @@ pub fn two_come_at_once() {
 /// A slot that has had its last generation is let alone; no pid is ever given out twice.
 pub fn slot_wears_out() {
     let relay = relay();
-    let come_and_go = |relay: &Relay<u32>| {
+    let come_and_go = |relay: &Table| {
         [0; 2].map(|tenant| {
             let pid = insert(relay, tenant);
-            assert!(relay.remove(pid).is_some());
+            assert!(remove(relay, pid).is_some());
             pid
         })
     };

@@ -342,3 +342,29 @@ fn a_hand_written_process_asks() {
     let failure = rt.block_on(asks).unwrap().unwrap_err();
     assert!(matches!(failure.error::<CallError>(), Some(CallError::NoProcess)), "{failure:?}");
 }
+
+/// 2.3: what `receive_where` passes over keeps its place, also when it came in one burst.
+#[test]
+fn what_is_passed_over_in_a_burst_keeps_its_place() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
+        let mut read = vec![ctx.receive_where(|n| if n == 4 { Ok(n) } else { Err(n) }).await?];
+        read.push(ctx.receive_where(|n| if n == 7 { Ok(n) } else { Err(n) }).await?);
+        while let Some(n) = ctx.try_receive() {
+            read.push(n);
+        }
+        Ok(read)
+    };
+    let handle = rt.spawn(body);
+    for n in 0..6 {
+        handle.send(n).unwrap();
+    }
+    let more = handle.address();
+    let _ = rt.spawn(async move |ctx: Context| {
+        ctx.yield_now().await;
+        for n in 6..9 {
+            more.send(n).unwrap();
+        }
+    });
+    assert_eq!(rt.block_on(handle).unwrap(), [4, 7, 0, 1, 2, 3, 5, 6, 8]);
+}

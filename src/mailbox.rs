@@ -80,7 +80,7 @@ struct Aside {
 pub(crate) struct Remains<M> {
     pub(crate) messages: Vec<M>,
     /// Dropped with this: the signals that nobody heard, and the way back to the task.
-    _rest: Held<(VecDeque<(i64, Signal)>, Option<Waker>)>,
+    _rest: Held<(Option<Box<Aside>>, Option<Waker>)>,
 }
 
 /// What a receiver took out of its inbox and has not read yet.
@@ -401,7 +401,10 @@ impl<M> Inbox<M> {
         let mut state = self.state.lock();
         state.closed = true;
         // Whom to wake stays: nobody has been told yet.
-        let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals)).unwrap_or_default();
+        let signals = state
+            .aside
+            .as_deref_mut()
+            .map(|aside| Box::new(Aside { signals: mem::take(&mut aside.signals), other: None, taken: aside.taken }));
         let own = state.own.take();
         Remains { messages: mem::take(&mut state.messages), _rest: Held::new((signals, own)) }
     }

@@ -74,8 +74,9 @@ struct Shard<E: ?Sized, L> {
 pub(crate) struct Relay<E: ?Sized, L> {
     node: u32,
     incarnation: u32,
-    /// A power of two.
     shards: Box<[CachePadded<Shard<E, L>>]>,
+    /// The number of shards is two to this.
+    bits: u32,
 }
 
 impl<E: ?Sized + Tenant, L> Shard<E, L> {
@@ -127,13 +128,19 @@ impl<E: ?Sized + Tenant, L> Shard<E, L> {
                 Place { index, generation: 1 }
             }
         };
-        let (lane, left) = match fresh.lane.take() {
-            Some(lane) => lane,
-            None => (Arc::new(make()), SHARE),
+        let lane = match &mut fresh.lane {
+            Some((lane, left @ 1..)) => {
+                *left -= 1;
+                Arc::clone(lane)
+            }
+            _ => {
+                let lane = Arc::new(make());
+                if !fresh.closed {
+                    fresh.lane = Some((Arc::clone(&lane), SHARE - 1));
+                }
+                lane
+            }
         };
-        if left > 1 && !fresh.closed {
-            fresh.lane = Some((Arc::clone(&lane), left - 1));
-        }
         Some((place, lane))
     }
 
@@ -149,7 +156,8 @@ impl<E: ?Sized + Tenant, L> Relay<E, L> {
     /// A table with at least `shards` shards.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
-        Self { node, incarnation, shards: (0..shards).map(|_| CachePadded(Shard::new())).collect() }
+        let bits = shards.trailing_zeros();
+        Self { node, incarnation, shards: (0..shards).map(|_| CachePadded(Shard::new())).collect(), bits }
     }
 
     pub(crate) fn node(&self) -> u32 {
@@ -163,7 +171,7 @@ impl<E: ?Sized + Tenant, L> Relay<E, L> {
 
     fn split(&self, pid: Pid) -> (&Shard<E, L>, usize) {
         let index = pid.index() as usize;
-        (&self.shards[index & (self.shards.len() - 1)], index / self.shards.len())
+        (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
 
     /// The pid of a place in this table.
@@ -186,7 +194,7 @@ impl<E: ?Sized + Tenant, L> Relay<E, L> {
         let which = hint & (self.shards.len() - 1);
         let shard = &self.shards[which];
         let (place, lane) = shard.reserve(share)?;
-        let index = u32::try_from(place.index as usize * self.shards.len() + which).ok()?;
+        let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
         let (entry, made) = make(Place { index, ..place }, lane);
         *shard.slot(place.index as usize).expect("it was reserved just now").lock() = Some(entry);
         Some(made)

@@ -98,9 +98,12 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal keeps its place behind the messages that came before it.
+/// A signal keeps its place behind the messages that came before it, also where some were taken already.
 pub fn signal_keeps_its_place() {
     let (inbox, own) = inbox();
+    signal(&inbox);
+    send(&inbox, 0);
+    assert_eq!(drain(&inbox, &own, 1, 1), (vec![0], vec![0]));
     let one = spawn(&inbox, |inbox| {
         send(inbox, 1);
         signal(inbox);

@@ -55,8 +55,11 @@ impl<T> Held<T> {
 }
 
 impl<T> Drop for Held<T> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(value) = self.0.take() {
+        if std::mem::needs_drop::<T>()
+            && let Some(value) = self.0.take()
+        {
             let _ = drop_caught(value);
         }
     }

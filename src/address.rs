@@ -80,13 +80,12 @@ impl<M: Send + 'static> Address<M> {
     /// Sends a message; never blocks. Messages from one sender arrive in the order in which they were sent.
     ///
     /// # Errors
-    /// The message, when the process has ended.
+    /// The message, when the process has ended or takes no more mail.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        self.control.push(message).map_err(|message| {
-            let host = self.control.head.host();
-            host.shared.metrics.add(Counter::Refused, 1);
-            SendError::new(host.gone(), message)
+        self.control.push(message).map_err(|(refusal, message)| {
+            self.control.head.host().shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, message)
         })
     }
 
@@ -158,7 +157,7 @@ impl<T: Send + 'static> Reply<T> {
     pub fn try_send(mut self, value: T) -> Result<(), T> {
         match self.to.take() {
             Some(ReplyTo::Future { cell, host }) => cell.send(Ok(value)).map_err(|refused| {
-                host.shared.metrics.add(Counter::LateReplies, 1);
+                host.shared().metrics.add(Counter::LateReplies, 1);
                 refused.unwrap_or_else(|_| unreachable!("a value was sent"))
             }),
             Some(ReplyTo::Yield(slip)) => {

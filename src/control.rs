@@ -13,7 +13,8 @@ use event_listener::{Event, EventListener};
 
 use crate::clock::Instant;
 use crate::host::Host;
-use crate::mailbox::Inbox;
+use crate::limits::{Limits, Meter};
+use crate::mailbox::{Inbox, Unsent};
 use crate::observe::{Counter, State};
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -43,18 +44,12 @@ pub(crate) mod flag {
     pub(crate) const ENDED: u16 = 1 << 5;
     /// Somebody listens, or did, for news of it.
     pub(crate) const LISTENED: u16 = 1 << 6;
+    /// Its steps are counted.
+    pub(crate) const LIMITED: u16 = 1 << 7;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
 const NEW: u8 = u8::MAX;
-
-/// A share of the runtime, for some tens of control blocks that began together. Each of them refers to the runtime as long
-/// as anybody refers to it; if all counted on the same word, every spawn and every end would fight for its cache line.
-///
-/// The count stands in another cache line than what everybody reads.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(crate) struct Lane(pub(crate) Host);
 
 /// The part of a control block that does not depend on the type of its messages.
 ///
@@ -64,7 +59,7 @@ pub(crate) struct Head {
     /// Of its pid; the rest of that is the runtime's.
     index: u32,
     generation: u32,
-    lane: Arc<Lane>,
+    host: Host,
     /// How many calls and sleeps it waits for, beside its yields.
     waiting: AtomicU32,
     flags: AtomicU16,
@@ -82,27 +77,29 @@ struct Rare {
     /// How it ended, if it did and not normally.
     exit: OnceLock<Exit>,
     inherited: Inherited,
+    meter: Meter,
 }
 
 impl Rare {
-    fn new(inherited: Inherited) -> Box<Self> {
+    fn new(inherited: Inherited, limits: Limits) -> Box<Self> {
         Box::new(Self {
             yields: Yields::new(),
             news: Event::new(),
             cancel: OnceLock::new(),
             exit: OnceLock::new(),
             inherited,
+            meter: Meter::new(limits),
         })
     }
 }
 
 impl Head {
     #[inline]
-    pub(crate) fn new(place: Place, lane: Arc<Lane>, flags: u16) -> Self {
+    pub(crate) fn new(place: Place, host: Host, flags: u16) -> Self {
         Self {
             index: place.index,
             generation: place.generation,
-            lane,
+            host,
             waiting: AtomicU32::new(0),
             flags: AtomicU16::new(flags),
             state: AtomicU8::new(NEW),
@@ -110,27 +107,36 @@ impl Head {
         }
     }
 
-    /// The same for a process that is given values.
+    /// The same for a process that is given values, or limited.
     #[inline]
-    pub(crate) fn inheriting(self, inherited: Inherited) -> Self {
-        if inherited.0.is_some() {
-            let _ = self.rare.set(Rare::new(inherited));
+    pub(crate) fn given(mut self, inherited: Inherited, limits: Limits) -> Self {
+        if limits.concern_steps() {
+            *self.flags.get_mut() |= flag::LIMITED;
+        }
+        if inherited.0.is_some() || limits.concern_steps() {
+            let _ = self.rare.set(Rare::new(inherited, limits));
         }
         self
     }
 
+    /// What counts its steps, if they are limited.
+    #[inline]
+    pub(crate) fn meter(&self) -> Option<&Meter> {
+        if self.has(flag::LIMITED) { self.rare.get().map(|rare| &rare.meter) } else { None }
+    }
+
     #[inline]
     pub(crate) fn pid(&self) -> Pid {
-        self.host().shared.relay.pid(Place { index: self.index, generation: self.generation })
+        self.host().shared().relay.pid(Place { index: self.index, generation: self.generation })
     }
 
     #[inline]
     pub(crate) fn host(&self) -> &Host {
-        &self.lane.0
+        &self.host
     }
 
     fn rare(&self) -> &Rare {
-        self.rare.get_or_init(|| Rare::new(Inherited::default()))
+        self.rare.get_or_init(|| Rare::new(Inherited::default(), Limits::new()))
     }
 
     /// The table of its yields. To look at what there is, [`yields_if_any`](Self::yields_if_any) makes none.
@@ -299,11 +305,14 @@ impl<M: Send + 'static> Control<M> {
     /// Puts a message into the mailbox and wakes whoever waits for it.
     ///
     /// # Errors
-    /// The message, when the process has ended.
+    /// The message, when the process has ended or its mailbox is full.
     #[inline]
-    pub(crate) fn push(&self, message: M) -> Result<(), M> {
-        let wakes = self.inbox.push(message)?;
-        self.head.host().shared.metrics.add(Counter::Messages, 1);
+    pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
+        let wakes = self.inbox.push(message).map_err(|unsent| match unsent {
+            Unsent::Closed(message) => (self.head.host().gone(), message),
+            Unsent::Full(message) => (Refusal::Full, message),
+        })?;
+        self.head.host().shared().metrics.add(Counter::Messages, 1);
         wakes.wake();
         Ok(())
     }
@@ -365,7 +374,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
         match payload.downcast::<M>() {
-            Ok(message) => self.push(message).map_err(|message| (self.head.host().gone(), Payload::new(message))),
+            Ok(message) => self.push(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
             Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
         }
     }

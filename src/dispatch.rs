@@ -95,9 +95,10 @@ impl Hasher for TypeIdHasher {
 
 type ByType = HashMap<TypeId, Box<dyn Erased>, BuildHasherDefault<TypeIdHasher>>;
 
-/// The handlers of one runtime.
-#[derive(Default)]
+/// The handlers of one host.
 pub(crate) struct Dispatcher {
+    /// The name of the host; empty for the runtime's own.
+    host: Cow<'static, str>,
     by_type: ByType,
     by_name: std::collections::BTreeMap<Cow<'static, str>, Box<dyn Handler<Named>>>,
 }
@@ -109,6 +110,22 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl Dispatcher {
+    pub(crate) fn new(host: Cow<'static, str>) -> Self {
+        Self { host, by_type: ByType::default(), by_name: std::collections::BTreeMap::new() }
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The failure that says that there is no handler, and where there is none.
+    fn no_handler(&self, command: Cow<'static, str>) -> Failure {
+        Failure::NoHandler(match &*self.host {
+            "" => command,
+            host => format!("{command} in the host {host}").into(),
+        })
+    }
+
     /// Registers the handler of a command type.
     ///
     /// # Errors
@@ -146,7 +163,7 @@ impl Dispatcher {
         if type_id != TypeId::of::<Named>() {
             let name = command.type_name();
             let _ = drop_caught(command);
-            return slip.finish(Err(Failure::NoHandler(name.into())));
+            return slip.finish(Err(self.no_handler(name.into())));
         }
         let Ok(named) = command.downcast::<Named>() else { unreachable!("its type was compared") };
         match self.by_name.get(&named.name) {
@@ -154,7 +171,7 @@ impl Dispatcher {
             None => {
                 let name = named.name.clone();
                 let _ = drop_caught(named);
-                slip.finish(Err(Failure::NoHandler(name)));
+                slip.finish(Err(self.no_handler(name)));
             }
         }
     }

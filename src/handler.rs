@@ -83,7 +83,7 @@ pub fn blocking<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Syn
                 Err(text) => completion.fail(Failure::Panicked(text)),
             }
         });
-        if let Err(refused) = host.shared.pool.run(run) {
+        if let Err(refused) = host.shared().pool.run(run) {
             if let Some(completion) = held.lock().take() {
                 completion.fail(Failure::new(
                     "the blocking pool takes no more work: its queue is full, or the runtime has shut down",

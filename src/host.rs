@@ -18,8 +18,8 @@ use crate::address::{Address, Ended};
 use crate::blocking::Pool;
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
-use crate::control::{AnyControl, Control, Head, Inherited, Lane, flag};
-use crate::dispatch::Dispatcher;
+use crate::control::{AnyControl, Control, Head, Inherited, flag};
+use crate::limits::Limits;
 use crate::mailbox::Inbox;
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
 use crate::process::event::Tag;
@@ -28,9 +28,10 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::refusal::{CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
+use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::process::turn;
-use crate::relay::{Place, Relay};
+use crate::realm::{HostBuilder, Realm};
+use crate::relay::{Lane, Place, Relay};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, Mutex};
 use crate::time::timers::{Fire, Timers};
@@ -70,7 +71,7 @@ impl Meta {
         if let Owner::Process(control) = &self.owner {
             host.transition(control.head(), State::Ready);
         }
-        if host.shared.metrics.tick() {
+        if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
         }
     }
@@ -84,7 +85,7 @@ impl Meta {
         let since = self.ready_at.swap(0, Ordering::Relaxed);
         let host = self.host();
         let now = host.now();
-        host.shared.metrics.sample_delay(now.ns().saturating_sub(since));
+        host.shared().metrics.sample_delay(now.ns().saturating_sub(since));
         Some((host.clone(), now))
     }
 }
@@ -129,8 +130,7 @@ pub(crate) type Schedule = fn(Runnable<Meta>, ScheduleInfo);
 
 /// What a host is made of; the runtime fills it in.
 pub(crate) struct Shared {
-    pub(crate) relay: Relay<dyn AnyControl, Lane>,
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) relay: Relay<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
     pub(crate) pool: Pool,
@@ -162,12 +162,48 @@ pub(crate) struct Shared {
 /// has shut down or was dropped, spawns and sends are refused.
 #[derive(Clone)]
 pub struct Host {
-    pub(crate) shared: Arc<Shared>,
+    share: Arc<Share>,
+}
+
+/// What a [`Host`] points to. The count of those that point here stands in another cache line than what they read.
+#[repr(align(64))]
+struct Share {
+    shared: Arc<Shared>,
+    realm: Arc<Realm>,
+}
+
+impl Host {
+    pub(crate) fn new(shared: Arc<Shared>, realm: Realm) -> Self {
+        Self { share: Arc::new(Share { shared, realm: Arc::new(realm) }) }
+    }
+
+    /// What all hosts of the runtime share.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.share.shared
+    }
+
+    /// What is this host's own.
+    #[inline]
+    pub(crate) fn realm(&self) -> &Realm {
+        &self.share.realm
+    }
+}
+
+impl Lane for Host {
+    fn fork(&self) -> Self {
+        let Share { shared, realm } = &*self.share;
+        Self { share: Arc::new(Share { shared: Arc::clone(shared), realm: Arc::clone(realm) }) }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.share.realm, &other.share.realm)
+    }
 }
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("node", &self.shared.relay.node()).finish_non_exhaustive()
+        f.debug_struct("Host").field("node", &self.shared().relay.node()).finish_non_exhaustive()
     }
 }
 
@@ -206,13 +242,13 @@ impl Receiver for Host {
     fn deliver(&self, package: Package) -> Result<(), SendError<Package>> {
         let Package { from, to, payload } = package;
         let refuse = |refusal, payload| Err(SendError::new(refusal, Package { from, to, payload }));
-        if self.shared.relay.is_here(to) {
-            return match self.shared.relay.get(to) {
+        if self.shared().relay.is_here(to) {
+            return match self.shared().relay.get(to) {
                 Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
                 None => refuse(self.gone(), payload),
             };
         }
-        let node = self.shared.nodes.lock().get(&to.node()).cloned();
+        let node = self.shared().nodes.lock().get(&to.node()).cloned();
         match node {
             Some(receiver) => receiver.deliver(Package { from, to, payload }),
             None => refuse(Refusal::NoProcess, payload),
@@ -301,31 +337,64 @@ impl<M> Route<M> for Pid {
 impl Host {
     /// The runtime's clock: monotonic, or virtual in a simulation.
     pub fn now(&self) -> Instant {
-        self.shared.clock.now()
+        self.shared().clock.now()
     }
 
     /// A random number, from the runtime's seed.
     pub(crate) fn random(&self) -> u64 {
-        self.shared.chance.lock().next()
+        self.shared().chance.lock().next()
     }
 
     /// The number of this runtime as a node.
     pub fn node(&self) -> u32 {
-        self.shared.relay.node()
+        self.shared().relay.node()
     }
 
     /// A snapshot of the counters; two can be subtracted.
     pub fn counters(&self) -> Counters {
-        self.shared.metrics.counters()
+        self.shared().metrics.counters()
     }
 
     /// How many processes live.
     pub fn processes_alive(&self) -> usize {
-        self.shared.relay.len().saturating_sub(self.shared.outside.load(Ordering::SeqCst))
+        self.shared().relay.len().saturating_sub(self.shared().outside.load(Ordering::SeqCst))
+    }
+
+    /// Another host in the same runtime, with handlers and limits of its own: what its processes perform goes to its
+    /// handlers alone, and what they spawn lives there too. Messages go from host to host as within one.
+    ///
+    /// ```
+    /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
+    /// struct Erase;
+    /// impl Command for Erase { type Reply = (); }
+    /// struct Log(&'static str);
+    /// impl Command for Log { type Reply = (); }
+    ///
+    /// let rt = Runtime::builder().handle(|_: Erase| ()).build()?;
+    /// let plugins = HostBuilder::new("plugins").handle(|log: Log| println!("{}", log.0)).max_processes(100);
+    /// let plugins = rt.add_host(plugins.limits(Limits::new().mail(1_000)))?;
+    /// let plugin = plugins.spawn(async |ctx: Context| {
+    ///     ctx.perform(Log("hello")).await?;
+    ///     ctx.perform(Erase).await
+    /// });
+    /// let failure = rt.block_on(plugin).unwrap_err();
+    /// assert!(failure.to_string().ends_with("Erase in the host plugins"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Two handlers for one command.
+    pub fn add_host(&self, host: HostBuilder) -> Result<Self, BuildError> {
+        Ok(Self::new(Arc::clone(self.shared()), host.build()?))
+    }
+
+    /// The name of this host; empty for the runtime's own.
+    pub fn name(&self) -> &str {
+        self.realm().name()
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self.shared.phase.load(Ordering::SeqCst) {
+        match self.shared().phase.load(Ordering::SeqCst) {
             0 => Phase::Open,
             1 => Phase::Closing,
             _ => Phase::Closed,
@@ -334,7 +403,7 @@ impl Host {
 
     /// Moves on to `phase`; never back.
     pub(crate) fn advance(&self, phase: Phase) {
-        self.shared.phase.fetch_max(phase as u8, Ordering::SeqCst);
+        self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
     /// What a sender is told whose receiver is gone.
@@ -353,19 +422,19 @@ impl Host {
     /// The message and why it was refused: the process has ended or never was, or it takes another type.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         let sent = match to.way() {
-            Way::Here(control) => control.push(message).map_err(|message| (control.head.host().gone(), message)),
+            Way::Here(control) => control.push(message),
             Way::Pid(pid) => self.send_to_pid(pid, message),
         };
         sent.map_err(|(refusal, message)| {
-            self.shared.metrics.add(Counter::Refused, 1);
+            self.shared().metrics.add(Counter::Refused, 1);
             SendError::new(refusal, message)
         })
     }
 
     fn send_to_pid<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
-        if let Some(control) = self.shared.relay.get(pid) {
+        if let Some(control) = self.shared().relay.get(pid) {
             if let Some(control) = control.as_any().downcast_ref::<Control<N>>() {
-                return control.push(message).map_err(|message| (self.gone(), message));
+                return control.push(message);
             }
             return control.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload)));
         }
@@ -380,7 +449,7 @@ impl Host {
 
     /// The control block of a process that takes `N`.
     fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Arc<Control<N>>> {
-        self.shared.relay.get(pid)?.into_any().downcast::<Control<N>>().ok()
+        self.shared().relay.get(pid)?.into_any().downcast::<Control<N>>().ok()
     }
 
     /// Attaches a receiver under a pid of its own: a way for pids to lead to whatever takes packages.
@@ -390,23 +459,19 @@ impl Host {
         if self.phase() == Phase::Closed {
             return None;
         }
-        let pid = self.shared.relay.insert(
-            0,
-            || Lane(self.clone()),
-            |place, lane| {
-                let attached =
-                    Arc::new(Attached { head: Head::new(place, lane, flag::OUTSIDE), receiver: Box::new(receiver) });
-                let pid = attached.head.pid();
-                (attached as Arc<dyn AnyControl>, pid)
-            },
-        );
-        self.shared.outside.fetch_add(1, Ordering::SeqCst);
+        let pid = self.shared().relay.insert(0, self, |place, host| {
+            let attached =
+                Arc::new(Attached { head: Head::new(place, host, flag::OUTSIDE), receiver: Box::new(receiver) });
+            let pid = attached.head.pid();
+            (attached as Arc<dyn AnyControl>, pid)
+        });
+        self.shared().outside.fetch_add(1, Ordering::SeqCst);
         pid
     }
 
     /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.
     pub fn attach_node(&self, node: u32, receiver: impl Receiver) {
-        let former = self.shared.nodes.lock().insert(node, Arc::new(receiver));
+        let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
         drop(former);
     }
 
@@ -414,9 +479,9 @@ impl Host {
     ///
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
     pub(crate) fn outside_control<N: Send + 'static>(&self) -> Arc<Control<N>> {
-        self.shared.outside.fetch_add(1, Ordering::SeqCst);
-        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default()) else {
-            self.shared.outside.fetch_sub(1, Ordering::SeqCst);
+        self.shared().outside.fetch_add(1, Ordering::SeqCst);
+        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), Limits::new()) else {
+            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
             // No pid is free: a mailbox that is closed from the start.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
         };
@@ -433,22 +498,19 @@ impl Host {
         hint: usize,
         flags: u16,
         inherited: Inherited,
+        limits: Limits,
     ) -> Option<Arc<Control<N>>> {
-        self.shared.relay.insert(
-            hint,
-            || Lane(self.clone()),
-            |place, lane| {
-                let head = Head::new(place, lane, flags).inheriting(inherited);
-                let control = Arc::new(Control { head, inbox: Inbox::new() });
-                (Arc::clone(&control) as Arc<dyn AnyControl>, control)
-            },
-        )
+        self.shared().relay.insert(hint, self, |place, host| {
+            let head = Head::new(place, host, flags).given(inherited, limits);
+            let control = Arc::new(Control { head, inbox: Inbox::new(limits.most_mail()) });
+            (Arc::clone(&control) as Arc<dyn AnyControl>, control)
+        })
     }
 
     /// A control block of a process that never was: what the handle of a refused spawn points to.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Arc<Control<N>> {
-        let head = Head::new(Place::NOWHERE, Arc::new(Lane(self.clone())), 0);
-        let control = Arc::new(Control { head, inbox: Inbox::new() });
+        let head = Head::new(Place::NOWHERE, self.clone(), 0);
+        let control = Arc::new(Control { head, inbox: Inbox::new(None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control
@@ -462,7 +524,7 @@ impl Host {
     /// The answer, when there is no such process, its tag is not in flight, was answered before, or wants another
     /// type.
     pub fn complete_yield(&self, pid: Pid, tag: Tag, answer: Result<Payload, Failure>) -> Result<(), CompleteError> {
-        let Some(control) = self.shared.relay.get(pid) else {
+        let Some(control) = self.shared().relay.get(pid) else {
             return Err(CompleteError::new(CompleteRefusal::NoProcess, answer));
         };
         control.complete(tag, answer, true).map_err(|(late, answer)| {
@@ -485,7 +547,7 @@ impl Host {
     /// # Errors
     /// No such process lives.
     pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
-        let control = self.shared.relay.get(pid).ok_or(NoProcess(pid))?;
+        let control = self.shared().relay.get(pid).ok_or(NoProcess(pid))?;
         let deadline = self.now() + grace;
         if control.cancel(reason.into(), deadline) {
             self.kill_at(&control, deadline);
@@ -498,7 +560,7 @@ impl Host {
     /// # Errors
     /// No such process lives.
     pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
-        self.shared.relay.get(pid).ok_or(NoProcess(pid))?.kill();
+        self.shared().relay.get(pid).ok_or(NoProcess(pid))?.kill();
         Ok(())
     }
 
@@ -516,16 +578,16 @@ impl Host {
 
     /// Resolves when the process has ended, with how; at once if no such process lives.
     pub fn ended(&self, pid: Pid) -> Ended {
-        Ended::new(self.shared.relay.get(pid))
+        Ended::new(self.shared().relay.get(pid))
     }
 
     // ---- Time
 
     /// Leaves something with the timers.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> crate::time::timers::Key {
-        let (key, earlier) = self.shared.timers.insert(at, fire);
+        let (key, earlier) = self.shared().timers.insert(at, fire);
         if earlier {
-            (self.shared.rearm)();
+            (self.shared().rearm)();
         }
         key
     }
@@ -534,9 +596,9 @@ impl Host {
 
     /// The pid names nothing from now on.
     pub(crate) fn forget(&self, head: &Head) {
-        let entry = self.shared.relay.remove(head.pid());
+        let entry = self.shared().relay.remove(head.pid());
         if entry.is_some() && head.has(flag::OUTSIDE) {
-            self.shared.outside.fetch_sub(1, Ordering::SeqCst);
+            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
         }
         drop(entry);
     }
@@ -551,27 +613,30 @@ impl Host {
         if is_process {
             self.transition(head, State::Complete);
         }
+        if is_process {
+            head.host().realm().leave();
+        }
         head.set_exit(exit);
         if is_process {
-            self.shared.metrics.add(Counter::Exited, 1);
+            self.shared().metrics.add(Counter::Exited, 1);
         }
         if self.phase() != Phase::Open {
             // Two that end at the same time each count themselves first: one of them at least sees both.
             fence(Ordering::SeqCst);
             if self.all_ended() {
-                self.shared.emptied.notify(usize::MAX);
+                self.shared().emptied.notify(usize::MAX);
             }
         }
     }
 
     /// A process spent its turn's budget and goes behind the others.
     pub(crate) fn count_budget_yield(&self) {
-        self.shared.metrics.add(Counter::BudgetYields, 1);
+        self.shared().metrics.add(Counter::BudgetYields, 1);
     }
 
     /// Whether every process that was spawned has been buried.
     pub(crate) fn all_ended(&self) -> bool {
-        self.shared.metrics.all_ended()
+        self.shared().metrics.all_ended()
     }
 
     /// Mail that was accepted and that nobody will read.
@@ -580,7 +645,7 @@ impl Host {
             return;
         }
         let to = head.pid();
-        self.shared.metrics.add(Counter::DeadLetters, mail.len() as u64);
+        self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
         let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
         for message in mail {
             let mourner = if own_kind { None } else { self.mourner() };
@@ -588,7 +653,7 @@ impl Host {
             let _ = match mourner {
                 Some(mourner) => {
                     let package = Package { from: None, to, payload: Payload::new(message) };
-                    mourner.push(package).or_else(drop_caught)
+                    mourner.push(package).or_else(|(_, package)| drop_caught(package))
                 }
                 None => drop_caught(message),
             };
@@ -596,7 +661,7 @@ impl Host {
     }
 
     fn mourner(&self) -> Option<Arc<Control<Package>>> {
-        let mut mourners = self.shared.mourners.lock();
+        let mut mourners = self.shared().mourners.lock();
         while let Some(last) = mourners.last() {
             if !last.head.has_ended() {
                 return Some(Arc::clone(last));
@@ -610,20 +675,20 @@ impl Host {
     #[inline]
     pub(crate) fn transition(&self, head: &Head, to: State) {
         let from = head.enter(to);
-        if let Some(observer) = &self.shared.observer {
+        if let Some(observer) = &self.shared().observer {
             let transition =
-                Transition { pid: head.pid(), from, to, worker: self.shared.metrics.worker(), at: self.now() };
+                Transition { pid: head.pid(), from, to, worker: self.shared().metrics.worker(), at: self.now() };
             let _ = catch(|| observer.transition(&transition));
         }
     }
 
     /// A process panicked: tells whoever the policy says.
     pub(crate) fn panicked(&self, pid: Pid, text: &str) {
-        self.shared.metrics.add(Counter::Panics, 1);
-        if let Some(observer) = &self.shared.observer {
+        self.shared().metrics.add(Counter::Panics, 1);
+        if let Some(observer) = &self.shared().observer {
             let _ = catch(|| observer.panicked(pid, text));
         }
-        match &self.shared.on_panic {
+        match &self.shared().on_panic {
             OnPanic::Observe => {}
             OnPanic::Call(f) => drop(catch(|| f(pid, text))),
             OnPanic::ShutDown => self.begin_shutdown(Instant::FAR),
@@ -631,19 +696,19 @@ impl Host {
     }
 
     pub(crate) fn shutdown_deadline(&self) -> Instant {
-        Instant::from_ns(self.shared.deadline.load(Ordering::SeqCst))
+        Instant::from_ns(self.shared().deadline.load(Ordering::SeqCst))
     }
 
     /// The processes that have not ended.
     pub(crate) fn alive(&self) -> Vec<Arc<dyn AnyControl>> {
-        let mut all = self.shared.relay.all();
+        let mut all = self.shared().relay.all();
         all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
         all
     }
 
     /// Refuses work from outside and tells every process to end.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) {
-        self.shared.deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
+        self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         for control in self.alive() {
             control.cancel(Reason::SHUTDOWN, deadline);
@@ -653,11 +718,11 @@ impl Host {
     /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
     pub(crate) fn condemn(&self) {
         self.advance(Phase::Closed);
-        self.shared.relay.close();
-        for control in self.shared.relay.all() {
+        self.shared().relay.close();
+        for control in self.shared().relay.all() {
             control.kill();
         }
-        let futures: Vec<Waker> = self.shared.futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
         futures.into_iter().for_each(Waker::wake);
     }
 }

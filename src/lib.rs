@@ -75,6 +75,7 @@ mod control;
 mod dispatch;
 pub mod handler;
 mod host;
+mod limits;
 mod mailbox;
 #[cfg(procession_loom)]
 #[doc(hidden)]
@@ -83,6 +84,7 @@ mod observe;
 mod oneshot;
 mod perform;
 mod process;
+mod realm;
 mod relay;
 mod runtime;
 mod scheduler;
@@ -101,6 +103,7 @@ pub use dispatch::Handler;
 pub use dispatch::completion::{Completion, Unwanted};
 pub use handler::Answer;
 pub use host::{Host, OnPanic, Package, Receiver, Target};
+pub use limits::{LimitExceeded, Limits};
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
 pub use perform::{Cancelled, Perform};
 pub use process::command::{Asked, Command, Named};
@@ -115,6 +118,7 @@ pub use process::refusal::{
 };
 pub use process::turn::should_yield;
 pub use process::{Events, Next, Process, Start, StepOutput};
+pub use realm::HostBuilder;
 pub use runtime::{Builder, Left, Runtime, Shutdown, run};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
 pub use time::Sleep;

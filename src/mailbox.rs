@@ -57,7 +57,7 @@ struct State<M> {
     messages: Vec<M>,
     /// The waker of the process's task, once it has waited for the first time.
     own: Option<Waker>,
-    aside: Option<Box<Aside>>,
+    aside: Option<Box<Aside<M>>>,
     waiting: Waiting,
     /// A wake was owed while there was no waker yet.
     missed: bool,
@@ -65,14 +65,29 @@ struct State<M> {
 }
 
 /// What most mailboxes never need.
-#[derive(Debug, Default)]
-struct Aside {
+#[derive(Debug)]
+struct Aside<M> {
     /// How many messages were taken out since this was made: what places signals among messages.
     taken: i64,
     /// Each signal with what `taken` will be when all messages that came before it are.
     signals: VecDeque<(i64, Signal)>,
     /// Whom to wake when [`Waiting::Other`].
     other: Option<Waker>,
+    bounded: Option<Bounded<M>>,
+}
+
+/// The messages of a mailbox that takes so many and no more. They are taken out one by one: what a receiver has read
+/// ahead would not count.
+#[derive(Debug)]
+struct Bounded<M> {
+    queue: VecDeque<M>,
+    most: usize,
+}
+
+impl<M> Default for Aside<M> {
+    fn default() -> Self {
+        Self { taken: 0, signals: VecDeque::new(), other: None, bounded: None }
+    }
 }
 
 /// What was in an inbox when it was closed.
@@ -80,7 +95,7 @@ struct Aside {
 pub(crate) struct Remains<M> {
     pub(crate) messages: Vec<M>,
     /// Dropped with this: the signals that nobody heard, and the way back to the task.
-    _rest: Held<(Option<Box<Aside>>, Option<Waker>)>,
+    _rest: Held<(Option<VecDeque<(i64, Signal)>>, Option<Waker>)>,
 }
 
 /// What a receiver took out of its inbox and has not read yet.
@@ -139,10 +154,6 @@ impl<M> Front<M> {
         None
     }
 
-    fn refill(&mut self, messages: &mut Vec<M>) {
-        refill(self.make(), messages);
-    }
-
     /// Gives back what a burst needed, when the last of it was read.
     fn shrink(&mut self) {
         if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) {
@@ -195,8 +206,8 @@ impl<M> Taken<M> {
                 (ahead + u64::try_from(before - taken).unwrap_or(0), signal)
             }));
         }
-        state.took(state.messages.len());
-        refill(&mut self.messages, &mut state.messages);
+        state.took(state.untaken());
+        state.empty_into(&mut self.messages);
     }
 
     /// Gives back what a burst needed, when the last of it was read.
@@ -223,13 +234,24 @@ pub(crate) struct Inbox<M> {
     state: Mutex<State<M>>,
 }
 
+/// A message that was not taken.
+#[derive(Debug)]
+pub(crate) enum Unsent<M> {
+    Closed(M),
+    Full(M),
+}
+
 impl<M> Inbox<M> {
-    pub(crate) fn new() -> Self {
+    /// With `most`, no more than so many messages wait here.
+    #[inline]
+    pub(crate) fn new(most: Option<usize>) -> Self {
+        let bounded =
+            |most| Box::new(Aside { bounded: Some(Bounded { queue: VecDeque::new(), most }), ..Aside::default() });
         Self {
             state: Mutex::new(State {
                 messages: Vec::new(),
                 own: None,
-                aside: None,
+                aside: most.map(bounded),
                 waiting: Waiting::Nobody,
                 missed: false,
                 closed: false,
@@ -255,19 +277,23 @@ impl<M> Inbox<M> {
     /// Appends a message.
     ///
     /// # Errors
-    /// The message, when the inbox is closed.
+    /// The message, when the inbox is closed or full.
     #[inline]
-    pub(crate) fn push(&self, message: M) -> Result<Wakes, M> {
+    pub(crate) fn push(&self, message: M) -> Result<Wakes, Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(message);
+            return Err(Unsent::Closed(message));
         }
         #[cfg(procession_bug = "push_unlocks")]
         let mut state = {
             drop(state);
             self.state.lock()
         };
-        state.messages.push(message);
+        match state.bounded() {
+            Some(bounded) if bounded.queue.len() >= bounded.most => return Err(Unsent::Full(message)),
+            Some(bounded) => bounded.queue.push_back(message),
+            None => state.messages.push(message),
+        }
         Ok(state.receiver())
     }
 
@@ -281,7 +307,7 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(signal);
         }
-        let untaken = state.messages.len() as i64;
+        let untaken = state.untaken() as i64;
         let aside = state.aside.get_or_insert_default();
         let before = aside.taken + untaken;
         #[cfg(procession_bug = "signal_forgets_taken")]
@@ -390,8 +416,11 @@ impl<M> Inbox<M> {
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.taken -= unread.len() as i64;
         }
-        unread.extend(state.messages.drain(..));
-        state.messages = unread.into();
+        unread.extend(state.take_all());
+        match state.bounded() {
+            Some(bounded) => bounded.queue = unread,
+            None => state.messages = unread.into(),
+        }
         Ok(())
     }
 
@@ -401,12 +430,9 @@ impl<M> Inbox<M> {
         let mut state = self.state.lock();
         state.closed = true;
         // Whom to wake stays: nobody has been told yet.
-        let signals = state
-            .aside
-            .as_deref_mut()
-            .map(|aside| Box::new(Aside { signals: mem::take(&mut aside.signals), other: None, taken: aside.taken }));
+        let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let own = state.own.take();
-        Remains { messages: mem::take(&mut state.messages), _rest: Held::new((signals, own)) }
+        Remains { messages: state.take_all(), _rest: Held::new((signals, own)) }
     }
 }
 
@@ -443,27 +469,60 @@ impl<M> State<M> {
         self.own.clone()
     }
 
+    #[inline]
+    fn bounded(&mut self) -> Option<&mut Bounded<M>> {
+        self.aside.as_deref_mut()?.bounded.as_mut()
+    }
+
+    /// How many messages are here.
+    fn untaken(&self) -> usize {
+        let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
+        self.messages.len() + bounded.map_or(0, |bounded| bounded.queue.len())
+    }
+
+    fn take_all(&mut self) -> Vec<M> {
+        match self.bounded() {
+            Some(bounded) => mem::take(&mut bounded.queue).into(),
+            None => mem::take(&mut self.messages),
+        }
+    }
+
+    fn empty_into(&mut self, queue: &mut VecDeque<M>) {
+        match self.bounded() {
+            Some(bounded) => queue.append(&mut bounded.queue),
+            None => refill(queue, &mut self.messages),
+        }
+    }
+
     /// The oldest message; `front` must be empty.
+    #[inline]
     fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
         if self.messages.len() > 1 {
             self.gather(front);
             return front.pop();
         }
-        let Some(message) = self.messages.pop() else {
-            front.shrink();
-            return None;
+        let message = match self.messages.pop() {
+            Some(message) => message,
+            None => match self.bounded().and_then(|bounded| bounded.queue.pop_front()) {
+                Some(message) => message,
+                None => {
+                    front.shrink();
+                    return None;
+                }
+            },
         };
         self.took(1);
         Some(message)
     }
 
     fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
-        if self.messages.is_empty() {
+        let untaken = self.untaken();
+        if untaken == 0 {
             front.shrink();
             return None;
         }
-        self.took(self.messages.len());
-        front.refill(&mut self.messages);
+        self.took(untaken);
+        self.empty_into(front.make());
         Some(())
     }
 
@@ -475,7 +534,7 @@ impl<M> State<M> {
     }
 
     fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
+        self.untaken() == 0 && self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
     }
 
     /// Gives back what a burst needed, when the last of it was read.

@@ -82,7 +82,7 @@ impl<C: Command> Perform<C> {
         let head = self.control.head();
         let tag = head.yields().start::<C>(ear, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
         head.yields().defer(tag.erase(), command);
-        head.host().shared.metrics.add(Counter::Yields, 1);
+        head.host().shared().metrics.add(Counter::Yields, 1);
         self.state = State::Flying(tag);
         Ok(())
     }

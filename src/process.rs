@@ -272,7 +272,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     fn count(&self) {
-        self.me.host().shared.metrics.add(Counter::Yields, 1);
+        self.me.host().shared().metrics.add(Counter::Yields, 1);
     }
 
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
@@ -317,7 +317,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         let host = self.me.host();
         let key = host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
         // Given up, or its process ended: the timer goes with it.
-        let unset = Arc::new(Unset { timers: Arc::clone(&host.shared.timers), key });
+        let unset = Arc::new(Unset { timers: Arc::clone(&host.shared().timers), key });
         self.me.control().head.yields().watch(tag.erase(), &Waker::from(unset));
         tag
     }

@@ -25,6 +25,17 @@ impl Place {
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
+/// What the tenants of a table refer to, all of them to the same.
+///
+/// If all counted on one word, every spawn and every end would fight for its cache line: some hundreds that begin
+/// together share a count.
+pub(crate) trait Lane: Clone {
+    /// The same with a count of its own.
+    fn fork(&self) -> Self;
+
+    fn is_same(&self, other: &Self) -> bool;
+}
+
 /// What a pid names. It knows its generation itself: an idle process pays for a slot too.
 pub(crate) trait Tenant {
     fn generation(&self) -> u32;
@@ -33,7 +44,7 @@ pub(crate) trait Tenant {
 /// What an index names.
 type Slot<E> = Mutex<Option<Arc<E>>>;
 
-/// How many tenants share a reference to what all of them hold.
+/// How many tenants share the count of a lane.
 const SHARE: u32 = 256;
 
 /// What whoever spawns takes from.
@@ -43,8 +54,8 @@ struct Fresh<L> {
     free: Vec<Place>,
     /// Slots from here on were never used.
     next: u32,
-    /// What the next tenants hold together, and how many more are to.
-    lane: Option<(Arc<L>, u32)>,
+    /// What the next tenants refer to, and how many more are to.
+    lane: Option<(L, u32)>,
     /// No lane is kept any more: it would keep the table itself.
     closed: bool,
 }
@@ -69,7 +80,7 @@ struct Shard<E: ?Sized, L> {
     retired: AtomicUsize,
 }
 
-/// The table of tenants `E`, which hold shares `L` of what the table is part of.
+/// The table of tenants `E`, which refer to `L`, which the table is part of.
 #[derive(Debug)]
 pub(crate) struct Relay<E: ?Sized, L> {
     node: u32,
@@ -79,7 +90,7 @@ pub(crate) struct Relay<E: ?Sized, L> {
     bits: u32,
 }
 
-impl<E: ?Sized + Tenant, L> Shard<E, L> {
+impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
@@ -106,8 +117,8 @@ impl<E: ?Sized + Tenant, L> Shard<E, L> {
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// A slot that nobody else has now, and a share of what its tenant is to hold. `None` when the table is full.
-    fn reserve(&self, make: impl FnOnce() -> L) -> Option<(Place, Arc<L>)> {
+    /// A slot that nobody else has now, and the lane of its tenant. `None` when the table is full.
+    fn reserve(&self, wanted: &L) -> Option<(Place, L)> {
         let mut fresh = self.fresh.lock();
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
             let mut returned = self.returned.free.lock();
@@ -129,14 +140,14 @@ impl<E: ?Sized + Tenant, L> Shard<E, L> {
             }
         };
         let lane = match &mut fresh.lane {
-            Some((lane, left @ 1..)) => {
+            Some((lane, left @ 1..)) if lane.is_same(wanted) => {
                 *left -= 1;
-                Arc::clone(lane)
+                lane.clone()
             }
             _ => {
-                let lane = Arc::new(make());
+                let lane = wanted.fork();
                 if !fresh.closed {
-                    fresh.lane = Some((Arc::clone(&lane), SHARE - 1));
+                    fresh.lane = Some((lane.clone(), SHARE - 1));
                 }
                 lane
             }
@@ -152,7 +163,7 @@ impl<E: ?Sized + Tenant, L> Shard<E, L> {
     }
 }
 
-impl<E: ?Sized + Tenant, L> Relay<E, L> {
+impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     /// A table with at least `shards` shards.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
@@ -180,27 +191,22 @@ impl<E: ?Sized + Tenant, L> Relay<E, L> {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Takes a pid, has `make` build what it names, and publishes that. `hint` spreads callers over the shards; `share`
-    /// makes what some tens of tenants hold together.
+    /// Takes a pid, has `make` build what it names, and publishes that. `hint` spreads callers over the shards; `lane`
+    /// is what it is to refer to.
     ///
     /// `None` when all pids are in use.
     #[inline]
-    pub(crate) fn insert<T>(
-        &self,
-        hint: usize,
-        share: impl FnOnce() -> L,
-        make: impl FnOnce(Place, Arc<L>) -> (Arc<E>, T),
-    ) -> Option<T> {
+    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(Place, L) -> (Arc<E>, T)) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
         let shard = &self.shards[which];
-        let (place, lane) = shard.reserve(share)?;
+        let (place, lane) = shard.reserve(lane)?;
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
         let (entry, made) = make(Place { index, ..place }, lane);
         *shard.slot(place.index as usize).expect("it was reserved just now").lock() = Some(entry);
         Some(made)
     }
 
-    /// Keeps no share for later tenants any more.
+    /// Keeps no lane for later tenants any more.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();

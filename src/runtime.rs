@@ -17,15 +17,17 @@ use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
 use crate::control::{Listening, poll_news};
-use crate::dispatch::{Dispatcher, Handler};
+use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
+use crate::limits::Limits;
 use crate::observe::{Metrics, Observer, State, WorkerState};
 use crate::process::command::{Command, Named};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
 use crate::process::refusal::BuildError;
+use crate::realm::{HostBuilder, host_methods};
 use crate::relay::Relay;
 use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +52,7 @@ impl Task for Runnable<Meta> {
         Runnable::run(self);
         if let Some((host, begun)) = sampled {
             let time = host.now().ns().saturating_sub(begun.ns());
-            host.shared.metrics.sample_step(time);
+            host.shared().metrics.sample_step(time);
         }
     }
 
@@ -65,13 +67,13 @@ type Threads = Scheduler<Runnable<Meta>>;
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     runnable.metadata().ready();
     let how = if info.woken_while_running { Placement::Yielded } else { Placement::Woken };
-    let place = &runnable.metadata().host().shared.place;
+    let place = &runnable.metadata().host().shared().place;
     let address = Arc::as_ptr(place).cast::<()>() as usize;
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
     // cache line.
     let Err(runnable) = Threads::schedule_here(address, runnable, how) else { return };
     // Kept over the push: once that is done the task may run, end, and let go of its runtime.
-    let place = Arc::clone(&runnable.metadata().host().shared.place);
+    let place = Arc::clone(&runnable.metadata().host().shared().place);
     match place.downcast::<Threads>() {
         Ok(threads) => threads.schedule(runnable, how),
         Err(_) => unreachable!("this schedule function is given out with threads as its place"),
@@ -255,8 +257,8 @@ impl Runtime {
         self.run_dry();
         self.threads.close();
         self.run_dry();
-        self.host.shared.pool.close();
-        self.host.shared.timers.clear();
+        self.host.shared().pool.close();
+        self.host.shared().timers.clear();
     }
 }
 
@@ -280,7 +282,7 @@ impl Future for AllEnded {
     fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let host = &this.host;
-        if poll_news(&host.shared.emptied, &mut this.listening, cx, || host.all_ended().then_some(())).is_ready() {
+        if poll_news(&host.shared().emptied, &mut this.listening, cx, || host.all_ended().then_some(())).is_ready() {
             return Poll::Ready(());
         }
         let now = this.host.now();
@@ -328,6 +330,9 @@ impl fmt::Display for Left {
     }
 }
 
+host_methods!(Builder, host);
+host_methods!(HostBuilder,);
+
 /// Wraps what a thread of the runtime does from its first to its last moment.
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
@@ -335,8 +340,7 @@ type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 #[must_use = "a builder builds nothing until `build`"]
 pub struct Builder {
     workers: Option<usize>,
-    dispatcher: Dispatcher,
-    refused: Option<BuildError>,
+    host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
     on_panic: OnPanic,
     blocking_threads: usize,
@@ -350,10 +354,7 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("workers", &self.workers)
-            .field("dispatcher", &self.dispatcher)
-            .finish_non_exhaustive()
+        f.debug_struct("Builder").field("workers", &self.workers).field("host", &self.host).finish_non_exhaustive()
     }
 }
 
@@ -361,8 +362,7 @@ impl Builder {
     fn new() -> Self {
         Self {
             workers: None,
-            dispatcher: Dispatcher::default(),
-            refused: None,
+            host: HostBuilder::new(""),
             observer: None,
             on_panic: OnPanic::default(),
             blocking_threads: 64,
@@ -380,42 +380,6 @@ impl Builder {
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
-    }
-
-    /// Registers the handler of a command type. A second one for the same type is an error when building.
-    pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
-        if let Err(error) = self.dispatcher.add(handler) {
-            self.refused.get_or_insert(error);
-        }
-        self
-    }
-
-    /// Registers the handler of the commands of one name: see [`Named`].
-    pub fn handler_named(mut self, name: impl Into<Cow<'static, str>>, handler: impl Handler<Named>) -> Self {
-        if let Err(error) = self.dispatcher.add_named(name.into(), handler) {
-            self.refused.get_or_insert(error);
-        }
-        self
-    }
-
-    /// Registers a function that answers at once: see [`handler::inline`].
-    pub fn handle<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
-        self.handler(handler::inline(f))
-    }
-
-    /// Registers a function that answers by a future: see [`handler::future`].
-    pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
-    where
-        C: Command,
-        A: Answer<C::Reply>,
-        Fut: Future<Output = A> + Send + 'static,
-    {
-        self.handler(handler::future(f))
-    }
-
-    /// Registers a function that may block: see [`handler::blocking`].
-    pub fn handle_blocking<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
-        self.handler(handler::blocking(f))
     }
 
     /// Who is told of every transition. Without an observer one costs a predicted branch.
@@ -494,9 +458,7 @@ impl Builder {
         /// Numbers the runtimes of this program.
         static NODES: AtomicU32 = AtomicU32::new(1);
 
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
+        let realm = self.host.build()?;
         let workers = self.workers.unwrap_or_else(scheduler::cores);
         let seed = self.seed.unwrap_or_else(chance::seed);
         let clock = Clock::real();
@@ -528,7 +490,6 @@ impl Builder {
         let incarnation = chance::seed() as u32 | 1;
         let shared = Shared {
             relay: Relay::new(node, incarnation, 4 * workers.max(1)),
-            dispatcher: self.dispatcher,
             clock,
             timers,
             pool: Pool::new(blocking::Options {
@@ -553,7 +514,7 @@ impl Builder {
             mourners: Mutex::default(),
             nodes: Mutex::default(),
         };
-        let host = Host { shared: Arc::new(shared) };
+        let host = Host::new(Arc::new(shared), realm);
         threads.start()?;
         Ok(Runtime { host, threads, workers, patience: PATIENCE })
     }

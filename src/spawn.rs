@@ -18,6 +18,7 @@ use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
 use crate::host::{Host, Meta, Owner, Phase, Route, Target, Way};
+use crate::limits::Limits;
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::Process;
@@ -33,7 +34,7 @@ use crate::task::{Driver, Entry, Machine, Raw};
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    let schedule = runnable.metadata().host().shared.schedule;
+    let schedule = runnable.metadata().host().shared().schedule;
     schedule(runnable, info);
 }
 
@@ -104,7 +105,7 @@ impl Host {
             drop(catch(|| drop(future)));
             return;
         }
-        let mut futures = self.shared.futures.lock();
+        let mut futures = self.shared().futures.lock();
         let entry = futures.vacant_entry();
         let task = Registered { future: Some(future), host: self.clone(), key: Some(entry.key()) };
         let meta = Meta::new(Owner::Future(self.clone()));
@@ -135,7 +136,7 @@ impl Host {
                 drop(answer.0.send(result));
             }
         });
-        if let Err(refused) = self.shared.pool.run(run) {
+        if let Err(refused) = self.shared().pool.run(run) {
             let _ = cell.send(Err(Failure::new(
                 "the blocking pool takes no more work: its queue is full, or the runtime has shut down",
             )));
@@ -148,18 +149,23 @@ impl Host {
     where
         X: Machine + Send + 'static,
     {
-        let from_inside = || turn::pid().is_some_and(|pid| self.shared.relay.is_here(pid));
+        let from_inside = || turn::pid().is_some_and(|pid| self.shared().relay.is_here(pid));
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if from_inside() => {}
             Phase::Closing | Phase::Closed => return Err((SpawnRefusal::ShutDown, machine)),
         }
-        let Options { inherited, by_hand } = options;
+        let Options { inherited, limits, by_hand } = options;
+        if let Err(refusal) = self.realm().enter() {
+            return Err((refusal, machine));
+        }
+        let limits = self.realm().limits().and(limits);
         let flags = if by_hand { flag::BY_HAND } else { 0 };
-        let Some(control) = self.enrol(shard(), flags, inherited) else {
+        let Some(control) = self.enrol(shard(), flags, inherited, limits) else {
+            self.realm().leave();
             return Err((SpawnRefusal::Limit(u32::MAX as usize), machine));
         };
-        self.shared.metrics.add(Counter::Spawned, 1);
+        self.shared().metrics.add(Counter::Spawned, 1);
         let meta = Meta::new(Owner::Process(control.clone()));
         let driver = Driver::new(machine, Arc::clone(&control));
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| driver, WithInfo(schedule));
@@ -227,6 +233,7 @@ impl<M: Send + 'static> Me<M> {
 #[derive(Debug, Default)]
 struct Options {
     inherited: Inherited,
+    limits: Limits,
     by_hand: bool,
 }
 
@@ -273,6 +280,12 @@ impl ProcessBuilder {
     /// A value that the process, and whatever it spawns, finds by its type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.options.inherited = self.options.inherited.with(value);
+        self
+    }
+
+    /// What the process may use; where its host says something too, the tighter holds.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.options.limits = self.options.limits.and(limits);
         self
     }
 
@@ -512,7 +525,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if let Some(key) = this.key.take() {
-                drop(this.host.shared.futures.lock().try_remove(key));
+                drop(this.host.shared().futures.lock().try_remove(key));
             }
             // A panic here must not leave async-task's hands.
             let _ = catch(|| this.future.set(None));
@@ -531,7 +544,7 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
         match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
             Ok(poll) => poll,
             Err(_) => {
-                this.host.shared.metrics.add(Counter::Panics, 1);
+                this.host.shared().metrics.add(Counter::Panics, 1);
                 Poll::Ready(())
             }
         }

@@ -161,6 +161,20 @@ impl<X: Machine> Turn<'_, X> {
         }
     }
 
+    fn step_within_limits(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
+        let Some(meter) = self.head().meter() else { return self.step(cx) };
+        let host = self.head().host();
+        let begun = meter.begin()?.then(|| host.now());
+        let next = self.step(cx);
+        if let Some(begun) = begun
+            && matches!(next, Ok(Next::Wait | Next::Again))
+            && let Some(meter) = self.head().meter()
+        {
+            meter.ran(self.head().host().now() - begun)?;
+        }
+        next
+    }
+
     /// One step and the dispatch of what it yielded.
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
@@ -169,7 +183,7 @@ impl<X: Machine> Turn<'_, X> {
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));
         }
-        self.head().host().shared.metrics.add(Counter::Steps, 1);
+        self.head().host().shared().metrics.add(Counter::Steps, 1);
         self.dispatch();
         next
     }
@@ -186,7 +200,7 @@ impl<X: Machine> Turn<'_, X> {
         for yielded in pending.drain(..) {
             // Given up in the same step: its handler never hears of it.
             if yields.is_wanted(yielded.tag) {
-                let _ = catch(|| head.host().shared.dispatcher.dispatch(yielded, control.clone()));
+                let _ = catch(|| head.host().realm().dispatch(yielded, control.clone()));
             } else {
                 let _ = drop_caught(yielded);
             }
@@ -265,7 +279,7 @@ impl<X: Machine> Turn<'_, X> {
             if this.head().has(flag::KILLED) {
                 return Poll::Ready(Err(this.end(Exit::Killed)));
             }
-            let next = this.step(cx);
+            let next = this.step_within_limits(cx);
             if matches!(next, Ok(Next::Wait | Next::Again)) && !this.head().has(flag::STARTED | flag::BY_HAND) {
                 this.head().started();
             }

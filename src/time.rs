@@ -66,7 +66,7 @@ impl Sleep {
     fn stop(&mut self) {
         self.outstanding = None;
         if let Some(key) = self.key.take() {
-            drop(self.host.shared.timers.cancel(key));
+            drop(self.host.shared().timers.cancel(key));
         }
     }
 }
@@ -90,7 +90,7 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         let armed = match this.key {
-            Some(key) => this.host.shared.timers.update(key, cx.waker()),
+            Some(key) => this.host.shared().timers.update(key, cx.waker()),
             None => false,
         };
         if !armed {

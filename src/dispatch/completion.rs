@@ -64,7 +64,7 @@ impl Slip {
     /// Gives up the right to answer a call that nobody waits for any more.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
-            to.head().host().shared.metrics.add(Counter::LateReplies, 1);
+            to.head().host().shared().metrics.add(Counter::LateReplies, 1);
         }
     }
 
@@ -75,7 +75,7 @@ impl Slip {
 }
 
 fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
-    let metrics = &to.head().host().shared.metrics;
+    let metrics = &to.head().host().shared().metrics;
     match to.complete(tag, answer, false) {
         Ok(()) => metrics.add(Counter::Completions, 1),
         Err((_, answer)) => {

@@ -2,7 +2,7 @@
 
 use super::{join, spawn};
 use crate::process::pid::Pid;
-use crate::relay::{Place, Relay, Tenant};
+use crate::relay::{Lane, Place, Relay, Tenant};
 use crate::sync::Arc;
 
 /// Generations go up to 3 here.
@@ -20,7 +20,21 @@ impl Tenant for Lodger {
     }
 }
 
-type Table = Relay<Lodger, ()>;
+/// What they all refer to: nothing.
+#[derive(Clone)]
+struct House;
+
+impl Lane for House {
+    fn fork(&self) -> Self {
+        Self
+    }
+
+    fn is_same(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+type Table = Relay<Lodger, House>;
 
 fn relay() -> Arc<Table> {
     Arc::new(Relay::new(0, 0, 1))
@@ -28,7 +42,7 @@ fn relay() -> Arc<Table> {
 
 fn insert(relay: &Table, name: u32) -> Pid {
     let lodge = |place: Place, _| (Arc::new(Lodger { name, generation: place.generation }), place);
-    relay.pid(relay.insert(0, || (), lodge).expect("there is room"))
+    relay.pid(relay.insert(0, &House, lodge).expect("there is room"))
 }
 
 fn get(relay: &Table, pid: Pid) -> Option<u32> {

@@ -5,6 +5,7 @@
 
 mod counters;
 mod embed;
+mod hosts;
 mod lives;
 mod mail;
 mod misuse;

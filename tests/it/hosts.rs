@@ -1,0 +1,262 @@
+//! SPEC 3.1 and 4.9: hosts with handlers and limits of their own, and what one process may use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::two;
+
+struct Erase;
+impl Command for Erase {
+    type Reply = &'static str;
+}
+
+struct Log;
+impl Command for Log {
+    type Reply = &'static str;
+}
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// 3.1: a process has no handler for what only another host grants, and the failure says so; what it spawns lives in
+/// its host too.
+#[test]
+fn a_host_grants_what_it_has_and_no_more() {
+    let rt = Runtime::builder().workers(2).handle(|_: Erase| "erased").handle(|_: Log| "outer").build().unwrap();
+    let inner = HostBuilder::new("plugins").handle(|_: Log| "inner");
+    let inner = rt.add_host(inner.handler_named("say", |_, answer: Completion<_>| answer.complete(Payload::new(1_u8))));
+    let inner = inner.unwrap();
+    assert_eq!((rt.name(), inner.name()), ("", "plugins"));
+    let perform = async |ctx: Context| -> Result<_, Exit> {
+        let child = ctx.spawn(async |ctx: Context| {
+            Ok::<_, Exit>((ctx.perform(Log).await, ctx.perform(Erase).await, ctx.host().name() == "plugins"))
+        });
+        Ok((ctx.perform(Log).await, ctx.perform(Erase).await, ctx.perform(Named::new("say")).await, child.await?))
+    };
+    let (log, erase, say, child) = rt.block_on(rt.spawn(perform)).unwrap();
+    assert_eq!((log.unwrap(), erase.unwrap()), ("outer", "erased"));
+    assert_eq!(say.unwrap_err().to_string(), "no handler for the command say");
+    assert_eq!((child.0.unwrap(), child.1.unwrap(), child.2), ("outer", "erased", false));
+
+    let (log, erase, say, child) = rt.block_on(inner.spawn(perform)).unwrap();
+    assert_eq!(log.unwrap(), "inner");
+    let text = erase.unwrap_err().to_string();
+    assert!(text.ends_with("Erase in the host plugins"), "{text}");
+    assert_eq!(say.unwrap().downcast::<u8>().unwrap(), 1);
+    assert_eq!((child.0.unwrap(), child.2), ("inner", true));
+    assert!(matches!(child.1, Err(Failure::NoHandler(_))));
+}
+
+trait IntoOk: Sized {
+    fn into_ok(self) -> Result<Self, Exit> {
+        Ok(self)
+    }
+}
+impl<T> IntoOk for T {}
+
+/// 3.1: registering a handler twice is an error in any host, and what is wrong with one says nothing of another.
+#[test]
+fn two_handlers_in_one_host_are_an_error() {
+    let rt = two();
+    let twice = HostBuilder::new("twice").handle(|_: Log| "one").handle(|_: Log| "other");
+    assert!(matches!(rt.add_host(twice), Err(BuildError::DuplicateHandler(_))));
+    assert!(rt.add_host(HostBuilder::new("once").handle(|_: Log| "one")).is_ok());
+}
+
+/// Hosts of one runtime reach each other by message, and end together.
+#[test]
+fn hosts_share_their_runtime() {
+    let rt = two();
+    let other = rt.add_host(HostBuilder::new("other")).unwrap();
+    let echo = other.spawn(async |mut ctx: Context<Reply<Pid>>| -> Result<(), Exit> {
+        loop {
+            let reply = ctx.receive().await?;
+            reply.send(ctx.pid());
+        }
+    });
+    let (pid, address) = (echo.pid(), echo.address());
+    let asks = rt.spawn(async move |ctx: Context| ctx.call(&address, |reply| reply).await);
+    assert_eq!(rt.block_on(asks).unwrap(), pid);
+    assert_eq!(rt.processes_alive(), other.processes_alive());
+    let left = futures::executor::block_on(rt.shutdown(Duration::from_secs(5)));
+    assert!(left.left.is_empty());
+    assert!(echo.is_finished());
+    assert!(
+        matches!(other.process().spawn(async |_: Context| ()), Err(refused) if refused.refusal() == &SpawnRefusal::ShutDown)
+    );
+}
+
+/// 4.9: so many processes and not one more; the refused one is handed back, and one that is finished does not count.
+#[test]
+fn the_limit_of_processes_is_exact() {
+    let rt = two();
+    let few = rt.add_host(HostBuilder::new("few").max_processes(3)).unwrap();
+    let wait = async |mut ctx: Context<()>| ctx.receive().await;
+    let mut handles: Vec<_> = (0..3).map(|_| few.spawn(wait)).collect();
+    let refused = few.process().spawn(wait).unwrap_err();
+    assert_eq!(refused.refusal(), &SpawnRefusal::Limit(3));
+    // The handle of a spawn that can't be refused in its type says so.
+    let exit = rt.block_on(few.spawn(wait)).unwrap_err();
+    assert!(matches!(exit, Exit::Refused(_)), "{exit}");
+    // Other hosts are not concerned.
+    drop(rt.spawn(wait));
+    let first = handles.remove(0);
+    first.send(()).unwrap();
+    rt.block_on(first).unwrap();
+    drop(few.process().spawn(refused.into_body()).unwrap());
+    assert!(few.process().spawn(wait).is_err());
+    let none = rt.add_host(HostBuilder::new("none").max_processes(0)).unwrap();
+    assert!(none.process().spawn(wait).is_err());
+}
+
+/// 4.9: also while several threads spawn, and processes end.
+#[test]
+fn the_limit_of_processes_holds_against_races() {
+    const MOST: usize = 5;
+    let rt = two();
+    let few = rt.add_host(HostBuilder::new("few").max_processes(MOST)).unwrap();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let spawners = (0..3).map(|_| {
+        let (few, alive) = (few.clone(), Arc::clone(&alive));
+        std::thread::spawn(move || {
+            let mut spawned = 0;
+            for _ in 0..2_000 {
+                let alive = Arc::clone(&alive);
+                let counted = few.process().spawn(async move |ctx: Context| {
+                    assert!(alive.fetch_add(1, SeqCst) < MOST, "more than may live");
+                    ctx.yield_now().await;
+                    alive.fetch_sub(1, SeqCst);
+                });
+                spawned += usize::from(counted.is_ok());
+            }
+            spawned
+        })
+    });
+    let spawners: Vec<_> = spawners.collect();
+    let spawned: usize = spawners.into_iter().map(|spawner| spawner.join().unwrap()).sum();
+    rt.block_on(async {
+        while rt.processes_alive() != 0 {
+            futures::future::ready(()).await;
+            std::thread::yield_now();
+        }
+    });
+    let counters = rt.counters();
+    assert_eq!((counters.spawned, counters.panics), (spawned as u64, 0));
+    assert!(spawned >= MOST);
+}
+
+/// 4.9: a process is stepped exactly as often as it may be.
+#[test]
+fn the_limit_of_steps_is_exact() {
+    struct Steps(Arc<AtomicUsize>, usize);
+    impl Process for Steps {
+        type Message = ();
+        type Output = usize;
+        fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<usize>, Exit> {
+            let steps = self.0.fetch_add(1, SeqCst) + 1;
+            Ok(if steps == self.1 { Next::Done(steps) } else { Next::Again })
+        }
+    }
+    let rt = lone();
+    let steps = Arc::new(AtomicUsize::new(0));
+    let ten = || rt.process().limits(Limits::new().steps(10));
+    let exit = rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), usize::MAX)).unwrap()).unwrap_err();
+    assert_eq!((steps.swap(0, SeqCst), exit.error()), (10, Some(&LimitExceeded::Steps(10))));
+    assert_eq!(rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), 10)).unwrap()).unwrap(), 10);
+    // The tighter one of process and host holds.
+    let host = rt.add_host(HostBuilder::new("short").limits(Limits::new().steps(3))).unwrap();
+    for limits in [Limits::new(), Limits::new().steps(100)] {
+        steps.store(0, SeqCst);
+        let process = Steps(Arc::clone(&steps), usize::MAX);
+        let exit = rt.block_on(host.process().limits(limits).spawn_process(process).unwrap()).unwrap_err();
+        assert_eq!((steps.load(SeqCst), exit.error()), (3, Some(&LimitExceeded::Steps(3))));
+    }
+    let never = rt.block_on(rt.process().limits(Limits::new().steps(0)).spawn(async |_: Context| ()).unwrap());
+    assert_eq!(never.unwrap_err().error(), Some(&LimitExceeded::Steps(0)));
+}
+
+/// 4.9: a process whose steps took too long together ends after the one that did; one that ends by itself keeps its end.
+#[test]
+fn the_limit_of_time_ends_a_process_after_its_step() {
+    let rt = lone();
+    let limits = Limits::new().time(Duration::from_millis(5));
+    let spin = |ctx: &Context, time: Duration| {
+        let begun = ctx.now();
+        while ctx.now() - begun < time {}
+    };
+    let steps = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&steps);
+    let exit = rt.block_on(
+        rt.process()
+            .limits(limits)
+            .spawn(async move |ctx: Context| {
+                loop {
+                    spin(&ctx, Duration::from_millis(2));
+                    count.fetch_add(1, SeqCst);
+                    ctx.yield_now().await;
+                }
+                #[expect(unreachable_code)]
+                ()
+            })
+            .unwrap(),
+    );
+    assert_eq!(exit.unwrap_err().error(), Some(&LimitExceeded::Time(Duration::from_millis(5))));
+    assert!((1..=3).contains(&steps.load(SeqCst)));
+    let done =
+        rt.process().limits(limits).spawn(async move |ctx: Context| spin(&ctx, Duration::from_millis(10))).unwrap();
+    rt.block_on(done).unwrap();
+    // Waiting costs nothing.
+    let waits = rt.process().limits(limits).spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(20)).await);
+    rt.block_on(waits.unwrap()).unwrap();
+}
+
+/// 4.9: so many messages wait and not one more; each that is refused comes back, each that is read makes room.
+#[test]
+fn the_limit_of_mail_is_exact() {
+    let rt = lone();
+    let limits = Limits::new().mail(3);
+    let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
+        let mut read = vec![ctx.receive().await?];
+        let own = ctx.address();
+        // One was read: there is room for one, whatever was taken out beside it.
+        read.push(own.send(10).is_ok().into());
+        let refused = own.send(11).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 11));
+        while let Some(message) = ctx.try_receive() {
+            read.push(message);
+        }
+        Ok(read)
+    });
+    let reader = reader.unwrap();
+    (0..3).for_each(|message| reader.send(message).unwrap());
+    let refused = rt.send(reader.pid(), 3_u32).unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 3));
+    assert!(reader.send(3).is_err());
+    assert_eq!(rt.block_on(reader).unwrap(), [0, 1, 1, 2, 10]);
+    assert_eq!(rt.counters().refused, 3);
+    let deaf =
+        rt.process().limits(Limits::new().mail(0)).spawn(async |mut ctx: Context<()>| ctx.receive().await).unwrap();
+    assert_eq!(deaf.send(()).unwrap_err().refusal(), Refusal::Full);
+}
+
+/// 4.9: also for a process that reads selectively, and its dead letters are what was accepted.
+#[test]
+fn bounded_mail_is_read_selectively_and_buried() {
+    let rt = lone();
+    let mut letters = rt.dead_letters();
+    let picks = rt.process().limits(Limits::new().mail(4)).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
+        ctx.receive_where(|n| if n == 2 { Ok(n) } else { Err(n) }).await
+    });
+    let picks = picks.unwrap();
+    (0..4).for_each(|message| picks.send(message).unwrap());
+    assert_eq!(rt.block_on(picks).unwrap(), 2);
+    let mut dead = Vec::new();
+    while let Some(letter) = letters.try_receive() {
+        dead.push(letter.payload.downcast::<u32>().unwrap());
+    }
+    assert_eq!(dead, [0, 1, 3]);
+}

@@ -51,13 +51,6 @@ fn a_host_grants_what_it_has_and_no_more() {
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));
 }
 
-trait IntoOk: Sized {
-    fn into_ok(self) -> Result<Self, Exit> {
-        Ok(self)
-    }
-}
-impl<T> IntoOk for T {}
-
 /// 3.1: registering a handler twice is an error in any host, and what is wrong with one says nothing of another.
 #[test]
 fn two_handlers_in_one_host_are_an_error() {

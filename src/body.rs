@@ -92,6 +92,10 @@ where
     type Message = M;
     type Output = Output<Fut>;
 
+    fn is_fresh(&self) -> bool {
+        matches!(self, Self::Unstarted { .. })
+    }
+
     /// A body has one entry, and takes no input but what it captured.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &Me<M>) -> Result<(), InitError> {
@@ -124,6 +128,10 @@ where
 
     fn clear(mut self: Pin<&mut Self>, _: &Me<M>) {
         self.set(Self::Gone);
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone)
     }
 }
 

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use event_listener::{Event, EventListener};
+use once_cell::race::OnceBox;
 
 use crate::clock::Instant;
 use crate::host::Host;
@@ -24,7 +25,7 @@ use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant};
-use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
 use crate::yields::{Answer, Answered, Late, Yields};
 
@@ -64,7 +65,9 @@ pub(crate) struct Head {
     waiting: AtomicU32,
     flags: AtomicU16,
     state: AtomicU8,
-    rare: OnceLock<Box<Rare>>,
+    /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
+    ready_at: AtomicU64,
+    rare: OnceBox<Rare>,
 }
 
 /// What most processes never need, made when it first is.
@@ -103,7 +106,8 @@ impl Head {
             waiting: AtomicU32::new(0),
             flags: AtomicU16::new(flags),
             state: AtomicU8::new(NEW),
-            rare: OnceLock::new(),
+            ready_at: AtomicU64::new(0),
+            rare: OnceBox::new(),
         }
     }
 
@@ -191,6 +195,28 @@ impl Head {
 
     pub(crate) fn state(&self) -> Option<State> {
         State::from_u8(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Notes that it became ready.
+    pub(crate) fn ready(&self) {
+        let host = self.host();
+        host.transition(self, State::Ready);
+        if host.shared().metrics.tick() {
+            self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a worker runs it now. If this turn is sampled, the caller measures it: on this host, from this moment.
+    #[inline]
+    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
+        if self.ready_at.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let since = self.ready_at.swap(0, Ordering::Relaxed);
+        let host = self.host();
+        let now = host.now();
+        host.shared().metrics.sample_delay(now.ns().saturating_sub(since));
+        Some((host.clone(), now))
     }
 
     /// How it ended, once it did.

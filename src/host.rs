@@ -37,56 +37,30 @@ use crate::sync::{Arc, Mutex};
 use crate::time::timers::{Fire, Timers};
 use crate::yields::Late;
 
-/// What async-task keeps beside each task.
+/// What async-task keeps beside each task: whose it is.
 #[derive(Debug)]
-pub(crate) struct Meta {
-    pub(crate) owner: Owner,
-    /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
-    pub(crate) ready_at: AtomicU64,
-}
-
-/// What a task is.
-#[derive(Debug)]
-pub(crate) enum Owner {
+pub(crate) enum Meta {
     Process(Arc<dyn AnyControl>),
     /// A future without a pid: an async handler, or what came by `spawn_future`.
     Future(Host),
 }
 
 impl Meta {
-    pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, ready_at: AtomicU64::new(0) }
-    }
-
+    #[inline]
     pub(crate) fn host(&self) -> &Host {
-        match &self.owner {
-            Owner::Process(control) => control.head().host(),
-            Owner::Future(host) => host,
+        match self {
+            Self::Process(control) => control.head().host(),
+            Self::Future(host) => host,
         }
     }
 
-    /// Notes that the task is ready. Called by every schedule function before it queues the task.
-    pub(crate) fn ready(&self) {
-        let host = self.host();
-        if let Owner::Process(control) = &self.owner {
-            host.transition(control.head(), State::Ready);
+    /// The process, if it is one.
+    #[inline]
+    pub(crate) fn process(&self) -> Option<&Head> {
+        match self {
+            Self::Process(control) => Some(control.head()),
+            Self::Future(_) => None,
         }
-        if host.shared().metrics.tick() {
-            self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that a worker runs the task now. If this turn is sampled, the caller measures it: on this host, from this
-    /// moment.
-    pub(crate) fn running(&self) -> Option<(Host, Instant)> {
-        if self.ready_at.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let since = self.ready_at.swap(0, Ordering::Relaxed);
-        let host = self.host();
-        let now = host.now();
-        host.shared().metrics.sample_delay(now.ns().saturating_sub(since));
-        Some((host.clone(), now))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::blocking::{self, Pool};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::{Listening, poll_news};
+use crate::control::{Head, Listening, poll_news};
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -48,7 +48,7 @@ thread_local! {
 
 impl Task for Runnable<Meta> {
     fn run(self) {
-        let sampled = self.metadata().running();
+        let sampled = self.metadata().process().and_then(Head::running);
         Runnable::run(self);
         if let Some((host, begun)) = sampled {
             let time = host.now().ns().saturating_sub(begun.ns());
@@ -65,7 +65,9 @@ type Threads = Scheduler<Runnable<Meta>>;
 
 /// The schedule function of the threaded runtime.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    runnable.metadata().ready();
+    if let Some(process) = runnable.metadata().process() {
+        process.ready();
+    }
     let how = if info.woken_while_running { Placement::Yielded } else { Placement::Woken };
     let place = &runnable.metadata().host().shared().place;
     let address = Arc::as_ptr(place).cast::<()>() as usize;

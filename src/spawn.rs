@@ -17,7 +17,7 @@ use crate::address::Address;
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
-use crate::host::{Host, Meta, Owner, Phase, Route, Target, Way};
+use crate::host::{Host, Meta, Phase, Route, Target, Way};
 use crate::limits::Limits;
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
@@ -108,7 +108,7 @@ impl Host {
         let mut futures = self.shared().futures.lock();
         let entry = futures.vacant_entry();
         let task = Registered { future: Some(future), host: self.clone(), key: Some(entry.key()) };
-        let meta = Meta::new(Owner::Future(self.clone()));
+        let meta = Meta::Future(self.clone());
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
         entry.insert(runnable.waker());
         drop(futures);
@@ -166,7 +166,7 @@ impl Host {
             return Err((SpawnRefusal::Limit(u32::MAX as usize), machine));
         };
         self.shared().metrics.add(Counter::Spawned, 1);
-        let meta = Meta::new(Owner::Process(control.clone()));
+        let meta = Meta::Process(control.clone());
         let driver = Driver::new(machine, Arc::clone(&control));
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| driver, WithInfo(schedule));
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
@@ -577,6 +577,6 @@ mod tests {
         fn driver<Fut: BodyFuture>(_: fn(Context<u64>) -> Fut) -> usize {
             size_of::<Driver<AsyncBody<u64, fn(Context<u64>) -> Fut, Fut>>>()
         }
-        assert_eq!((size_of::<Control<u64>>(), size_of::<Meta>(), driver(idle)), (104, 24, 72));
+        assert_eq!((size_of::<Control<u64>>(), size_of::<Meta>(), driver(idle)), (104, 16, 64));
     }
 }

@@ -24,6 +24,10 @@ pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
+    /// Whether it waits for its first turn.
+    fn is_fresh(&self) -> bool;
+
+    /// Its beginning; if that fails, there is no `close`.
     fn init(self: Pin<&mut Self>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
     fn step(self: Pin<&mut Self>, me: &Me<Self::Message>, cx: &mut Context<'_>) -> Result<Next<Self::Output>, Exit>;
@@ -32,6 +36,9 @@ pub(crate) trait Machine {
 
     /// Drops the user's state, and hands out mail that was taken and not read.
     fn clear(self: Pin<&mut Self>, me: &Me<Self::Message>);
+
+    /// Whether it was cleared.
+    fn is_gone(&self) -> bool;
 }
 
 /// What a process is started with.
@@ -51,7 +58,7 @@ pin_project! {
 /// Where a hand-written process is in its life.
 enum Life<P: Process> {
     /// The entry is boxed and dropped at the first turn: most processes have no method and no input.
-    Unstarted {
+    Fresh {
         process: P,
         entry: Option<Box<Entry>>,
     },
@@ -59,17 +66,21 @@ enum Life<P: Process> {
         process: P,
         mail: Mail<P::Message>,
     },
+    /// Its `init` failed, or panicked.
+    Failed {
+        process: P,
+    },
     Gone,
 }
 
 impl<P: Process> Raw<P> {
     pub(crate) fn new(process: P, entry: Option<Box<Entry>>) -> Self {
-        Self { life: Life::Unstarted { process, entry } }
+        Self { life: Life::Fresh { process, entry } }
     }
 
     pub(crate) fn into_inner(self) -> Option<P> {
         match self.life {
-            Life::Unstarted { process, .. } | Life::Alive { process, .. } => Some(process),
+            Life::Fresh { process, .. } | Life::Alive { process, .. } | Life::Failed { process } => Some(process),
             Life::Gone => None,
         }
     }
@@ -79,15 +90,23 @@ impl<P: Process> Machine for Raw<P> {
     type Message = P::Message;
     type Output = P::Output;
 
+    fn is_fresh(&self) -> bool {
+        matches!(self.life, Life::Fresh { .. })
+    }
+
     fn init(self: Pin<&mut Self>, me: &Me<P::Message>) -> Result<(), InitError> {
         let life = self.project().life;
-        let Life::Unstarted { process, entry } = std::mem::replace(life, Life::Gone) else { return Ok(()) };
-        *life = Life::Alive { process, mail: Mail::new() };
-        let Life::Alive { process, .. } = life else { unreachable!("set just now") };
+        let Life::Fresh { process, entry } = std::mem::replace(life, Life::Gone) else { return Ok(()) };
+        *life = Life::Failed { process };
+        let Life::Failed { process } = life else { unreachable!("set just now") };
         let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
         let head = &me.control().head;
         let input = input.unwrap_or_else(|| Payload::new(()));
-        process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })
+        process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })?;
+        if let Life::Failed { process } = std::mem::replace(life, Life::Gone) {
+            *life = Life::Alive { process, mail: Mail::new() };
+        }
+        Ok(())
     }
 
     fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
@@ -108,11 +127,16 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
-        if let Life::Alive { process, mut mail } = std::mem::replace(self.project().life, Life::Gone) {
+        let life = std::mem::replace(self.project().life, Life::Gone);
+        if let Life::Alive { process, mut mail } = life {
             let (unread, _unheard) = mail.take();
             me.control().leave(unread);
             drop(process);
         }
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self.life, Life::Gone)
     }
 }
 
@@ -123,16 +147,12 @@ pin_project! {
         #[pin]
         machine: X,
         me: Me<X::Message>,
-        initialised: bool,
-        // The mailbox has this task's waker.
-        reachable: bool,
-        ended: bool,
     }
 
     impl<X: Machine> PinnedDrop for Driver<X> {
         fn drop(this: Pin<&mut Self>) {
             // Dropped before its end: the runtime is gone.
-            if !this.ended {
+            if !this.machine.is_gone() {
                 let _ = this.project().end(Exit::Cancelled(Reason::SHUTDOWN));
             }
         }
@@ -141,7 +161,7 @@ pin_project! {
 
 impl<X: Machine> Driver<X> {
     pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>) -> Self {
-        Self { machine, me: Me::new(control), initialised: false, reachable: false, ended: false }
+        Self { machine, me: Me::new(control) }
     }
 }
 
@@ -152,10 +172,7 @@ impl<X: Machine> Turn<'_, X> {
 
     fn init(&mut self) -> Result<(), Exit> {
         match catch(|| self.machine.as_mut().init(self.me)) {
-            Ok(Ok(())) => {
-                *self.initialised = true;
-                Ok(())
-            }
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::from(error)),
             Err(text) => Err(self.panicked(text)),
         }
@@ -218,10 +235,7 @@ impl<X: Machine> Turn<'_, X> {
     /// Buries the process: nobody hears of its end before its pid names nothing, and everything that it held has been
     /// let go when its exit is known. Returns how it really ended: a panic on the way is an end of its own.
     fn end(&mut self, mut exit: Exit) -> Exit {
-        *self.ended = true;
-        if *self.initialised
-            && let Err(text) = catch(|| self.machine.as_mut().close())
-        {
+        if let Err(text) = catch(|| self.machine.as_mut().close()) {
             exit = self.panicked(text);
         }
         let control = self.me.control();
@@ -252,23 +266,21 @@ impl<X: Machine> Future for Driver<X> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let polled = this.run(cx);
-        if polled.is_pending() && !*this.reachable {
-            *this.reachable = true;
-            if this.me.control().inbox.set_own(cx.waker().clone()) {
-                cx.waker().wake_by_ref();
-            }
+        let fresh = this.machine.is_fresh();
+        let polled = this.run(fresh, cx);
+        if fresh && polled.is_pending() && this.me.control().inbox.set_own(cx.waker().clone()) {
+            cx.waker().wake_by_ref();
         }
         polled.map(Held::new)
     }
 }
 
 impl<X: Machine> Turn<'_, X> {
-    fn run(&mut self, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
+    fn run(&mut self, fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
         let this = self;
         let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
         this.head().host().transition(this.head(), State::Running);
-        if !*this.initialised
+        if fresh
             && !this.head().has(flag::KILLED)
             && let Err(exit) = this.init()
         {

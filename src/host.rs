@@ -454,7 +454,7 @@ impl Host {
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
     pub(crate) fn outside_control<N: Send + 'static>(&self) -> Arc<Control<N>> {
         self.shared().outside.fetch_add(1, Ordering::SeqCst);
-        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), Limits::new()) else {
+        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), None) else {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
             // No pid is free: a mailbox that is closed from the start.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
@@ -472,11 +472,12 @@ impl Host {
         hint: usize,
         flags: u16,
         inherited: Inherited,
-        limits: Limits,
+        limits: Option<Box<Limits>>,
     ) -> Option<Arc<Control<N>>> {
         self.shared().relay.insert(hint, self, |place, host| {
+            let most = limits.as_deref().and_then(Limits::most_mail);
             let head = Head::new(place, host, flags).given(inherited, limits);
-            let control = Arc::new(Control { head, inbox: Inbox::new(limits.most_mail()) });
+            let control = Arc::new(Control { head, inbox: Inbox::new(most) });
             (Arc::clone(&control) as Arc<dyn AnyControl>, control)
         })
     }

@@ -63,7 +63,15 @@ impl Limits {
         self
     }
 
-    /// The tighter of both, each by itself.
+    /// The tighter of both, each by itself. Most processes are not limited: nothing is a null pointer.
+    #[inline]
+    pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
+        match (one, other) {
+            (None, other) => other,
+            (Some(one), other) => Some(Box::new(one.and(other.map_or(Self::new(), |other| *other)))),
+        }
+    }
+
     pub(crate) fn and(self, other: Self) -> Self {
         fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {

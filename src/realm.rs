@@ -15,7 +15,7 @@ use crate::yields::Yield;
 #[derive(Debug)]
 pub(crate) struct Realm {
     dispatcher: Dispatcher,
-    limits: Limits,
+    limits: Option<Limits>,
     /// How many processes may live here at once.
     most: usize,
     /// How many do; kept only if that is limited.
@@ -23,8 +23,8 @@ pub(crate) struct Realm {
 }
 
 impl Realm {
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
+    pub(crate) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
     }
 
     /// The name of the host; empty for the runtime's own.
@@ -68,7 +68,7 @@ impl Realm {
 pub struct HostBuilder {
     dispatcher: Dispatcher,
     refused: Option<BuildError>,
-    limits: Limits,
+    limits: Option<Limits>,
     most: usize,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for HostBuilder {
 impl HostBuilder {
     /// A host of this name without handlers and limits. The name is for failures and for whoever looks inside.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: Limits::new(), most: usize::MAX }
+        Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
     }
 
     pub(crate) fn build(self) -> Result<Realm, BuildError> {
@@ -103,7 +103,7 @@ impl HostBuilder {
     }
 
     pub(crate) fn set_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.limits = Some(limits);
         self
     }
 

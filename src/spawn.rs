@@ -159,7 +159,7 @@ impl Host {
         if let Err(refusal) = self.realm().enter() {
             return Err((refusal, machine));
         }
-        let limits = self.realm().limits().and(limits);
+        let limits = Limits::both(self.realm().limits(), limits);
         let flags = if by_hand { flag::BY_HAND } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits) else {
             self.realm().leave();
@@ -233,7 +233,7 @@ impl<M: Send + 'static> Me<M> {
 #[derive(Debug, Default)]
 struct Options {
     inherited: Inherited,
-    limits: Limits,
+    limits: Option<Box<Limits>>,
     by_hand: bool,
 }
 
@@ -285,7 +285,7 @@ impl ProcessBuilder {
 
     /// What the process may use; where its host says something too, the tighter holds.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.options.limits = self.options.limits.and(limits);
+        self.options.limits = Limits::both(Some(&limits), self.options.limits.take());
         self
     }
 

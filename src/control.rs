@@ -47,6 +47,8 @@ pub(crate) mod flag {
     pub(crate) const LISTENED: u16 = 1 << 6;
     /// Its steps are counted.
     pub(crate) const LIMITED: u16 = 1 << 7;
+    /// Its runtime has an observer.
+    pub(crate) const OBSERVED: u16 = 1 << 8;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
@@ -98,7 +100,10 @@ impl Rare {
 
 impl Head {
     #[inline]
-    pub(crate) fn new(place: Place, host: Host, flags: u16) -> Self {
+    pub(crate) fn new(place: Place, host: Host, mut flags: u16) -> Self {
+        if host.shared().observer.is_some() {
+            flags |= flag::OBSERVED;
+        }
         Self {
             index: place.index,
             generation: place.generation,
@@ -182,26 +187,33 @@ impl Head {
     }
 
     /// Sets a flag; true if it was not set before.
+    #[inline]
     pub(crate) fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
     }
 
-    /// Notes the state that the process is in now, and returns the one that it was in.
+    /// Notes the state that the process is in now. Without an observer that is a store and a branch.
     #[inline]
-    pub(crate) fn enter(&self, state: State) -> Option<State> {
-        let former = self.state();
-        self.state.store(state as u8, Ordering::Relaxed);
-        former
+    pub(crate) fn enter(&self, to: State) {
+        if self.flags.load(Ordering::Relaxed) & flag::OBSERVED == 0 {
+            self.state.store(to as u8, Ordering::Relaxed);
+        } else {
+            let from = self.state();
+            self.state.store(to as u8, Ordering::Relaxed);
+            self.host().observe(self, from, to);
+        }
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> Option<State> {
         State::from_u8(self.state.load(Ordering::Relaxed))
     }
 
     /// Notes that it became ready.
+    #[inline]
     pub(crate) fn ready(&self) {
         let host = self.host();
-        host.transition(self, State::Ready);
+        self.enter(State::Ready);
         if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
         }
@@ -221,15 +233,18 @@ impl Head {
     }
 
     /// How it ended, once it did.
+    #[inline]
     pub(crate) fn exit(&self) -> Option<Exit> {
         let exit = || self.rare.get().and_then(|rare| rare.exit.get()).map_or(Exit::Normal, Exit::clone);
         self.has_ended().then(exit)
     }
 
+    #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has(flag::ENDED)
     }
 
+    #[inline]
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
             let _ = self.rare().exit.set(exit.clone());
@@ -241,6 +256,7 @@ impl Head {
     ///
     /// Whoever listens sets `LISTENED` before it looks at the flags; both are read-modify-writes of one word, so
     /// either the listener sees the flag or this sees the listener.
+    #[inline]
     fn announce(&self, flag: u16) -> bool {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
         if former & flag::LISTENED != 0 {
@@ -263,6 +279,7 @@ impl Head {
     }
 
     /// Why and until when it was asked to end.
+    #[inline]
     pub(crate) fn cancel(&self) -> Option<(Reason, Instant)> {
         if !self.has(flag::CANCELLED) {
             return None;
@@ -270,6 +287,7 @@ impl Head {
         self.rare.get()?.cancel.get().cloned()
     }
 
+    #[inline]
     pub(crate) fn started(&self) {
         self.announce(flag::STARTED);
     }
@@ -325,6 +343,7 @@ pub(crate) struct Control<M> {
 
 impl<M: Send + 'static> Control<M> {
     /// Its identity while it lives.
+    #[inline]
     pub(crate) fn address(self: &Arc<Self>) -> usize {
         Arc::as_ptr(self) as usize
     }

@@ -367,6 +367,7 @@ impl Host {
         self.realm().name()
     }
 
+    #[inline]
     pub(crate) fn phase(&self) -> Phase {
         match self.shared().phase.load(Ordering::SeqCst) {
             0 => Phase::Open,
@@ -570,6 +571,7 @@ impl Host {
     // ---- The end of a process, in the order in which it happens
 
     /// The pid names nothing from now on.
+    #[inline]
     pub(crate) fn forget(&self, head: &Head) {
         let entry = self.shared().relay.remove(head.pid());
         if entry.is_some() && head.has(flag::OUTSIDE) {
@@ -579,6 +581,7 @@ impl Host {
     }
 
     /// The last of it: its yields are given up, and those who want to hear of its end do.
+    #[inline]
     pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
         if let Some(yields) = head.yields_if_any() {
             yields.close();
@@ -586,7 +589,7 @@ impl Host {
         // A mailbox outside any process has no states, and was never counted.
         let is_process = !head.has(flag::OUTSIDE);
         if is_process {
-            self.transition(head, State::Complete);
+            head.enter(State::Complete);
         }
         if is_process {
             head.host().realm().leave();
@@ -610,6 +613,7 @@ impl Host {
     }
 
     /// Whether every process that was spawned has been buried.
+    #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
     }
@@ -646,10 +650,9 @@ impl Host {
         None
     }
 
-    /// Notes that a process is in another state now.
-    #[inline]
-    pub(crate) fn transition(&self, head: &Head, to: State) {
-        let from = head.enter(to);
+    /// Tells the observer, if there is one, that a process is in another state now.
+    #[cold]
+    pub(crate) fn observe(&self, head: &Head, from: Option<State>, to: State) {
         if let Some(observer) = &self.shared().observer {
             let transition =
                 Transition { pid: head.pid(), from, to, worker: self.shared().metrics.worker(), at: self.now() };

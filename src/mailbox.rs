@@ -41,6 +41,7 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
+    #[inline]
     pub(crate) fn wake(self) {
         if let Some(waker) = self.own {
             waker.wake();
@@ -211,6 +212,7 @@ impl<M> Taken<M> {
     }
 
     /// Gives back what a burst needed, when the last of it was read.
+    #[inline]
     fn shrink(&mut self) {
         if self.messages.capacity() > KEEP && self.messages.is_empty() {
             self.messages = VecDeque::new();
@@ -355,6 +357,7 @@ impl<M> Inbox<M> {
 
     /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
     /// Returns the waker that is no longer waited with, to be dropped after the unlock.
+    #[inline]
     pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Option<Waker>) {
         self.take_or_wait(front, other, State::pop)
     }
@@ -462,6 +465,7 @@ impl<M> State<M> {
 
     /// The waker of the task. Before its first wait there is none: then the task is queued or runs, and looks for what
     /// it missed before it waits.
+    #[inline]
     fn own(&mut self) -> Option<Waker> {
         if self.own.is_none() {
             self.missed = true;

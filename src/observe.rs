@@ -43,6 +43,7 @@ pub enum State {
 
 impl State {
     /// The state with this number, as `state as u8` gives it.
+    #[inline]
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
         [State::Ready, State::Running, State::Blocked, State::Idle, State::Complete].get(usize::from(number)).copied()
     }

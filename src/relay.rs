@@ -100,11 +100,13 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
         }
     }
 
+    #[inline]
     fn locate(index: usize) -> (usize, usize) {
         let chunk = (index / FIRST + 1).ilog2() as usize;
         (chunk, index - FIRST * ((1 << chunk) - 1))
     }
 
+    #[inline]
     fn slot(&self, index: usize) -> Option<&Slot<E>> {
         let (chunk, offset) = Self::locate(index);
         self.chunks.get(chunk)?.get()?.get(offset)
@@ -176,10 +178,12 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     }
 
     /// Whether a pid is of this runtime, in this incarnation.
+    #[inline]
     pub(crate) fn is_here(&self, pid: Pid) -> bool {
         pid.node() == self.node && pid.incarnation() == self.incarnation
     }
 
+    #[inline]
     fn split(&self, pid: Pid) -> (&Shard<E, L>, usize) {
         let index = pid.index() as usize;
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)

@@ -33,12 +33,14 @@ use crate::sync::tally::{AtomicUsize, Ordering};
 use crate::task::{Driver, Entry, Machine, Raw};
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
+#[inline]
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     let schedule = runnable.metadata().host().shared().schedule;
     schedule(runnable, info);
 }
 
 /// Which shard of the pid table this thread uses.
+#[inline]
 fn shard() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });

@@ -279,7 +279,7 @@ impl<X: Machine> Turn<'_, X> {
     fn run(&mut self, fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
         let this = self;
         let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
-        this.head().host().transition(this.head(), State::Running);
+        this.head().enter(State::Running);
         if fresh
             && !this.head().has(flag::KILLED)
             && let Err(exit) = this.init()
@@ -311,7 +311,7 @@ impl<X: Machine> Turn<'_, X> {
                     if !turn::wants_again() {
                         let head = this.head();
                         let state = if head.outstanding() != 0 { State::Blocked } else { State::Idle };
-                        head.host().transition(head, state);
+                        head.enter(state);
                     }
                     return Poll::Pending;
                 }

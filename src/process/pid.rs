@@ -29,6 +29,7 @@ impl Pid {
     /// # Panics
     ///
     /// If the generation is 0: slots count theirs from 1.
+    #[inline]
     pub(crate) const fn new(node: u32, incarnation: u32, index: u32, generation: u32) -> Self {
         assert!(generation != 0, "generations start at 1");
         match NonZeroU64::new((generation as u64) << 32 | index as u64) {
@@ -38,21 +39,25 @@ impl Pid {
     }
 
     /// Which runtime of the program it belongs to.
+    #[inline]
     pub const fn node(self) -> u32 {
         self.node
     }
 
     /// Which life of that runtime; 0 in simulations.
+    #[inline]
     pub const fn incarnation(self) -> u32 {
         self.incarnation
     }
 
     /// The slot of the process in its runtime's table.
+    #[inline]
     pub const fn index(self) -> u32 {
         self.local.get() as u32
     }
 
     /// How many processes that slot has held, this one included; at least 1.
+    #[inline]
     pub const fn generation(self) -> u32 {
         (self.local.get() >> 32) as u32
     }

@@ -48,26 +48,29 @@ thread_local! {
     static ORPHANS: RefCell<Vec<Orphan>> = const { RefCell::new(Vec::new()) };
 }
 
+#[inline]
 fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
 
 /// Begins a turn of the process with this control block; it ends when the guard is dropped.
+#[inline]
 pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
-    TURN.with(|turn| Guard {
-        control: turn.control.replace(control),
-        pid: turn.pid.replace(Some(pid)),
-        waker: turn.waker.replace(identity(waker)),
-        budget: turn.budget.replace(BUDGET),
-        answered: turn.answered.replace(false),
-        again: turn.again.replace(false),
-        orphaned: turn.orphaned.replace(false),
+    TURN.with(|turn| {
+        let outer = if turn.control.get() == 0 { None } else { Some(Box::new(turn.save())) };
+        turn.control.set(control);
+        turn.pid.set(Some(pid));
+        turn.waker.set(identity(waker));
+        turn.budget.set(BUDGET);
+        turn.answered.set(false);
+        turn.again.set(false);
+        turn.orphaned.set(false);
+        Guard(outer)
     })
 }
 
-/// Restores what this thread was doing before.
-#[must_use]
-pub(crate) struct Guard {
+/// A turn that another one is nested in.
+struct Outer {
     control: usize,
     pid: Option<Pid>,
     waker: (usize, usize),
@@ -77,16 +80,46 @@ pub(crate) struct Guard {
     orphaned: bool,
 }
 
+impl Turn {
+    #[cold]
+    fn save(&self) -> Outer {
+        Outer {
+            control: self.control.get(),
+            pid: self.pid.get(),
+            waker: self.waker.get(),
+            budget: self.budget.get(),
+            answered: self.answered.get(),
+            again: self.again.get(),
+            orphaned: self.orphaned.get(),
+        }
+    }
+
+    #[cold]
+    fn restore(&self, outer: &Outer) {
+        self.control.set(outer.control);
+        self.pid.set(outer.pid);
+        self.waker.set(outer.waker);
+        self.budget.set(outer.budget);
+        self.answered.set(outer.answered);
+        self.again.set(outer.again);
+        self.orphaned.set(outer.orphaned);
+    }
+}
+
+/// Restores what this thread was doing before: nothing, most of the time.
+#[must_use]
+pub(crate) struct Guard(Option<Box<Outer>>);
+
 impl Drop for Guard {
+    #[inline]
     fn drop(&mut self) {
-        TURN.with(|turn| {
-            turn.control.set(self.control);
-            turn.pid.set(self.pid);
-            turn.waker.set(self.waker);
-            turn.budget.set(self.budget);
-            turn.answered.set(self.answered);
-            turn.again.set(self.again);
-            turn.orphaned.set(self.orphaned);
+        TURN.with(|turn| match &self.0 {
+            None => {
+                turn.control.set(0);
+                turn.pid.set(None);
+                turn.waker.set((0, 0));
+            }
+            Some(outer) => turn.restore(outer),
         });
     }
 }
@@ -123,21 +156,25 @@ pub(crate) fn spend() -> bool {
 
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the
 /// queues.
+#[inline]
 pub(crate) fn answered() {
     TURN.with(|turn| turn.answered.set(true));
 }
 
 /// Whether an answer came since this was asked last.
+#[inline]
 pub(crate) fn take_answered() -> bool {
     TURN.with(|turn| turn.answered.take())
 }
 
 /// Notes that the running process has woken itself to let others run.
+#[inline]
 pub(crate) fn again() {
     TURN.with(|turn| turn.again.set(true));
 }
 
 /// Whether the running process has asked to be stepped again.
+#[inline]
 pub(crate) fn wants_again() -> bool {
     TURN.with(|turn| turn.again.get())
 }
@@ -170,6 +207,7 @@ pub fn should_yield() -> bool {
 
 /// From here until the guard is dropped, what is dropped on this thread belonged to a process that dies. Whoever begins
 /// this ends it by [`take_orphans`].
+#[inline]
 pub(crate) fn dying() -> Dying {
     Dying(TURN.with(|turn| turn.dying.replace(true)))
 }
@@ -190,6 +228,7 @@ pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// The replies that were dropped while the step that has just ended unwound, or the process died. Cheap when there are
 /// none.
+#[inline]
 pub(crate) fn take_orphans() -> Option<Vec<Orphan>> {
     TURN.with(|turn| turn.orphaned.take()).then(|| ORPHANS.with(RefCell::take))
 }

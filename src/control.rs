@@ -118,11 +118,11 @@ impl Head {
 
     /// The same for a process that is given values, or limited.
     #[inline]
-    pub(crate) fn given(mut self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
         if inherited.0.is_some() || limits.is_some() {
             let limits = limits.map_or(Limits::new(), |limits| *limits);
             if limits.concern_steps() {
-                *self.flags.get_mut() |= flag::LIMITED;
+                self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
             }
             let _ = self.rare.set(Rare::new(inherited, limits));
         }

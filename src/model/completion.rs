@@ -36,7 +36,7 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(), tag, dropped: Arc::default() })
+        Arc::new(Self { yields, inbox: Inbox::new(None), tag, dropped: Arc::default() })
     }
 
     /// Answers as a completion does; whether it was the answer.

@@ -2,7 +2,7 @@
 
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
-use crate::mailbox::{Front, Inbox};
+use crate::mailbox::{Front, Inbox, Unsent};
 use crate::process::event::Signal;
 use crate::process::exit::Reason;
 use crate::sync::Arc;
@@ -167,7 +167,7 @@ pub fn close_against_push() {
                 wakes.wake();
                 None
             }
-            Err(refused) => Some(refused),
+            Err(Unsent::Closed(refused) | Unsent::Full(refused)) => Some(refused),
         })
     });
     let mut front = Front::default();

@@ -94,7 +94,7 @@ mod task;
 mod time;
 mod yields;
 
-pub use address::{Address, Call, Ended, Reply};
+pub use address::{Address, AddressSink, Call, Ended, Reply};
 pub use body::{Body, BodyFuture, Methods, Outcome, Output};
 pub use clock::Instant;
 pub use context::{Context, Mailbox, Me, Receive};

@@ -368,3 +368,25 @@ fn what_is_passed_over_in_a_burst_keeps_its_place() {
     });
     assert_eq!(rt.block_on(handle).unwrap(), [4, 7, 0, 1, 2, 3, 5, 6, 8]);
 }
+
+/// 2.3: an address as a sink takes all, in order, and hands back what nobody takes any more.
+#[test]
+fn a_sink_hands_back_what_is_refused() {
+    use futures::{SinkExt, StreamExt, stream};
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox::<String>();
+    let mut sink = address.sink();
+    rt.block_on(async {
+        let all = ["a", "b"].map(|text| Ok::<_, SendError<String>>(text.to_owned()));
+        stream::iter(all).forward(sink.clone()).await.unwrap();
+        sink.feed("c".into()).await.unwrap();
+        sink.close().await.unwrap();
+    });
+    let came: Vec<String> = std::iter::from_fn(|| mailbox.try_receive()).collect();
+    assert_eq!(came, ["a", "b", "c"]);
+    drop(mailbox);
+    let refused = rt.block_on(sink.send("d".into())).unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message().as_str()), (Refusal::NoProcess, "d"));
+    fn shared<T: Send + Sync + Unpin + 'static>(_: &T) {}
+    shared(&sink);
+}

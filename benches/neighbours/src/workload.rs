@@ -27,5 +27,6 @@ pub(crate) const ALL: &[&Workload] = &[
     &command::INLINE,
     &command::TASK,
     &command::ASYNC,
+    &command::THREAD,
     &yields::YIELD,
 ];

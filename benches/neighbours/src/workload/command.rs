@@ -2,8 +2,13 @@
 //! operation is one command with its answer. Neighbours have no commands: there a task asks another one.
 
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
-use procession::{Address, Builder, Command, Completion, Context, Runtime};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use procession::{
+    Address, Builder, Command, Completion, Context, Event, Events, Exit, Next, Process, Runtime, StepOutput,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Workload;
@@ -101,6 +106,97 @@ pub(super) const ASYNC: Workload = Workload {
         }),
     ],
 };
+
+/// How many are in flight at once in [`THREAD`].
+const FLYING: u64 = 1_000;
+
+/// Answered by a thread outside, with 1,000 in flight: whichever answer comes makes room for the next command.
+pub(super) const THREAD: Workload = Workload {
+    name: "command-thread",
+    ops: 200_000,
+    runs: &[
+        (Procession, |round| {
+            let (send, receive) = std::sync::mpsc::channel::<(Increment, Completion<u64>)>();
+            let answering = thread::spawn(move || {
+                for (command, completion) in receive {
+                    completion.complete(command.0 + 1);
+                }
+            });
+            let builder = Runtime::builder().handler(move |command: Increment, completion: Completion<u64>| {
+                send.send((command, completion)).expect("it is received");
+            });
+            let sample = round.procession(builder, |rt, n| {
+                DONE.close(1);
+                drop(rt.spawn_process(Keeping { left: n, flying: 0 }));
+                DONE.wait();
+            });
+            answering.join().expect("it does not panic");
+            sample
+        }),
+        (Tokio, |round| {
+            let (send, receive) = std::sync::mpsc::channel::<(u64, oneshot::Sender<u64>)>();
+            let answering = thread::spawn(move || {
+                for (value, reply) in receive {
+                    let _ = reply.send(value + 1);
+                }
+            });
+            let sample = round.tokio(|rt, n| {
+                DONE.close(1);
+                let send = send.clone();
+                drop(rt.spawn(async move {
+                    let ask = || {
+                        let (reply, answer) = oneshot::channel();
+                        send.send((0, reply)).expect("it is received");
+                        answer
+                    };
+                    let mut flying: FuturesUnordered<_> = (0..FLYING.min(n)).map(|_| ask()).collect();
+                    let mut left = n - flying.len() as u64;
+                    while let Some(answer) = flying.next().await {
+                        answer.expect("it is answered");
+                        if left > 0 {
+                            left -= 1;
+                            flying.push(ask());
+                        }
+                    }
+                    DONE.one();
+                }));
+                DONE.wait();
+            });
+            drop(send);
+            answering.join().expect("it does not panic");
+            sample
+        }),
+    ],
+};
+
+/// Keeps so many commands in flight until all are answered.
+struct Keeping {
+    left: u64,
+    flying: u64,
+}
+
+impl Process for Keeping {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        for event in events {
+            if let Event::Completed(_) = event {
+                self.flying -= 1;
+            }
+        }
+        while self.flying < FLYING && self.left > 0 {
+            out.perform(Increment(0));
+            self.flying += 1;
+            self.left -= 1;
+        }
+        if self.flying > 0 {
+            return Ok(Next::Wait);
+        }
+        DONE.one();
+        Ok(Next::Done(()))
+    }
+}
 
 fn perform(round: &Round, builder: Builder) -> Sample {
     round.procession(builder, perform_all)

@@ -2,15 +2,65 @@
 //! Threads come when they are needed and go when they were idle for a while. It runs jobs and knows nothing of whose
 //! they are; whoever hands one in wraps it so that its result or its panic reaches somebody.
 
-use crate::process::panic::{catch, drop_caught};
+use crate::process::panic::catch;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What a thread of the pool runs. A panic in it is caught and forgotten.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+/// What a thread of the pool runs. A panic in either is caught and forgotten.
+pub(crate) trait Job: Send {
+    /// Does the work, on a thread of the pool.
+    fn run(self: Box<Self>);
+
+    /// Will not be run.
+    fn refuse(self: Box<Self>, refusal: PoolRefusal);
+}
+
+/// Why work was refused by the blocking pool: the error inside the [`Failure`](crate::Failure) of its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolRefusal {
+    /// As many threads as there may be are busy, and as much work as may wait is waiting.
+    Full,
+    /// It waited, and gave way to newer work: see [`WhenFull::DropOldest`].
+    Displaced,
+    /// The pool has no thread: it may have none, or the system gave it none.
+    NoThread,
+    /// The runtime has shut down.
+    ShutDown,
+}
+
+impl fmt::Display for PoolRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the blocking pool is full: all its threads are busy, and no more work may wait for one",
+            Self::Displaced => "the blocking pool is full: this work gave way to newer work",
+            Self::NoThread => "the blocking pool has no thread",
+            Self::ShutDown => "the blocking pool takes no more work: the runtime has shut down",
+        })
+    }
+}
+
+impl Error for PoolRefusal {}
+
+/// Whose work is refused when the blocking pool is full; it is told at once, by a [`PoolRefusal`].
+///
+/// There is no policy that waits: a handler must not hold up its worker, and a command waits in the queue as well as
+/// before it. Who wants all work to be done, however late, asks for a queue of `usize::MAX`: what waits there is bounded
+/// by the commands that processes have in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// What comes is refused.
+    #[default]
+    Refuse,
+    /// What has waited longest is refused, and what comes takes its place: under overload those who asked last, and
+    /// still wait, are served. With a queue of 0 nothing waits, so that what comes is refused.
+    DropOldest,
+}
 
 /// Runs the function that it is given, once, with something entered around it: another runtime's context.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -22,6 +72,7 @@ pub(crate) struct Options {
     pub(crate) most: usize,
     /// At most so many jobs that no thread is there for yet.
     pub(crate) queue: usize,
+    pub(crate) when_full: WhenFull,
     /// A thread that was idle for so long goes.
     pub(crate) keep: Duration,
     /// The name of the threads.
@@ -35,6 +86,7 @@ impl Default for Options {
         Self {
             most: 512,
             queue: 100_000,
+            when_full: WhenFull::Refuse,
             keep: Duration::from_secs(10),
             name: String::from("procession-blocking"),
             around: None,
@@ -44,10 +96,11 @@ impl Default for Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { most, queue, keep, name, around } = self;
+        let Self { most, queue, when_full, keep, name, around } = self;
         f.debug_struct("Options")
             .field("most", most)
             .field("queue", queue)
+            .field("when_full", when_full)
             .field("keep", keep)
             .field("name", name)
             .field("around", &around.is_some())
@@ -73,7 +126,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    queue: VecDeque<Box<dyn Job>>,
     /// Threads that there are.
     threads: usize,
     /// Those of them that run no job: they wait, or are about to look at the queue. Each is good for one of the queue's
@@ -104,26 +157,43 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free.
+    /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free. Never
+    /// waits: if no more may queue, a job is refused at once.
+    pub(crate) fn run(&self, job: Box<dyn Job>) {
+        if let Err((job, refusal)) = self.enqueue(job) {
+            let _ = catch(|| job.refuse(refusal));
+        }
+    }
+
+    /// Queues a job.
     ///
     /// # Errors
-    ///
-    /// The job, if the queue is full, if the pool is closed, or if it has no thread and the system gives it none.
-    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+    /// The job that is refused for it, or itself.
+    fn enqueue(&self, job: Box<dyn Job>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
         let shared = &self.shared;
+        let options = &shared.options;
         let mut state = shared.state.lock();
         if state.closed {
-            return Err(job);
+            return Err((job, PoolRefusal::ShutDown));
         }
         if state.queue.len() >= state.free {
             // Nobody is there for it. The thread is started under the lock: nobody may queue a job in the belief that
             // there will be a thread before it is known whether there is one.
-            let started = state.threads < shared.options.most && shared.start(&state).is_ok();
+            let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
                 state.free += 1;
-            } else if state.threads == 0 || state.queue.len() - state.free >= shared.options.queue {
-                return Err(job);
+            } else if state.threads == 0 {
+                return Err((job, PoolRefusal::NoThread));
+            } else if state.queue.len() - state.free >= options.queue {
+                if options.when_full == WhenFull::Refuse || options.queue == 0 {
+                    return Err((job, PoolRefusal::Full));
+                }
+                // Those that a free thread is about to take are not waiting any more.
+                let at = state.free;
+                let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
+                state.queue.push_back(job);
+                return Err((oldest, PoolRefusal::Displaced));
             }
         }
         state.queue.push_back(job);
@@ -132,16 +202,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes no more jobs, drops those that are queued, and sends the threads away. What runs already is not waited for.
+    /// Takes no more jobs, refuses those that are queued, and sends the threads away. What runs already is not waited
+    /// for.
     pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
-        let dropped = std::mem::take(&mut state.queue);
+        let refused = std::mem::take(&mut state.queue);
         drop(state);
         self.shared.work.notify_all();
-        // One by one, so that a panic in the drop of one leaves the others theirs.
-        for job in dropped {
-            let _ = drop_caught(job);
+        // One by one, so that a panic in one leaves the others theirs.
+        for job in refused {
+            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
         }
     }
 
@@ -209,7 +280,7 @@ impl Shared {
             if let Some(job) = state.queue.pop_front() {
                 state.free -= 1;
                 drop(state);
-                let _ = catch(job);
+                let _ = catch(|| job.run());
                 state = self.state.lock();
                 state.free += 1;
             } else if state.closed {
@@ -274,6 +345,28 @@ mod tests {
         ended: Arc<Level>,
     }
 
+    /// What became of a job.
+    struct Closure<F>(F, Arc<Mutex<Vec<PoolRefusal>>>);
+
+    impl<F: FnOnce() + Send> Job for Closure<F> {
+        fn run(self: Box<Self>) {
+            (self.0)();
+        }
+
+        fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+            self.1.lock().push(refusal);
+            drop(self.0);
+        }
+    }
+
+    /// Whether a pool takes a closure.
+    fn runs(pool: &Pool, f: impl FnOnce() + Send + 'static) -> bool {
+        let refusals = Arc::default();
+        pool.run(Box::new(Closure(f, Arc::clone(&refusals))));
+        let refused = !refusals.lock().is_empty();
+        !refused
+    }
+
     const LONG: Duration = Duration::from_secs(3_600);
 
     impl Fixture {
@@ -289,7 +382,7 @@ mod tests {
                 gate.reached(1);
                 ended.raise();
             };
-            self.pool.run(Box::new(job)).is_ok()
+            runs(&self.pool, job)
         }
 
         fn threads(&self) -> (usize, usize) {
@@ -318,6 +411,33 @@ mod tests {
         assert_eq!(f.threads().0, 2);
         assert!(f.run());
         f.ended.reached(6);
+    }
+
+    #[test]
+    fn the_oldest_gives_way_where_that_is_the_policy() {
+        let mut f = Fixture::new(1, 2, LONG);
+        let options = Options { most: 1, queue: 2, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        f.pool = Pool::new(options);
+        assert!(f.run());
+        f.began.reached(1);
+        let (ran, refusals) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        for n in 0..5 {
+            let (log, ended) = (Arc::clone(&ran), Arc::clone(&f.ended));
+            let job = move || {
+                log.lock().push(n);
+                ended.raise();
+            };
+            f.pool.run(Box::new(Closure(job, Arc::clone(&refusals))));
+        }
+        assert_eq!(*refusals.lock(), [PoolRefusal::Displaced; 3]);
+        f.gate.raise();
+        f.ended.reached(3);
+        assert_eq!(*ran.lock(), [3, 4]);
+        let none = Options { most: 1, queue: 0, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        f.pool = Pool::new(none);
+        f.gate = Arc::default();
+        assert!(f.run() && !f.run());
+        f.gate.raise();
     }
 
     #[test]
@@ -359,7 +479,7 @@ mod tests {
             *seen.lock() = thread::current().name().map(String::from);
             ended.raise();
         };
-        assert!(f.pool.run(Box::new(job)).is_ok());
+        assert!(runs(&f.pool, job));
         f.ended.reached(1);
         assert_eq!(name.lock().as_deref(), Some("procession-blocking"));
     }
@@ -381,7 +501,7 @@ mod tests {
     #[test]
     fn a_panic_ends_the_job_and_not_the_thread() {
         let f = Fixture::new(1, 10, LONG);
-        assert!(f.pool.run(Box::new(|| panic!("in a job"))).is_ok());
+        assert!(runs(&f.pool, || panic!("in a job")));
         f.gate.raise();
         assert!(f.run());
         f.ended.reached(1);
@@ -403,7 +523,7 @@ mod tests {
         let dropped = Arc::new(AtomicUsize::new(0));
         for _ in 0..5 {
             let guard = Dropped(Arc::clone(&dropped));
-            assert!(f.pool.run(Box::new(move || drop(guard))).is_ok());
+            assert!(runs(&f.pool, move || drop(guard)));
         }
         f.pool.close();
         assert_eq!(dropped.load(SeqCst), 5);
@@ -432,8 +552,7 @@ mod tests {
     fn without_any_thread_the_job_comes_back() {
         let f = Fixture::new(4, 1, LONG);
         f.pool.shared.state.lock().exhausted = true;
-        let job: Job = Box::new(|| ());
-        assert!(f.pool.run(job).is_err());
+        assert!(!runs(&f.pool, || ()));
         assert_eq!((f.threads(), f.pool.shared.state.lock().queue.len()), ((0, 0), 0));
         f.pool.shared.state.lock().exhausted = false;
         assert!(f.run());
@@ -453,7 +572,7 @@ mod tests {
             let ended = Arc::new(Level::default());
             for _ in 0..3 {
                 let ended = Arc::clone(&ended);
-                assert!(pool.run(Box::new(move || ended.raise())).is_ok());
+                assert!(runs(&pool, move || ended.raise()));
             }
             ended.reached(3);
             pool.close();
@@ -482,7 +601,7 @@ mod tests {
                 s.spawn(|| {
                     for _ in 0..EACH {
                         let ended = Arc::clone(&ended);
-                        assert!(pool.run(Box::new(move || ended.raise())).is_ok());
+                        assert!(runs(&pool, move || ended.raise()));
                     }
                 });
             }

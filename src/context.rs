@@ -17,7 +17,7 @@ use crate::control::{AnyControl, Control, flag};
 use crate::host::{Host, Target};
 use crate::mailbox::{Front, Inbox};
 use crate::perform::{Cancelled, Perform};
-use crate::process::command::Command;
+use crate::process::command::{Command, StreamCommand};
 use crate::process::event::Event;
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
@@ -25,6 +25,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::SendError;
 use crate::process::turn;
+use crate::stream::Replies;
 use crate::sync::Arc;
 use crate::time::{Sleep, Timeout};
 
@@ -104,6 +105,15 @@ impl<M: Send + 'static> Me<M> {
     /// [`Perform::detach`] lets it run on.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
         Perform::new(self.any(), command)
+    }
+
+    /// Yields a command that is answered many times, at the first poll: a `Stream` of its items, then
+    /// [`last`](Replies::last) for its reply. The handler is at most [`StreamCommand::BUFFER`] items ahead.
+    ///
+    /// # Cancel safety
+    /// A dropped `next()` has taken nothing. Dropped itself, the stream is given up: its handler sees that.
+    pub fn stream<C: StreamCommand>(&self, command: C) -> Replies<C> {
+        Replies::new(self.any(), command)
     }
 
     /// Sends a message; never waits. As [`Host::send`].

@@ -7,7 +7,7 @@ use std::any::{Any, type_name};
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use event_listener::{Event, EventListener};
 use once_cell::race::OnceBox;
@@ -426,7 +426,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn signal(&self, signal: Signal) {
-        let own_turn = turn::is_of(std::ptr::from_ref(self) as usize);
+        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
         match self.inbox.signal(signal, !own_turn) {
             Ok(wakes) => {
                 if own_turn {
@@ -463,22 +463,40 @@ impl dyn AnyControl {
         let head = self.head();
         match head.yields().complete(tag, answer, check)? {
             Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
-            Answered::Own => {
-                if turn::pid() == Some(head.pid()) {
-                    turn::answered();
-                } else {
-                    self.wake();
-                }
-            }
-            Answered::Other(waker) => {
-                if turn::pid() == Some(head.pid()) {
-                    turn::answered();
-                }
-                panic::wake(waker);
-            }
+            Answered::Notices(count) => self.notice(tag, count),
+            Answered::Own => self.wake_or_note(),
+            Answered::Other(waker) => self.wake_other(waker),
             Answered::Unheard(answer) => drop(drop_caught(answer)),
         }
         Ok(())
+    }
+
+    /// Puts notices of a stream into the mailbox.
+    pub(crate) fn notice(&self, tag: Tag, count: usize) {
+        for _ in 0..count {
+            self.signal(Signal::Notice(tag));
+        }
+    }
+
+    /// Wakes the task; in its own turn it is stepped again anyway.
+    pub(crate) fn wake_or_note(&self) {
+        if self.is_its_turn() {
+            turn::answered();
+        } else {
+            self.wake();
+        }
+    }
+
+    /// Wakes a combinator of the process.
+    pub(crate) fn wake_other(&self, waker: Waker) {
+        if self.is_its_turn() {
+            turn::answered();
+        }
+        panic::wake(waker);
+    }
+
+    fn is_its_turn(&self) -> bool {
+        turn::is_within(std::ptr::from_ref(self).cast::<()>() as usize)
     }
 
     /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.

@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 pub(crate) mod completion;
 
 use self::completion::{Completion, Slip};
-use crate::process::command::{Command, Named};
+use crate::process::command::{Command, Named, Streamed, name_of};
 use crate::process::failure::Failure;
 use crate::process::panic::drop_caught;
 use crate::process::payload::Payload;
@@ -95,12 +95,15 @@ impl Hasher for TypeIdHasher {
 
 type ByType = HashMap<TypeId, Box<dyn Erased>, BuildHasherDefault<TypeIdHasher>>;
 
+type ByName<C> = BTreeMap<Cow<'static, str>, Box<dyn Handler<C>>>;
+
 /// The handlers of one host.
 pub(crate) struct Dispatcher {
     /// The name of the host; empty for the runtime's own.
     host: Cow<'static, str>,
     by_type: ByType,
-    by_name: std::collections::BTreeMap<Cow<'static, str>, Box<dyn Handler<Named>>>,
+    by_name: ByName<Named>,
+    streams_by_name: ByName<Streamed<Named>>,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -111,7 +114,7 @@ impl fmt::Debug for Dispatcher {
 
 impl Dispatcher {
     pub(crate) fn new(host: Cow<'static, str>) -> Self {
-        Self { host, by_type: ByType::default(), by_name: std::collections::BTreeMap::new() }
+        Self { host, by_type: ByType::default(), by_name: BTreeMap::new(), streams_by_name: BTreeMap::new() }
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -134,7 +137,7 @@ impl Dispatcher {
         let former = self.by_type.insert(TypeId::of::<C>(), Box::new(Typed(handler, PhantomData)));
         match former {
             None => Ok(()),
-            Some(_) => Err(BuildError::DuplicateHandler(std::any::type_name::<C>().into())),
+            Some(_) => Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>()))),
         }
     }
 
@@ -153,6 +156,21 @@ impl Dispatcher {
         }
     }
 
+    /// Registers the handler of the streams of a name.
+    ///
+    /// # Errors
+    /// The name has one.
+    pub(crate) fn add_named_stream(
+        &mut self,
+        name: Cow<'static, str>,
+        handler: impl Handler<Streamed<Named>>,
+    ) -> Result<(), BuildError> {
+        match self.streams_by_name.insert(name.clone(), Box::new(handler)) {
+            None => Ok(()),
+            Some(_) => Err(BuildError::DuplicateHandler(name)),
+        }
+    }
+
     /// Hands a yield to its handler; without one it is answered at once with a failure that names the command.
     pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Arc<dyn crate::control::AnyControl>) {
         let slip = Slip::new(to, tag);
@@ -160,17 +178,35 @@ impl Dispatcher {
         if let Some(handler) = self.by_type.get(&type_id) {
             return completion::guarded(|| handler.handle(command, slip));
         }
-        if type_id != TypeId::of::<Named>() {
-            let name = command.type_name();
-            let _ = drop_caught(command);
-            return slip.finish(Err(self.no_handler(name.into())));
+        let command = match command.downcast::<Named>() {
+            Ok(named) => return self.dispatch_named(&self.by_name, named, |named| &named.name, slip),
+            Err(command) => command,
+        };
+        match command.downcast::<Streamed<Named>>() {
+            Ok(named) => self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, slip),
+            Err(command) => {
+                let name = name_of(command.type_name());
+                let _ = drop_caught(command);
+                slip.finish(Err(self.no_handler(name)));
+            }
         }
-        let Ok(named) = command.downcast::<Named>() else { unreachable!("its type was compared") };
-        match self.by_name.get(&named.name) {
-            Some(handler) => completion::guarded(|| handler.handle(named, Completion::new(slip))),
+    }
+
+    fn dispatch_named<C: Command>(
+        &self,
+        handlers: &ByName<C>,
+        command: C,
+        name: impl Fn(&C) -> &Cow<'static, str>,
+        slip: Slip,
+    ) {
+        match handlers.get(name(&command)) {
+            Some(handler) => completion::guarded(|| handler.handle(command, Completion::new(slip))),
             None => {
-                let name = named.name.clone();
-                let _ = drop_caught(named);
+                let name = match TypeId::of::<C>() == TypeId::of::<Named>() {
+                    true => name(&command).clone(),
+                    false => format!("{}, as a stream", name(&command)).into(),
+                };
+                let _ = drop_caught(command);
                 slip.finish(Err(self.no_handler(name)));
             }
         }

@@ -1,21 +1,24 @@
-//! Functions as handlers: at once, as a future, or on the blocking pool.
+//! Functions as handlers: at once, as a future, on the blocking pool, or as a stream.
 //!
-//! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async) and
-//! [`handle_blocking`](crate::Builder::handle_blocking) register these directly; here they are values, to be put
-//! inside other handlers.
+//! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async),
+//! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register
+//! these directly; here they are values, to be put inside other handlers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::blocking::{Job, PoolRefusal};
 use crate::dispatch::Handler;
-use crate::dispatch::completion::Completion;
-use crate::process::command::Command;
-use crate::process::exit::BoxError;
+use crate::dispatch::completion::{Completion, Slip, Way};
+use crate::process::command::{Command, StreamCommand};
+use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::catch;
-use crate::sync::{Arc, Mutex};
+use crate::process::panic::{catch, drop_caught};
+use crate::process::turn;
+use crate::stream::{Replier, StreamHandler};
+use crate::sync::Arc;
 
 /// What a handler function may return: the reply, or a `Result` whose error becomes the failure.
 ///
@@ -49,8 +52,15 @@ pub fn inline<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Sync 
     }
 }
 
-/// A function whose future the runtime runs as a task of its own; it is dropped when the command is cancelled or its
-/// process ends.
+/// A function whose future the runtime runs.
+///
+/// The future is polled at once on the worker that stepped the process, before the next command of that step is
+/// dispatched: if it answers without waiting, that costs no task, and the process is stepped again in the same turn. If
+/// it waits, it is a task of its own from then on. So what it does before its first `await` must be short, as in any
+/// handler; long work belongs behind an `await` or into [`blocking`].
+///
+/// It is dropped as soon as the command is cancelled, times out or its process ends: between two of its polls, even if
+/// it is woken on another worker at that moment. What it holds is let go before its answer is known.
 pub fn future<C, A, Fut>(f: impl Fn(C) -> Fut + Send + Sync + 'static) -> impl Handler<C>
 where
     C: Command,
@@ -60,73 +70,197 @@ where
     move |command: C, completion: Completion<C::Reply>| match catch(|| f(command)) {
         Ok(future) => {
             let host = completion.host().clone();
-            // A runtime that takes no futures any more drops it, and with it the completion.
-            host.spawn_future(Answering { completion: Some(completion), future });
+            host.start(Working::new(completion, future));
         }
         Err(text) => completion.fail(Failure::Panicked(text)),
     }
 }
 
-/// A function that may block, on the blocking pool. When the pool's queue is full the command fails at once.
+/// A function that may block, on the blocking pool; one whose command is cancelled before it begins never runs. When
+/// the pool refuses it the command fails with a [`PoolRefusal`].
 pub fn blocking<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {
-        let f = Arc::clone(&f);
         let host = completion.host().clone();
-        // Shared with the job, so that a refused one can be answered with the reason.
-        let held = Arc::new(Mutex::new(Some(completion)));
-        let job = Arc::clone(&held);
-        let run = Box::new(move || {
-            let Some(completion) = job.lock().take().filter(|completion| !completion.is_cancelled()) else { return };
-            match catch(|| f(command).into_answer()) {
-                Ok(answer) => completion.finish(answer),
-                Err(text) => completion.fail(Failure::Panicked(text)),
-            }
-        });
-        if let Err(refused) = host.shared().pool.run(run) {
-            if let Some(completion) = held.lock().take() {
-                completion.fail(Failure::new(
-                    "the blocking pool takes no more work: its queue is full, or the runtime has shut down",
-                ));
-            }
-            drop(refused);
+        host.shared().pool.run(Box::new(Blocking { f: Arc::clone(&f), command, completion }));
+    }
+}
+
+struct Blocking<F, C: Command> {
+    f: Arc<F>,
+    command: C,
+    completion: Completion<C::Reply>,
+}
+
+impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Blocking<F, C> {
+    fn run(self: Box<Self>) {
+        let Self { f, command, completion } = *self;
+        if completion.is_cancelled() {
+            return;
+        }
+        match catch(|| f(command).into_answer()) {
+            Ok(answer) => completion.finish(answer),
+            Err(text) => completion.fail(Failure::Panicked(text)),
+        }
+    }
+
+    fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+        let Self { command, completion, .. } = *self;
+        let _ = drop_caught(command);
+        completion.fail(Failure::new(refusal));
+    }
+}
+
+/// A function whose future sends the items of a stream: as [`future`], with a [`Replier`]. If the future ends with an
+/// error, or panics, while it holds the replier, the stream ends with that; if it ends and has dropped the replier
+/// unanswered, with [`Failure::Abandoned`].
+///
+/// ```
+/// # use futures::StreamExt;
+/// # use procession::{Command, Context, Failure, Replier, Runtime, StreamCommand};
+/// struct Count(u64);
+/// impl Command for Count { type Reply = &'static str; }
+/// impl StreamCommand for Count { type Item = u64; }
+///
+/// let rt = Runtime::builder()
+///     .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+///         for n in 0..c.0 {
+///             replies.send(n).await?;
+///         }
+///         replies.complete("done");
+///         Ok::<_, Failure>(())
+///     })
+///     .build()?;
+/// let sum = rt.spawn(async |ctx: Context| {
+///     let mut numbers = ctx.stream(Count(4));
+///     let mut sum = 0;
+///     while let Some(n) = numbers.next().await {
+///         sum += n;
+///     }
+///     assert_eq!(numbers.last().await?, "done");
+///     Ok::<_, Failure>(sum)
+/// });
+/// assert_eq!(rt.block_on(sum)?, 6);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub fn stream<C, A, Fut>(f: impl Fn(C, Replier<C>) -> Fut + Send + Sync + 'static) -> impl StreamHandler<C>
+where
+    C: StreamCommand,
+    A: Answer<()>,
+    Fut: Future<Output = A> + Send + 'static,
+{
+    move |command: C, replies: Replier<C>| {
+        let way = replies.way();
+        // A panic in here is the dispatcher's to answer: the replier is dropped while it unwinds.
+        let future = f(command, replies);
+        let host = way.host().clone();
+        host.start(Working::new(way, future));
+    }
+}
+
+/// What a handler's future works for: it knows when nobody waits any more, and what to do with the result.
+trait Work {
+    type Output;
+
+    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
+
+    /// Runs something of the handler's, with its completion if it was dropped unanswered there.
+    fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>);
+
+    fn finish(self, result: Result<Self::Output, Failure>, kept: Option<Slip>);
+}
+
+impl<T: Send + 'static> Work for Completion<T> {
+    type Output = T;
+
+    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        Completion::poll_cancelled(self, cx)
+    }
+
+    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<Slip>) {
+        (catch(f), None)
+    }
+
+    fn finish(self, result: Result<T, Failure>, _: Option<Slip>) {
+        Completion::finish(self, result);
+    }
+}
+
+impl Work for Way {
+    type Output = ();
+
+    fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        Way::poll_cancelled(self, cx)
+    }
+
+    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<Slip>) {
+        Way::keeping(self, f)
+    }
+
+    fn finish(self, result: Result<(), Failure>, kept: Option<Slip>) {
+        if let (Err(failure), Some(slip)) = (result, kept) {
+            slip.finish(Err(failure));
         }
     }
 }
 
 pin_project! {
-    /// Runs a handler's future until it answers or nobody waits for the answer any more.
-    struct Answering<T, Fut> {
-        completion: Option<Completion<T>>,
+    /// Runs a handler's future until it is done or nobody waits for the answer any more.
+    struct Working<W, Fut> {
+        work: Option<W>,
         #[pin]
-        future: Fut,
+        future: Option<Fut>,
+        // It has waited, and will be woken when the command is cancelled.
+        waits: bool,
+    }
+
+    impl<W, Fut> PinnedDrop for Working<W, Fut> {
+        fn drop(this: Pin<&mut Self>) {
+            // A panic here must not leave async-task's hands.
+            let _ = catch(|| this.project().future.set(None));
+        }
     }
 }
 
-impl<T, A, Fut> Future for Answering<T, Fut>
+impl<W, Fut> Working<W, Fut> {
+    fn new(work: W, future: Fut) -> Self {
+        Self { work: Some(work), future: Some(future), waits: false }
+    }
+}
+
+impl<W, A, Fut> Future for Working<W, Fut>
 where
-    T: Send + 'static,
-    A: Answer<T>,
+    W: Work,
+    A: Answer<W::Output>,
     Fut: Future<Output = A>,
 {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let Some(completion) = this.completion else { return Poll::Ready(()) };
-        let future = this.future;
-        let answer = match catch(|| future.poll(cx).map(Answer::into_answer)) {
-            Ok(Poll::Pending) => {
-                if completion.poll_cancelled(cx).is_pending() {
-                    return Poll::Pending;
+        let mut this = self.project();
+        let Some(work) = this.work else { return Poll::Ready(()) };
+        let has_waited = std::mem::replace(this.waits, true);
+        let (mut result, mut kept) = (Err(Failure::Cancelled), None);
+        // Woken perhaps because it is cancelled: then it is not polled again.
+        if !has_waited || work.poll_cancelled(cx).is_pending() {
+            let future = this.future.as_mut();
+            let poll = || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(Answer::into_answer));
+            match work.keeping(|| turn::aside(poll)) {
+                (Ok(Poll::Pending), slip) => {
+                    // Its completion was dropped on the way: that is an answer, whatever it does yet.
+                    drop(slip);
+                    if has_waited || work.poll_cancelled(cx).is_pending() {
+                        return Poll::Pending;
+                    }
                 }
-                Err(Failure::Cancelled)
+                (Ok(Poll::Ready(answer)), slip) => (result, kept) = (answer, slip),
+                (Err(text), slip) => (result, kept) = (Err(Failure::Panicked(text)), slip),
             }
-            Ok(Poll::Ready(answer)) => answer,
-            Err(text) => Err(Failure::Panicked(text)),
-        };
-        if let Some(completion) = this.completion.take() {
-            completion.finish(answer);
+        }
+        // What it holds is let go before its answer is known.
+        let (_, held) = work.keeping(|| this.future.set(None));
+        if let Some(work) = this.work.take() {
+            work.finish(result, kept.or(held));
         }
         Poll::Ready(())
     }

@@ -120,7 +120,7 @@ pub(crate) struct Shared {
     pub(crate) phase: AtomicU8,
     /// When what still runs during a shutdown is killed.
     pub(crate) deadline: AtomicU64,
-    /// The tasks that have no pid, to be found when the runtime ends.
+    /// The futures of nobody's that wait, to be found when the runtime ends.
     pub(crate) futures: Mutex<Slab<Waker>>,
     /// Told when the last process has ended, while the runtime shuts down.
     pub(crate) emptied: Event,

@@ -49,7 +49,7 @@
 //! | write a process | [`Context`] for an async body, [`Process`] for a state machine, [`Methods`] for several entries |
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
-//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`] |
+//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
 //! | watch it | [`Observer`], [`State`], [`Counters`] |
@@ -72,6 +72,7 @@ mod chance;
 mod clock;
 mod context;
 mod control;
+mod deadline;
 mod dispatch;
 pub mod handler;
 mod host;
@@ -89,12 +90,14 @@ mod relay;
 mod runtime;
 mod scheduler;
 mod spawn;
+mod stream;
 mod sync;
 mod task;
 mod time;
 mod yields;
 
 pub use address::{Address, AddressSink, Call, Ended, Reply};
+pub use blocking::{PoolRefusal, WhenFull};
 pub use body::{Body, BodyFuture, Methods, Outcome, Output};
 pub use clock::Instant;
 pub use context::{Context, Mailbox, Me, Receive};
@@ -106,8 +109,8 @@ pub use host::{Host, OnPanic, Package, Receiver, Target};
 pub use limits::{LimitExceeded, Limits};
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
 pub use perform::{Cancelled, Perform};
-pub use process::command::{Asked, Command, Named};
-pub use process::event::{Completed, Event, Tag};
+pub use process::command::{Asked, Command, Named, StreamCommand};
+pub use process::event::{Completed, Event, Item, Tag};
 pub use process::exit::{BoxError, Exit, Reason, Result};
 pub use process::failure::{CallError, Failure};
 pub use process::payload::Payload;
@@ -121,4 +124,5 @@ pub use process::{Events, Next, Process, Start, StepOutput};
 pub use realm::HostBuilder;
 pub use runtime::{Builder, Left, Runtime, Shutdown, run};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
+pub use stream::{Replier, Replies, StreamHandler};
 pub use time::Sleep;

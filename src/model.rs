@@ -8,6 +8,7 @@ pub mod completion;
 pub mod idle;
 pub mod mailbox;
 pub mod slots;
+pub mod stream;
 
 use std::task::{Wake, Waker};
 

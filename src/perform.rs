@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures::future::FusedFuture;
 
+use crate::clock::Instant;
 use crate::control::{AnyControl, Listening};
+use crate::deadline;
 use crate::observe::Counter;
 use crate::process::command::Command;
 use crate::process::event::{Tag, typed};
@@ -16,23 +18,119 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
 use crate::sync::Arc;
-use crate::time::Sleep;
 use crate::yields::Ear;
+use crate::yields::buffer::Buffer;
 
 enum State<C> {
-    /// Not polled yet.
+    /// Not yielded yet.
     Fresh(Payload),
     Flying(Tag<C>),
     Over,
 }
 
-/// A command on its way; resolves to its answer: see [`Me::perform`](crate::Me::perform).
-#[must_use = "futures do nothing unless polled"]
-pub struct Perform<C: Command> {
+/// A yield of a body, from its making to its end: what a command and a stream have in common.
+pub(crate) struct Issue<C: Command> {
     control: Arc<dyn AnyControl>,
     state: State<C>,
-    limit: Option<Box<Sleep>>,
+    deadline: Option<Instant>,
 }
+
+impl<C: Command> Issue<C> {
+    pub(crate) fn new(control: Arc<dyn AnyControl>, command: Payload) -> Self {
+        Self { control, state: State::Fresh(command), deadline: None }
+    }
+
+    pub(crate) fn control(&self) -> &Arc<dyn AnyControl> {
+        &self.control
+    }
+
+    /// Gives it a time limit, counted from now; of several the nearest holds.
+    pub(crate) fn limit(&mut self, time: Duration) {
+        let at = self.control.head().host().now() + time;
+        let at = self.deadline.map_or(at, |before| before.min(at));
+        self.deadline = Some(at);
+        if let State::Flying(tag) = self.state {
+            deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
+        }
+    }
+
+    fn is_at_home(&self) -> bool {
+        turn::pid() == Some(self.control.head().pid())
+    }
+
+    /// Yields the command, if that was not done before; it leaves when the step returns.
+    ///
+    /// # Errors
+    /// [`Failure::Outside`], and [`Failure::TimedOut`] when its deadline has passed: then no handler hears of it.
+    pub(crate) fn launch(
+        &mut self,
+        ear: impl FnOnce() -> Ear,
+        buffer: Option<Buffer>,
+    ) -> Result<Option<Tag<C>>, Failure> {
+        if !self.is_at_home() {
+            return Err(Failure::Outside);
+        }
+        let head = self.control.head();
+        if !matches!(self.state, State::Fresh(_)) {
+            return Ok(None);
+        }
+        if self.deadline.is_some_and(|at| at <= head.host().now()) {
+            return Err(Failure::TimedOut);
+        }
+        let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
+        let started = head.yields().start::<C>(ear(), None, Some(command), buffer);
+        let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        head.host().shared().metrics.add(Counter::Yields, 1);
+        self.state = State::Flying(tag);
+        if let Some(at) = self.deadline {
+            deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
+        }
+        Ok(Some(tag))
+    }
+
+    /// The tag, while it is in flight.
+    pub(crate) fn flying(&self) -> Option<Tag> {
+        match &self.state {
+            State::Flying(tag) => Some(tag.erase()),
+            State::Fresh(_) | State::Over => None,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Its answer was collected: there is nothing to give up any more.
+    pub(crate) fn answered(&mut self) {
+        self.state = State::Over;
+    }
+
+    /// Gives it up.
+    pub(crate) fn end(&mut self) {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
+            State::Fresh(command) => drop(command),
+            State::Over => {}
+        }
+    }
+}
+
+impl<C: Command> Drop for Issue<C> {
+    fn drop(&mut self) {
+        if let State::Flying(tag) = &self.state {
+            self.control.head().yields().cancel(tag.erase());
+        }
+    }
+}
+
+/// Who hears of the answer to what is polled with this.
+pub(crate) fn ear(cx: &Context<'_>) -> Ear {
+    if turn::is_own_waker(cx.waker()) { Ear::Own } else { Ear::Other(cx.waker().clone()) }
+}
+
+/// A command on its way; resolves to its answer: see [`Me::perform`](crate::Me::perform).
+#[must_use = "futures do nothing unless polled"]
+pub struct Perform<C: Command>(Issue<C>);
 
 impl<C: Command> fmt::Debug for Perform<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,55 +140,32 @@ impl<C: Command> fmt::Debug for Perform<C> {
 
 impl<C: Command> Perform<C> {
     pub(crate) fn new(control: Arc<dyn AnyControl>, command: C) -> Self {
-        Self { control, state: State::Fresh(Payload::new(command)), limit: None }
+        Self(Issue::new(control, Payload::new(command)))
     }
 
     /// Fails with [`Failure::TimedOut`], and cancels the command, unless the answer comes in this time, counted from
-    /// now.
+    /// now; of several limits the nearest holds.
+    ///
+    /// Once the command is yielded this needs no poll: its handler sees the cancellation at the deadline, also when
+    /// the future is polled later, or was detached. With a limit that has passed when it is yielded, zero for one, the
+    /// command fails and its handler never hears of it. One that ends beyond the clock's 584 years is none.
     pub fn timeout(mut self, time: Duration) -> Self {
-        self.limit = Some(Box::new(self.control.head().host().sleep(time)));
+        self.0.limit(time);
         self
     }
 
-    /// Yields the command now, not at the first poll. Outside its process it does nothing: the poll says so.
+    /// Yields the command now, not at the first poll; it leaves when the step ends. Outside its process this does
+    /// nothing: the poll says so.
     pub fn start(mut self) -> Self {
-        if let State::Fresh(_) = self.state {
-            let _ = self.launch(Ear::Own);
-        }
+        let _ = self.0.launch(|| Ear::Own, None);
         self
     }
 
     /// Lets the command run on without its answer. A command that was not yielded yet is, if this is its process.
     pub fn detach(mut self) {
-        if let State::Fresh(_) = self.state {
-            let _ = self.launch(Ear::Nobody);
-        }
-        if let State::Flying(tag) = std::mem::replace(&mut self.state, State::Over) {
-            self.control.head().yields().detach(tag.erase());
-        }
-    }
-
-    fn is_at_home(&self) -> bool {
-        turn::pid() == Some(self.control.head().pid())
-    }
-
-    fn launch(&mut self, ear: Ear) -> Result<(), Failure> {
-        if !self.is_at_home() {
-            return Err(Failure::Outside);
-        }
-        let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(()) };
-        let head = self.control.head();
-        let tag = head.yields().start::<C>(ear, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        head.yields().defer(tag.erase(), command);
-        head.host().shared().metrics.add(Counter::Yields, 1);
-        self.state = State::Flying(tag);
-        Ok(())
-    }
-
-    fn end(&mut self) {
-        self.limit = None;
-        if let State::Flying(tag) = std::mem::replace(&mut self.state, State::Over) {
-            self.control.head().yields().cancel(tag.erase());
+        let _ = self.0.launch(|| Ear::Nobody, None);
+        if let State::Flying(tag) = std::mem::replace(&mut self.0.state, State::Over) {
+            self.0.control.head().yields().detach(tag.erase());
         }
     }
 }
@@ -99,56 +174,31 @@ impl<C: Command> Future for Perform<C> {
     type Output = Result<C::Reply, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if matches!(this.state, State::Over) {
-            return Poll::Pending;
-        }
-        let ear = || if turn::is_own_waker(cx.waker()) { Ear::Own } else { Ear::Other(cx.waker().clone()) };
-        let answer = if !this.is_at_home() {
-            Err(Failure::Outside)
-        } else {
-            match &this.state {
-                State::Fresh(_) => match this.launch(ear()) {
-                    Ok(()) => return this.poll_limit(cx),
-                    Err(failure) => Err(failure),
-                },
-                State::Flying(tag) => match this.control.head().yields().poll(tag.erase(), ear()) {
-                    Some(Ok(answer)) => {
-                        this.state = State::Over;
-                        typed(answer)
-                    }
-                    Some(Err(())) => return this.poll_limit(cx),
-                    None => Err(Failure::Cancelled),
-                },
-                State::Over => unreachable!("asked above"),
-            }
+        let issue = &mut self.0;
+        let failure = match &issue.state {
+            State::Over => return Poll::Pending,
+            State::Fresh(_) => match issue.launch(|| ear(cx), None) {
+                Ok(_) => return Poll::Pending,
+                Err(failure) => failure,
+            },
+            State::Flying(_) if !issue.is_at_home() => Failure::Outside,
+            State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), ear(cx)) {
+                Some(Ok(answer)) => {
+                    issue.answered();
+                    return Poll::Ready(typed(answer));
+                }
+                Some(Err(())) => return Poll::Pending,
+                None => Failure::Cancelled,
+            },
         };
-        this.end();
-        Poll::Ready(answer)
-    }
-}
-
-impl<C: Command> Perform<C> {
-    fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<Result<C::Reply, Failure>> {
-        match self.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx)) {
-            Some(Poll::Ready(())) => {
-                self.end();
-                Poll::Ready(Err(Failure::TimedOut))
-            }
-            _ => Poll::Pending,
-        }
+        issue.end();
+        Poll::Ready(Err(failure))
     }
 }
 
 impl<C: Command> FusedFuture for Perform<C> {
     fn is_terminated(&self) -> bool {
-        matches!(self.state, State::Over)
-    }
-}
-
-impl<C: Command> Drop for Perform<C> {
-    fn drop(&mut self) {
-        self.end();
+        self.0.is_over()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 pub(crate) mod command;
@@ -19,9 +19,10 @@ pub(crate) mod pid;
 pub(crate) mod refusal;
 pub(crate) mod turn;
 
-use self::command::{Asked, Command};
-use self::event::{Event, Signal, Tag};
+use self::command::{Asked, Command, StreamCommand, Streamed};
+use self::event::{Completed, Event, Item, Signal, Tag};
 use self::exit::Exit;
+use self::failure::Failure;
 use self::panic::Held;
 use self::payload::Payload;
 use self::pid::Pid;
@@ -29,13 +30,12 @@ use self::refusal::{InitError, YieldError};
 use crate::address::{Reply, ask_as_yield};
 use crate::context::Me;
 use crate::control::{Control, Inherited};
-use crate::dispatch::completion::Slip;
+use crate::deadline::answer_at;
 use crate::host::Target;
 use crate::mailbox::Taken;
 use crate::observe::Counter;
-use crate::sync::Arc;
-use crate::time::timers::{Fire, Key, Timers};
 use crate::yields::Ear;
+use crate::yields::buffer::Buffer;
 
 /// How a process is started.
 #[derive(Debug)]
@@ -205,13 +205,17 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
         self.look();
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
-            if let Signal::Completed(completed) = &signal
-                && !self.control.head.yields().collect(completed.tag)
-            {
+            let yields = self.control.head.yields();
+            match signal {
                 // Cancelled while it waited here.
-                continue;
+                Signal::Completed(completed) if !yields.collect(completed.tag) => {}
+                Signal::Notice(tag) => match yields.collect_notice(tag) {
+                    Some(Ok(item)) => return Some(Event::Item(Item { tag, item })),
+                    Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
+                    None => {}
+                },
+                signal => return Some(signal.into()),
             }
-            return Some(signal.into());
         }
         taken.pop().map(Event::Message)
     }
@@ -221,19 +225,6 @@ impl<M> fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = self.mail.taken.as_deref().map_or(0, Taken::len);
         f.debug_struct("Events").field("left", &left).finish_non_exhaustive()
-    }
-}
-
-/// Cancels a timer when it is woken.
-struct Unset {
-    timers: Arc<Timers>,
-    key: Key,
-}
-
-impl Wake for Unset {
-    fn wake(self: Arc<Self>) {
-        // Its slip says `Abandoned` to a tag that is gone: nobody hears it.
-        drop(self.timers.cancel(self.key));
     }
 }
 
@@ -265,10 +256,10 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.waker
     }
 
-    fn start<C: Command>(&self) -> Tag<C> {
-        let yields = self.me.control().head.yields();
+    fn start<C: Command>(&self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         self.count();
-        yields.start(Ear::Event, None).unwrap_or_else(|_| unreachable!("no tag was chosen"))
+        let started = self.me.control().head.yields().start(Ear::Event, None, command, buffer);
+        started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
     fn count(&self) {
@@ -277,8 +268,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
-        let tag = self.start::<C>();
-        self.me.control().head.yields().defer(tag.erase(), Payload::new(command));
+        self.start(Some(Payload::new(command)), None)
+    }
+
+    /// As [`perform`](Self::perform), with a deadline: see [`limit`](Self::limit).
+    pub fn perform_within<C: Command>(&mut self, time: Duration, command: C) -> Tag<C> {
+        let tag = self.perform(command);
+        self.limit(tag, time);
         tag
     }
 
@@ -287,13 +283,88 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// # Errors
     /// The command, when that tag is still in flight.
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), YieldError<C>> {
-        let yields = self.me.control().head.yields();
-        if !tag.is_chosen() || yields.start(Ear::Event, Some(tag)).is_err() {
+        if !tag.is_chosen() {
             return Err(YieldError::new(command));
         }
-        yields.defer(tag.erase(), Payload::new(command));
-        self.count();
-        Ok(())
+        let yields = self.me.control().head.yields();
+        match yields.start(Ear::Event, Some(tag), Some(Payload::new(command)), None) {
+            Ok(_) => {
+                self.count();
+                Ok(())
+            }
+            Err(command) => Err(YieldError::new(
+                command.and_then(|command| command.downcast().ok()).expect("it comes back as it was given"),
+            )),
+        }
+    }
+
+    /// Yields a command that is answered many times. Its handler may be [`StreamCommand::BUFFER`] items ahead; an item
+    /// comes, as [`Event::Item`], for each [`pull`](Self::pull). The answer comes as [`Event::Completed`] after the
+    /// last item, once all items were pulled.
+    ///
+    /// ```
+    /// # use procession::*;
+    /// struct Count(u64);
+    /// impl Command for Count { type Reply = (); }
+    /// impl StreamCommand for Count { type Item = u64; }
+    ///
+    /// #[derive(Default)]
+    /// struct Sum { numbers: Option<Tag<Count>>, sum: u64 }
+    /// impl Process for Sum {
+    ///     type Message = ();
+    ///     type Output = u64;
+    ///     fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
+    ///         let numbers = *self.numbers.get_or_insert_with(|| {
+    ///             let tag = out.stream(Count(4));
+    ///             out.pull(tag);
+    ///             tag
+    ///         });
+    ///         for event in events {
+    ///             match event {
+    ///                 Event::Item(item) => {
+    ///                     self.sum += item.take(numbers).expect("there is one stream");
+    ///                     out.pull(numbers);
+    ///                 }
+    ///                 Event::Completed(_) => return Ok(Next::Done(self.sum)),
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///         Ok(Next::Wait)
+    ///     }
+    /// }
+    /// let rt = Runtime::builder()
+    ///     .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+    ///         for n in 0..c.0 {
+    ///             replies.send(n).await?;
+    ///         }
+    ///         replies.complete(());
+    ///         Ok::<_, Failure>(())
+    ///     })
+    ///     .build()?;
+    /// assert_eq!(rt.block_on(rt.spawn_process(Sum::default()))?, 6);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn stream<C: StreamCommand>(&mut self, command: C) -> Tag<C> {
+        self.start(Some(Payload::new(Streamed(command))), Some(Buffer::new(C::BUFFER)))
+    }
+
+    /// Asks for one item more of a stream; asked several times, for as many. False if it was answered and that was
+    /// read, or given up: then nothing comes.
+    pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
+        let control = self.me.any();
+        let due = control.head().yields().want(tag.erase());
+        if let Some(count) = due {
+            control.notice(tag.erase(), count);
+        }
+        due.is_some()
+    }
+
+    /// Gives a yield this long from now to be answered: then it fails with [`Failure::TimedOut`](crate::Failure), and
+    /// its handler sees the cancellation. A stream has to end in this time. Of several limits the nearest holds; zero
+    /// is over at once, and one that ends beyond the clock's 584 years is none.
+    pub fn limit<C>(&mut self, tag: Tag<C>, time: Duration) {
+        let host = self.me.host();
+        answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
     }
 
     /// Asks another process; the reply answers the tag.
@@ -305,25 +376,22 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Tag<Asked<T>> {
-        let tag = self.start::<Asked<T>>();
+        let tag = self.start::<Asked<T>>(None, None);
         ask_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
         tag
     }
 
     /// Asks to be told when this time has passed, counted from now.
     pub fn sleep(&mut self, time: Duration) -> Tag<Asked<()>> {
-        let tag = self.start::<Asked<()>>();
-        let slip = Slip::new(self.me.any(), tag.erase());
-        let host = self.me.host();
-        let key = host.fire_at(host.now() + time, Fire::Call(Box::new(move || slip.finish(Ok(Payload::new(()))))));
+        let tag = self.start::<Asked<()>>(None, None);
         // Given up, or its process ended: the timer goes with it.
-        let unset = Arc::new(Unset { timers: Arc::clone(&host.shared().timers), key });
-        self.me.control().head.yields().watch(tag.erase(), &Waker::from(unset));
+        answer_at(&self.me.any(), tag.erase(), self.me.host().now() + time, Ok(Payload::new(())));
         tag
     }
 
-    /// Gives up a yield: its handler sees that, and no event of it comes any more. False if it was answered and read,
-    /// or given up before.
+    /// Gives up a yield, a call, a sleep or a stream, and its handler sees that: one that was not dispatched yet never
+    /// reaches it. No event of it comes any more, also if it was answered and that was not read yet. True if it was
+    /// still in flight; false if it was answered or given up before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.me.control().head.yields().cancel(tag.erase())
     }

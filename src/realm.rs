@@ -157,6 +157,33 @@ macro_rules! host_methods {
                 self.handler(handler::blocking(f))
             }
 
+            /// Registers the handler of a stream command. It is one of its own: a command may be performed and
+            /// streamed, by two handlers. A second one for the same type is an error when building.
+            pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
+                self.handler(ByStream(handler))
+            }
+
+            /// Registers the handler of the streams of one name: see [`Named`]. Its items are payloads.
+            pub fn stream_handler_named(
+                mut self,
+                name: impl Into<Cow<'static, str>>,
+                handler: impl StreamHandler<Named>,
+            ) -> Self {
+                let handler = ByStream(handler);
+                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named_stream(name.into(), handler));
+                self
+            }
+
+            /// Registers a function whose future sends the items of a stream: see [`handler::stream`].
+            pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, Replier<C>) -> Fut + Send + Sync + 'static) -> Self
+            where
+                C: StreamCommand,
+                A: Answer<()>,
+                Fut: Future<Output = A> + Send + 'static,
+            {
+                self.stream_handler(handler::stream(f))
+            }
+
             /// How many processes may live in this host at once. The next spawn is refused, and what was to be spawned
             /// handed back; a process that is [finished](crate::JoinHandle::is_finished) does not count any more.
             pub fn max_processes(mut self, most: usize) -> Self {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_task::{Runnable, ScheduleInfo};
 
-use crate::blocking::{self, Pool};
+use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
@@ -22,7 +22,7 @@ use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
 use crate::limits::Limits;
 use crate::observe::{Metrics, Observer, State, WorkerState};
-use crate::process::command::{Command, Named};
+use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
@@ -30,6 +30,7 @@ use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::Relay;
 use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
+use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
 use crate::sync::thread::LocalKey;
@@ -347,6 +348,8 @@ pub struct Builder {
     on_panic: OnPanic,
     blocking_threads: usize,
     blocking_queue: usize,
+    blocking_idle: Duration,
+    when_blocking_full: WhenFull,
     around: Option<Around>,
     node: Option<u32>,
     seed: Option<u64>,
@@ -369,6 +372,8 @@ impl Builder {
             on_panic: OnPanic::default(),
             blocking_threads: 64,
             blocking_queue: 1 << 16,
+            blocking_idle: Duration::from_secs(10),
+            when_blocking_full: WhenFull::default(),
             around: None,
             node: None,
             seed: None,
@@ -403,9 +408,23 @@ impl Builder {
         self
     }
 
-    /// How much work may wait for a blocking thread (65,536); what comes beyond is refused.
+    /// How much work may wait for a blocking thread (65,536), beside what runs; with 0 none does. What comes beyond is
+    /// for [`when_blocking_full`](Self::when_blocking_full).
     pub fn blocking_queue(mut self, most: usize) -> Self {
         self.blocking_queue = most;
+        self
+    }
+
+    /// A blocking thread that had no work for so long goes (10 s); with zero, as soon as nothing waits for it.
+    pub fn blocking_idle(mut self, time: Duration) -> Self {
+        self.blocking_idle = time;
+        self
+    }
+
+    /// What is refused when as many blocking threads as there may be are busy and the queue is full: the new work, by
+    /// default. Neither a handler nor [`Host::spawn_blocking`] ever waits for room.
+    pub fn when_blocking_full(mut self, policy: WhenFull) -> Self {
+        self.when_blocking_full = policy;
         self
     }
 
@@ -497,7 +516,8 @@ impl Builder {
             pool: Pool::new(blocking::Options {
                 most: self.blocking_threads,
                 queue: self.blocking_queue,
-                keep: Duration::from_secs(10),
+                when_full: self.when_blocking_full,
+                keep: self.blocking_idle,
                 name: "procession-blocking".into(),
                 around: self.around,
             }),

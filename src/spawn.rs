@@ -14,6 +14,7 @@ use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
 use crate::address::Address;
+use crate::blocking::{Job, PoolRefusal};
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
@@ -24,7 +25,7 @@ use crate::oneshot::Oneshot;
 use crate::process::Process;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::{Guard, Held, catch};
+use crate::process::panic::{Guard, Held, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::process::turn;
@@ -107,44 +108,48 @@ impl Host {
             drop(catch(|| drop(future)));
             return;
         }
-        let mut futures = self.shared().futures.lock();
-        let entry = futures.vacant_entry();
-        let task = Registered { future: Some(future), host: self.clone(), key: Some(entry.key()) };
+        let task = Registered { future: Some(future), host: self.clone(), key: None };
         let meta = Meta::Future(self.clone());
         let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
-        entry.insert(runnable.waker());
-        drop(futures);
         task.detach();
         runnable.schedule();
     }
 
-    /// Runs a closure on the blocking pool and resolves to its result. Dropped, the closure runs on, if it has begun.
+    /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
+    /// polled or not. Dropped, the closure runs on if it has begun, and else never does.
     ///
     /// # Errors
-    /// [`Failure::Panicked`], or [`Failure::Error`] when the pool takes no more work.
+    /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never
+    /// waits for room. See [`Builder::when_blocking_full`](crate::Builder::when_blocking_full).
     pub fn spawn_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-        /// Answers also if the closure is dropped before it ran: the runtime has shut down.
-        struct Answer<T>(Arc<Oneshot<Result<T, Failure>>>);
-        impl<T> Drop for Answer<T> {
-            fn drop(&mut self) {
-                drop(self.0.send(Err(Failure::Abandoned)));
+        /// Answers also if it is dropped: a closure that never ran is refused, with a reason.
+        struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
+        impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
+            fn run(self: Box<Self>) {
+                let Self(f, cell) = *self;
+                if !cell.is_closed() {
+                    drop(cell.send(catch(f).map_err(Failure::Panicked)));
+                }
+            }
+
+            fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+                let Self(f, cell) = *self;
+                let _ = drop_caught(f);
+                drop(cell.send(Err(Failure::new(refusal))));
             }
         }
         let cell = Arc::new(Oneshot::new());
-        let answer = Answer(Arc::clone(&cell));
-        let run = Box::new(move || {
-            if !answer.0.is_closed() {
-                let result = catch(f).map_err(Failure::Panicked);
-                drop(answer.0.send(result));
-            }
-        });
-        if let Err(refused) = self.shared().pool.run(run) {
-            let _ = cell.send(Err(Failure::new(
-                "the blocking pool takes no more work: its queue is full, or the runtime has shut down",
-            )));
-            drop(refused);
-        }
+        self.shared().pool.run(Box::new(Once(f, Arc::clone(&cell))));
         Blocking { cell, over: false }
+    }
+
+    /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
+    /// keeps account of it, for it ends with its command, which ends with its process.
+    pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let meta = Meta::Future(self.clone());
+        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| future, WithInfo(schedule));
+        task.detach();
+        runnable.run();
     }
 
     fn launch<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
@@ -515,7 +520,7 @@ impl<T> Drop for Blocking<T> {
 }
 
 pin_project! {
-    /// A future without a pid, which the runtime finds when it ends.
+    /// A future without a pid, which the runtime finds when it ends: queued, or, once it waits, in a list.
     struct Registered<F> {
         #[pin]
         future: Option<F>,
@@ -544,7 +549,17 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
             return Poll::Ready(());
         }
         match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
-            Ok(poll) => poll,
+            Ok(Poll::Ready(())) => Poll::Ready(()),
+            Ok(Poll::Pending) => {
+                if this.key.is_none() {
+                    *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
+                    // Whoever ends the runtime sets the phase before it looks at the list: one of the two sees the other.
+                    if this.host.phase() == Phase::Closed {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Pending
+            }
             Err(_) => {
                 this.host.shared().metrics.add(Counter::Panics, 1);
                 Poll::Ready(())

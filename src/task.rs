@@ -10,7 +10,7 @@ use crate::context::Me;
 use crate::control::{Control, Head, flag};
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{Held, catch, drop_caught};
+use crate::process::panic::{Held, catch};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{Mail, Next, Process, Start, StepOutput, turn};
@@ -210,19 +210,9 @@ impl<X: Machine> Turn<'_, X> {
         let control = self.me.control();
         let head = &control.head;
         let Some(yields) = head.yields_if_any() else { return };
-        let mut pending = yields.take_pending();
-        if pending.is_empty() {
-            return;
+        while let Some(yielded) = yields.next_pending() {
+            let _ = catch(|| head.host().realm().dispatch(yielded, control.clone()));
         }
-        for yielded in pending.drain(..) {
-            // Given up in the same step: its handler never hears of it.
-            if yields.is_wanted(yielded.tag) {
-                let _ = catch(|| head.host().realm().dispatch(yielded, control.clone()));
-            } else {
-                let _ = drop_caught(yielded);
-            }
-        }
-        yields.reuse(pending);
     }
 
     /// The exit of a process that panicked, told to whoever the policy says.

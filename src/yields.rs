@@ -8,16 +8,21 @@
 //! ```
 //!
 //! Whoever moves a slot out of `InFlight` under the lock decides the race between two answers, and between an answer
-//! and a cancel or the death of the process. A tag's number is never issued twice, so an answer that comes late finds
-//! nothing, whatever the slot was used for since. No user code runs under the lock.
+//! and a cancel, a deadline (which is an answer as any other) or the death of the process. A tag's number is never
+//! issued twice, so an answer that comes late finds nothing, whatever the slot was used for since. A stream is a yield
+//! with a `Buffer` for its items, decided under the same lock: what was sent before the answer is pulled before it. No
+//! user code runs under the lock.
 
-use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::any::{TypeId, type_name};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use slab::Slab;
 
+pub(crate) mod buffer;
+
+use self::buffer::Buffer;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -54,12 +59,38 @@ pub(crate) enum Ear {
 pub(crate) enum Answered {
     /// Push this answer into the mailbox as an event.
     Event(Answer),
+    /// Push so many notices of the stream into the mailbox.
+    Notices(usize),
     /// Wake the task.
     Own,
     /// Wake this waker.
     Other(Waker),
     /// Nothing; nobody waits for it any more, drop it.
     Unheard(Answer),
+}
+
+/// What the one who sent an item has to do now.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// Nothing: the process comes when it likes.
+    Kept,
+    /// Push so many notices into the mailbox.
+    Notices(usize),
+    /// Wake the task.
+    Own,
+    /// Wake this waker.
+    Other(Waker),
+}
+
+/// What a future that pulls finds.
+#[derive(Debug)]
+pub(crate) enum Pulled {
+    Item(Payload),
+    /// All items were pulled, and this is the answer.
+    End(Answer),
+    /// Nothing yet.
+    Wait,
 }
 
 /// Why an answer was refused.
@@ -76,19 +107,71 @@ pub(crate) enum Late {
 #[derive(Debug)]
 enum Phase {
     InFlight(Ear),
-    /// A future will collect the answer.
+    /// A future will collect the answer, or a notice of the stream.
     Answered(Answer),
     /// The answer waits in the mailbox as an event.
     Queued,
+}
+
+/// Whoever wants to know that nobody waits for the answer any more: mostly nobody, or one.
+#[derive(Debug, Default)]
+struct Watchers {
+    first: Option<Waker>,
+    #[expect(clippy::box_collection, reason = "rarely there: a word for each yield, not three")]
+    more: Option<Box<Vec<Waker>>>,
+}
+
+impl Watchers {
+    fn knows(&self, watcher: &Waker) -> bool {
+        let more = self.more.iter().flat_map(|more| more.iter());
+        self.first.iter().chain(more).any(|known| known.will_wake(watcher))
+    }
+
+    fn add(&mut self, watcher: Waker) {
+        match self.first {
+            None => self.first = Some(watcher),
+            Some(_) => self.more.get_or_insert_default().push(watcher),
+        }
+    }
+
+    #[inline]
+    fn wake(self) {
+        if let Some(first) = self.first {
+            panic::wake(first);
+            self.more.into_iter().flat_map(|more| *more).for_each(panic::wake);
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Slot {
     number: u64,
     phase: Phase,
-    /// Whoever wants to know that nobody waits for the answer any more.
-    watchers: Vec<Waker>,
-    reply: (TypeId, &'static str),
+    watchers: Watchers,
+    /// What its items wait in, if it is a stream.
+    buffer: Option<Box<Buffer>>,
+    /// The type of the reply; a function, for that is one word.
+    reply: fn() -> (TypeId, &'static str),
+}
+
+impl Slot {
+    fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::InFlight(_))
+    }
+
+    /// Lets go of it, outside the lock: whoever waits for this yield to end is told, what is left is dropped.
+    fn release(self) {
+        let _ = panic::drop_caught(self.phase);
+        #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
+        self.watchers.wake();
+        if let Some(buffer) = self.buffer {
+            let (items, sender) = buffer.into_parts();
+            // One by one, so that a panic in the drop of one leaves the others theirs.
+            items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
+            #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
+            sender.into_iter().for_each(panic::wake);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +181,7 @@ struct Table {
     /// Where the yields are whose tags the process chose itself.
     chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
-    pending: Vec<Yield>,
+    pending: VecDeque<Yield>,
 }
 
 impl Table {
@@ -120,84 +203,100 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct Yields {
     table: Mutex<Option<Box<Table>>>,
-    /// How many answers are waited for; changed under the lock, read without it.
-    outstanding: AtomicU32,
-    /// How many commands wait for the end of the step.
+    /// How many answers are waited for; written under the lock, read without it.
+    flying: AtomicU32,
+    /// How many commands wait for the end of the step; written under the lock.
     pending: AtomicU32,
     /// Whether there ever was a yield. Set by the process itself before anybody else can know of one.
     used: AtomicBool,
+}
+
+/// Changes a counter that is written under the lock alone: no other write comes in between.
+fn count(counter: &AtomicU32, by: i32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
 impl Yields {
     pub(crate) fn new() -> Self {
         Self {
             table: Mutex::new(None),
-            outstanding: AtomicU32::new(0),
+            flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             used: AtomicBool::new(false),
         }
     }
 
-    /// Takes a tag for a yield of `C`, or the one that was chosen.
+    /// Takes a tag for a yield of `C`, or the one that was chosen. With a `command` it is dispatched at the end of the
+    /// step, with a `buffer` it is a stream.
     ///
     /// # Errors
-    /// The chosen tag is in flight.
-    pub(crate) fn start<C: Command>(&self, ear: Ear, chosen: Option<Tag<C>>) -> Result<Tag<C>, Ear> {
-        self.used.store(true, Ordering::Relaxed);
+    /// The command, when the chosen tag is in flight.
+    pub(crate) fn start<C: Command>(
+        &self,
+        ear: Ear,
+        chosen: Option<Tag<C>>,
+        command: Option<Payload>,
+        buffer: Option<Buffer>,
+    ) -> Result<Tag<C>, Option<Payload>> {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
         let mut guard = self.table.lock();
         let table = guard.get_or_insert_default();
         if let Some(tag) = chosen
             && table.chosen.contains_key(&tag.number)
         {
-            return Err(ear);
+            return Err(command);
         }
-        let key = table.slots.vacant_key() as u32;
+        let entry = table.slots.vacant_entry();
+        let key = entry.key() as u32;
         let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
+        entry.insert(Slot {
+            number: tag.number,
+            phase: Phase::InFlight(ear),
+            watchers: Watchers::default(),
+            buffer: buffer.map(Box::new),
+            reply: || (TypeId::of::<C::Reply>(), type_name::<C::Reply>()),
+        });
         match chosen {
             Some(tag) => drop(table.chosen.insert(tag.number, key)),
             None => table.issued += 1,
         }
-        table.slots.insert(Slot {
-            number: tag.number,
-            phase: Phase::InFlight(ear),
-            watchers: Vec::new(),
-            reply: (TypeId::of::<C::Reply>(), std::any::type_name::<C::Reply>()),
-        });
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        count(&self.flying, 1);
+        if let Some(command) = command {
+            table.pending.push_back(Yield { tag: tag.erase(), command });
+            count(&self.pending, 1);
+        }
         Ok(tag)
     }
 
-    /// Leaves a command to be dispatched at the end of the step.
-    pub(crate) fn defer(&self, tag: Tag, command: Payload) {
-        let mut guard = self.table.lock();
-        guard.get_or_insert_default().pending.push(Yield { tag, command });
-        self.pending.fetch_add(1, Ordering::Relaxed);
+    /// Whether [`next_pending`](Self::next_pending) has anything. The process's own thread alone makes it so.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// The commands that this step yielded and that are still wanted, in order. Cheap when there is none.
-    pub(crate) fn take_pending(&self) -> Vec<Yield> {
-        if self.pending.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
+    /// The next command that this step yielded and that is still wanted: one that was given up in the same step never
+    /// reaches its handler.
+    pub(crate) fn next_pending(&self) -> Option<Yield> {
+        while self.has_pending() {
+            let mut guard = self.table.lock();
+            let table = guard.as_deref_mut()?;
+            let yielded = table.pending.pop_front()?;
+            count(&self.pending, -1);
+            let wanted = table.find(yielded.tag).is_some_and(|(_, slot)| slot.is_in_flight());
+            drop(guard);
+            if wanted {
+                return Some(yielded);
+            }
+            let _ = panic::drop_caught(yielded);
         }
-        let mut guard = self.table.lock();
-        self.pending.store(0, Ordering::Relaxed);
-        guard.as_deref_mut().map(|table| mem::take(&mut table.pending)).unwrap_or_default()
-    }
-
-    /// Gives the buffer of [`take_pending`](Self::take_pending) back.
-    pub(crate) fn reuse(&self, mut buffer: Vec<Yield>) {
-        buffer.clear();
-        let mut guard = self.table.lock();
-        if let Some(table) = guard.as_deref_mut()
-            && table.pending.capacity() == 0
-        {
-            mem::swap(&mut table.pending, &mut buffer);
-        }
+        None
     }
 
     /// How many answers are waited for.
     pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding.load(Ordering::Relaxed) as usize
+        self.flying.load(Ordering::Relaxed) as usize
     }
 
     /// Answers a yield: exactly one answer to a tag gets `Ok`.
@@ -213,36 +312,46 @@ impl Yields {
             return Err((if known { Late::Spent } else { Late::Unknown }, answer));
         };
         #[cfg(not(procession_bug = "yields_complete_twice"))]
-        if !matches!(slot.phase, Phase::InFlight(_)) {
+        if !slot.is_in_flight() {
             return Err((Late::Spent, answer));
         }
-        if check
-            && slot.reply.0 != TypeId::of::<Payload>()
-            && let Ok(payload) = &answer
-            && payload.type_id() != slot.reply.0
-        {
-            return Err((Late::WrongType(slot.reply.1), answer));
+        if check && let Ok(payload) = &answer {
+            let (expected, name) = (slot.reply)();
+            if expected != TypeId::of::<Payload>() && payload.type_id() != expected {
+                return Err((Late::WrongType(name), answer));
+            }
         }
         let watchers = mem::take(&mut slot.watchers);
+        let sender = match &mut slot.buffer {
+            None => None,
+            Some(buffer) => buffer.excuse(),
+        };
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
-        let answered = match ear {
-            Ear::Event => Answered::Event(answer),
-            Ear::Own => {
+        let answered = match (ear, &mut slot.buffer) {
+            (Ear::Event, None) => Answered::Event(answer),
+            (Ear::Event, Some(buffer)) => {
+                slot.phase = Phase::Answered(answer);
+                Answered::Notices(buffer.due(true))
+            }
+            (Ear::Own, _) => {
                 slot.phase = Phase::Answered(answer);
                 Answered::Own
             }
-            Ear::Other(waker) => {
+            (Ear::Other(waker), _) => {
                 slot.phase = Phase::Answered(answer);
                 Answered::Other(waker)
             }
-            Ear::Nobody => {
+            (Ear::Nobody, _) => {
                 drop(table.remove(key));
                 Answered::Unheard(answer)
             }
         };
-        self.outstanding.fetch_sub(1, Ordering::Relaxed);
+        count(&self.flying, -1);
         drop(guard);
-        drop(watchers);
+        watchers.wake();
+        if let Some(sender) = sender {
+            panic::wake(sender);
+        }
         Ok(answered)
     }
 
@@ -278,6 +387,113 @@ impl Yields {
         true
     }
 
+    // ---- Streams
+
+    /// Sends an item, or leaves `waker` to be woken when there is room. `item` is taken if it was sent.
+    ///
+    /// # Errors
+    /// Nobody pulls any more: the stream was answered, given up, or its process has ended.
+    pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
+        // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
+        let mut fresh = None;
+        loop {
+            let mut guard = self.table.lock();
+            let slot = guard.as_deref_mut().and_then(|table| table.find(tag)).map(|(_, slot)| slot);
+            let Some(Slot { phase: Phase::InFlight(ear), buffer: Some(buffer), .. }) = slot else {
+                return Poll::Ready(Err(()));
+            };
+            if buffer.has_room() {
+                let Some(item) = item.take() else { return Poll::Ready(Ok(Sent::Kept)) };
+                let sent = match (buffer.push(item), &mut *ear) {
+                    (_, Ear::Event) => Sent::Notices(buffer.due(false)),
+                    (true, Ear::Own) => Sent::Own,
+                    // Taken, not cloned: whoever is woken pulls until it finds nothing, and leaves its waker then. An
+                    // answer that comes meanwhile wakes the task, which is once too often at most.
+                    (true, Ear::Other(_)) => match mem::replace(ear, Ear::Own) {
+                        Ear::Other(waker) => Sent::Other(waker),
+                        _ => unreachable!("just seen"),
+                    },
+                    (false, _) | (true, Ear::Nobody) => Sent::Kept,
+                };
+                drop(guard);
+                return Poll::Ready(Ok(sent));
+            }
+            if buffer.is_waited_with(waker) {
+                return Poll::Pending;
+            }
+            if let Some(fresh) = fresh.take() {
+                let former = buffer.wait_for_room(fresh);
+                drop(guard);
+                drop(former);
+                return Poll::Pending;
+            }
+            drop(guard);
+            fresh = Some(waker.clone());
+        }
+    }
+
+    /// What a future that pulls finds; it waits if there is nothing. `None` when the tag is gone.
+    pub(crate) fn pull(&self, tag: Tag, ear: Ear) -> Option<Pulled> {
+        let mut guard = self.table.lock();
+        let table = guard.as_deref_mut()?;
+        let (key, slot) = table.find(tag)?;
+        let buffer = slot.buffer.as_mut()?;
+        if let Some((item, sender)) = buffer.pop() {
+            drop(guard);
+            drop(ear);
+            sender.into_iter().for_each(panic::wake);
+            return Some(Pulled::Item(item));
+        }
+        match &mut slot.phase {
+            Phase::InFlight(former) => {
+                #[cfg(not(procession_bug = "stream_forgets_puller"))]
+                buffer.wait();
+                let former = mem::replace(former, ear);
+                drop(guard);
+                drop(former);
+                Some(Pulled::Wait)
+            }
+            Phase::Answered(_) => {
+                let Phase::Answered(answer) = table.remove(key).phase else { unreachable!("just seen") };
+                Some(Pulled::End(answer))
+            }
+            Phase::Queued => None,
+        }
+    }
+
+    /// A hand-written process wants one item more. Returns how many notices its mailbox is due, or `None` when there is
+    /// no such stream.
+    pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
+        let mut guard = self.table.lock();
+        let (_, slot) = guard.as_deref_mut()?.find(tag)?;
+        let ended = !slot.is_in_flight();
+        let buffer = slot.buffer.as_mut()?;
+        buffer.want();
+        Some(buffer.due(ended))
+    }
+
+    /// What a notice stands for: the next item, or else the answer. `None` when the stream was given up meanwhile.
+    pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
+        let mut guard = self.table.lock();
+        let table = guard.as_deref_mut()?;
+        let (key, slot) = table.find(tag)?;
+        let overtaken = cfg!(procession_bug = "stream_end_overtakes") && !slot.is_in_flight();
+        if !overtaken && let Some((item, sender)) = slot.buffer.as_mut()?.pop() {
+            drop(guard);
+            sender.into_iter().for_each(panic::wake);
+            return Some(Ok(item));
+        }
+        if slot.is_in_flight() {
+            return None;
+        }
+        match table.remove(key).phase {
+            Phase::Answered(answer) => Some(Err(answer)),
+            Phase::InFlight(_) | Phase::Queued => None,
+        }
+    }
+
+    // ---- Giving up
+
     /// Lets the command run on; its answer goes nowhere.
     pub(crate) fn detach(&self, tag: Tag) {
         let mut guard = self.table.lock();
@@ -290,60 +506,62 @@ impl Yields {
         } else {
             let slot = table.remove(key);
             drop(guard);
-            drop(slot);
+            slot.release();
         }
     }
 
     /// Gives up a yield: its answer will be discarded, its handler sees the cancellation. False if there is no such
-    /// yield in flight.
+    /// yield in flight; an answer that was not read yet is not wanted any more either.
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return false };
         let Some((key, _)) = table.find(tag) else { return false };
         let slot = table.remove(key);
-        let position = table.pending.iter().position(|pending| pending.tag == tag);
-        let undispatched = position.map(|at| table.pending.remove(at));
-        let flying = matches!(slot.phase, Phase::InFlight(_)) || cfg!(procession_bug = "yields_cancel_always_wins");
+        // Not dispatched yet, it is skipped when its turn comes; only a chosen tag may be another yield's by then.
+        let position = match tag.is_chosen() {
+            true => table.pending.iter().position(|pending| pending.tag == tag),
+            false => None,
+        };
+        let undispatched = position.and_then(|at| table.pending.remove(at));
+        if undispatched.is_some() {
+            count(&self.pending, -1);
+        }
+        let flying = slot.is_in_flight();
         if flying {
-            self.outstanding.fetch_sub(1, Ordering::Relaxed);
+            count(&self.flying, -1);
         }
         drop(guard);
-        let Slot { phase, watchers, .. } = slot;
-        let _ = panic::drop_caught((undispatched, phase));
-        #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
-        for watcher in watchers {
-            panic::wake(watcher);
-        }
-        flying
+        let _ = panic::drop_caught(undispatched);
+        slot.release();
+        flying || cfg!(procession_bug = "yields_cancel_always_wins")
     }
 
     /// Whether somebody still waits for the answer to this tag.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return false };
-        table.find(tag).is_some_and(|(_, slot)| matches!(slot.phase, Phase::InFlight(_)))
+        table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
     }
 
-    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends by a cancel.
+    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends: by an answer, a cancel,
+    /// the end of the process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
-        let fresh = watcher.clone();
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return false };
-        let Some((_, slot)) = table.find(tag) else { return false };
-        if !matches!(slot.phase, Phase::InFlight(_)) {
-            return false;
-        }
-        let known = slot.watchers.iter_mut().find(|known| known.will_wake(watcher));
-        let former = match known {
-            Some(_) => Some(fresh),
-            None => {
-                slot.watchers.push(fresh);
-                None
+        // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
+        let mut fresh = None;
+        loop {
+            let mut guard = self.table.lock();
+            let slot = guard.as_deref_mut().and_then(|table| table.find(tag)).map(|(_, slot)| slot);
+            let Some(slot) = slot.filter(|slot| slot.is_in_flight()) else { return false };
+            if slot.watchers.knows(watcher) {
+                return true;
             }
-        };
-        drop(guard);
-        drop(former);
-        true
+            if let Some(fresh) = fresh.take() {
+                slot.watchers.add(fresh);
+                return true;
+            }
+            drop(guard);
+            fresh = Some(watcher.clone());
+        }
     }
 
     /// The process has ended: every yield is cancelled, and none can be answered from now on.
@@ -358,13 +576,9 @@ impl Yields {
         let slots = mem::replace(&mut table.slots, slots);
         let pending = mem::take(&mut table.pending);
         table.chosen.clear();
+        self.pending.store(0, Ordering::Relaxed);
         drop(guard);
-        let _ = panic::drop_caught(pending);
-        for (_, slot) in slots {
-            let _ = panic::drop_caught(slot.phase);
-            for watcher in slot.watchers {
-                panic::wake(watcher);
-            }
-        }
+        pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
+        slots.into_iter().for_each(|(_, slot)| slot.release());
     }
 }

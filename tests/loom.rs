@@ -27,6 +27,10 @@
 //! - yields_poll_forgets_waker: answer_against_poll
 //! - yields_poll_forgets_waker: answer_against_poll_by_the_task
 //! - yields_cancel_forgets_watchers: watch_against_cancel
+//! - stream_pull_forgets_sender: items_against_pulls
+//! - stream_forgets_puller: items_against_pulls
+//! - stream_end_overtakes: notices_against_pulls
+//! - yields_cancel_forgets_watchers: sender_against_cancel
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
@@ -36,7 +40,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, idle, mailbox, slots};
+use procession::model::{completion, idle, mailbox, slots, stream};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -87,8 +91,11 @@ models! {
     completion::answer_against_cancel, 4;
     completion::answer_against_poll, 16;
     completion::answer_against_poll_by_the_task, 13;
-    completion::watch_against_cancel, 6;
+    completion::watch_against_cancel, 7;
     slots::stale_pid, 16;
     slots::two_come_at_once, 7;
     slots::slot_wears_out, 69;
+    stream::items_against_pulls, 159;
+    stream::notices_against_pulls, 220;
+    stream::sender_against_cancel, 8;
 }

@@ -14,13 +14,17 @@ const ROOMS: &[Room] = &[
     household(&["process::exit", "process::failure", "process::refusal"]),
     room(&["observe::metrics", "process::command", "process::turn"]),
     room(&["observe", "process::event", "process::panic"]),
-    room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields"]),
+    room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
+    room(&["yields"]),
     room(&["time::alarm"]),
     Room { only: Some(&["sync", "chance", "observe"]), ..household(SCHEDULER) },
     // A process has a way back to its host, which knows it by its control block; what leaves the one for the other,
     // a completion, a sleep, a call, knows both.
     household(&["address", "control", "dispatch", "dispatch::completion", "host", "realm", "time"]),
-    room(&["handler", "perform"]),
+    room(&["deadline"]),
+    room(&["perform"]),
+    room(&["stream"]),
+    room(&["handler"]),
     room(&["context"]),
     room(&["process"]),
     room(&["task"]),
@@ -35,7 +39,8 @@ const SCHEDULER: &[&str] =
     &["scheduler", "scheduler::idle", "scheduler::lend", "scheduler::queue", "scheduler::tests", "scheduler::worker"];
 
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
-const MODEL: &[&str] = &["model", "model::completion", "model::idle", "model::mailbox", "model::slots"];
+const MODEL: &[&str] =
+    &["model", "model::completion", "model::idle", "model::mailbox", "model::slots", "model::stream"];
 
 /// What one file names for all others: `std` paths, and the file.
 const GATES: &[(&[&str], &str)] = &[

@@ -4,7 +4,7 @@
 //! against `complete_yield`, against a cancel, against the death of the process) is decided under the lock of the
 //! process's tag table, see `yields.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -22,11 +22,22 @@ use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::sync::{Arc, thread};
-use crate::yields::Answer;
+use crate::yields::{Answer, Sent};
+
+/// What becomes of a completion that is dropped on this thread.
+struct Keeping {
+    /// A handler runs: what it drops while it unwinds is kept, to be answered with the panic.
+    on: Cell<bool>,
+    /// The yield whose completion is kept in any case: its handler's future ends, perhaps with an error.
+    own: Cell<Option<(usize, u64)>>,
+    /// There is something in `KEPT`.
+    any: Cell<bool>,
+}
 
 thread_local! {
-    /// Yields whose completion was dropped while a handler unwinds on this thread: they are answered with the panic.
-    static UNWINDING: RefCell<Option<Vec<Slip>>> = const { RefCell::new(None) };
+    static KEEPING: Keeping =
+        const { Keeping { on: Cell::new(false), own: Cell::new(None), any: Cell::new(false) } };
+    static KEPT: RefCell<Vec<Slip>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
@@ -61,6 +72,26 @@ impl Slip {
         to.head().yields().watch(tag, watcher)
     }
 
+    /// Sends an item of a stream, or leaves `waker` to be woken when there is room.
+    pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
+        let (to, tag) = self.parts();
+        match to.head().yields().send(tag, item, waker) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(())) => return Poll::Ready(Err(Failure::Cancelled)),
+            Poll::Ready(Ok(Sent::Kept)) => {}
+            Poll::Ready(Ok(Sent::Notices(count))) => to.notice(tag, count),
+            Poll::Ready(Ok(Sent::Own)) => to.wake_or_note(),
+            Poll::Ready(Ok(Sent::Other(waker))) => to.wake_other(waker),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// What tells this yield from any other while its process lives.
+    fn identity(&self) -> (usize, u64) {
+        let (to, tag) = self.parts();
+        (Arc::as_ptr(to).cast::<()>() as usize, tag.number)
+    }
+
     /// Gives up the right to answer a call that nobody waits for any more.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
@@ -87,14 +118,19 @@ fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
 
 impl Drop for Slip {
     fn drop(&mut self) {
+        if self.0.is_none() {
+            return;
+        }
+        let kept = KEEPING.try_with(|keeping| {
+            keeping.on.get() && (thread::panicking() || keeping.own.get() == Some(self.identity()))
+        });
         let Some((to, tag)) = self.0.take() else { return };
-        if thread::panicking() {
+        if kept.unwrap_or(false) {
             let mut slip = Some(Slip(Some((Arc::clone(&to), tag))));
-            let _ = UNWINDING.try_with(|unwinding| {
-                if let Ok(mut list) = unwinding.try_borrow_mut()
-                    && let Some(list) = list.as_mut()
-                {
-                    list.extend(slip.take());
+            let _ = KEPT.try_with(|kept| {
+                if let Ok(mut kept) = kept.try_borrow_mut() {
+                    kept.extend(slip.take());
+                    KEEPING.with(|keeping| keeping.any.set(true));
                 }
             });
             match slip {
@@ -106,14 +142,66 @@ impl Drop for Slip {
     }
 }
 
-/// Runs a handler. If it panics, the yields whose completions it held fail with the panic's text.
-pub(crate) fn guarded(handle: impl FnOnce()) {
-    let outer = UNWINDING.with(|unwinding| unwinding.replace(Some(Vec::new())));
-    let result = catch(handle);
-    let held = UNWINDING.with(|unwinding| unwinding.replace(outer)).unwrap_or_default();
-    let text = result.err().unwrap_or_else(|| Reason::from("a handler panicked"));
-    for slip in held {
+/// Runs what a handler does; with the completions that it dropped while it unwound, and that of its `own` yield however
+/// it was dropped, if there are any. Whoever calls this answers them.
+fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Slip>>) {
+    let former =
+        KEEPING.with(|keeping| (keeping.on.replace(true), keeping.own.replace(own), keeping.any.replace(false)));
+    let (on, own, any) = former;
+    // What stands there belongs to a handler that this one runs inside of.
+    let others = if any { KEPT.with(|kept| kept.borrow().len()) } else { 0 };
+    let result = catch(f);
+    let some = KEEPING.with(|keeping| {
+        keeping.on.set(on);
+        keeping.own.set(own);
+        keeping.any.replace(any)
+    });
+    (result, some.then(|| KEPT.with(|kept| kept.borrow_mut().split_off(others))))
+}
+
+/// Fails the yields whose completions a handler dropped while it unwound.
+#[cold]
+fn fail<T>(kept: Vec<Slip>, result: &Result<T, Reason>) {
+    let text = result.as_ref().err().cloned().unwrap_or_else(|| Reason::from("a handler panicked"));
+    for slip in kept {
         slip.finish(Err(Failure::Panicked(text.clone())));
+    }
+}
+
+/// Runs a handler. If it panics, the yields whose completions it held fail with the panic's text.
+#[inline]
+pub(crate) fn guarded(handle: impl FnOnce()) {
+    let (result, kept) = keeping(None, handle);
+    if let Some(kept) = kept {
+        fail(kept, &result);
+    }
+}
+
+/// The way back of a yield for a task that works for it and does not hold its completion.
+#[derive(Debug)]
+pub(crate) struct Way {
+    to: Arc<dyn AnyControl>,
+    tag: Tag,
+}
+
+impl Way {
+    pub(crate) fn host(&self) -> &Host {
+        self.to.head().host()
+    }
+
+    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Runs a part of what the task does. A completion of this yield that is dropped meanwhile is handed out instead
+    /// of being abandoned: whoever calls this knows better how it ended.
+    pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>) {
+        let own = (Arc::as_ptr(&self.to).cast::<()>() as usize, self.tag.number);
+        let (result, kept) = keeping(Some(own), f);
+        let Some(mut kept) = kept else { return (result, None) };
+        let mine = kept.iter().position(|slip| slip.identity() == own).map(|at| kept.swap_remove(at));
+        fail(kept, &result);
+        (result, mine)
     }
 }
 
@@ -211,6 +299,17 @@ impl<T: Send + 'static> Completion<T> {
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.slip().parts();
         Unwanted { yielded: Some((Arc::clone(to), tag)) }
+    }
+
+    /// Sends an item of a stream, or leaves the waker to be woken when there is room.
+    pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
+        self.slip().send(item, cx.waker())
+    }
+
+    /// The way back of this yield, without the right to answer it.
+    pub(crate) fn way(&self) -> Way {
+        let (to, tag) = self.slip().parts();
+        Way { to: Arc::clone(to), tag }
     }
 
     pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {

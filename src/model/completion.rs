@@ -35,7 +35,7 @@ struct World {
 impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
-        let tag = yields.start::<Ask>(ear, None).expect("the tag was not chosen").erase();
+        let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
         Arc::new(Self { yields, inbox: Inbox::new(None), tag, dropped: Arc::default() })
     }
 
@@ -52,6 +52,7 @@ impl World {
             Ok(Answered::Own) => self.inbox.wake_own().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
             Ok(Answered::Unheard(answer)) => drop(answer),
+            Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
             Err((late, answer)) => {
                 assert_eq!(late, Late::Spent);
                 assert!(answer.is_ok_and(|answer| answer.is::<Value>()), "a refused answer comes back");

@@ -1,5 +1,6 @@
 //! What a process may want from the world: commands, typed or by name.
 
+use std::any::type_name;
 use std::borrow::Cow;
 
 use super::payload::Payload;
@@ -15,6 +16,42 @@ use super::payload::Payload;
 pub trait Command: Send + 'static {
     /// What a handler answers.
     type Reply: Send + 'static;
+}
+
+/// A command that is answered many times: with items, which the process pulls at its own pace, and then with the reply.
+///
+/// ```
+/// use procession::{Command, StreamCommand};
+/// struct Lines { file: u32 }
+/// impl Command for Lines {
+///     type Reply = usize;                 // how many there were
+/// }
+/// impl StreamCommand for Lines {
+///     type Item = String;
+/// }
+/// ```
+pub trait StreamCommand: Command {
+    /// What comes before the reply.
+    type Item: Send + 'static;
+
+    /// How many items the handler may be ahead of the process: sent, and not pulled yet. One more waits in
+    /// [`Replier::send`](crate::Replier::send). 0 means 1.
+    const BUFFER: usize = 8;
+}
+
+/// A stream command as it is dispatched: a type of its own, so that its handler is one of its own.
+#[derive(Debug)]
+pub(crate) struct Streamed<C>(pub(crate) C);
+
+impl<C: StreamCommand> Command for Streamed<C> {
+    type Reply = C::Reply;
+}
+
+/// The name of a command's type as its user knows it.
+pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
+    let prefix = type_name::<Streamed<()>>().strip_suffix("()>");
+    let inner = prefix.and_then(|prefix| full.strip_prefix(prefix)?.strip_suffix('>'));
+    inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
 }
 
 /// A command by name, for hosts of scripts: it goes to the handler that was registered under that name.
@@ -42,6 +79,10 @@ impl Named {
 
 impl Command for Named {
     type Reply = Payload;
+}
+
+impl StreamCommand for Named {
+    type Item = Payload;
 }
 
 /// The command behind a call or a sleep of a hand-written process: its reply is the answer.

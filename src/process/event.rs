@@ -4,7 +4,7 @@ use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::Command;
+use super::command::{Command, StreamCommand};
 use super::exit::Reason;
 use super::failure::Failure;
 use super::payload::Payload;
@@ -13,7 +13,7 @@ use crate::clock::Instant;
 /// All that can reach a process, in the order it came.
 ///
 /// A hand-written process sees every kind; an async body sees them by [`Context::event`](crate::Context::event), but
-/// never `Completed`: that resolves its futures.
+/// never `Completed` or `Item`: those resolve its futures.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
@@ -21,6 +21,8 @@ pub enum Event<M = Payload> {
     Message(M),
     /// A yield was answered.
     Completed(Completed),
+    /// A stream sent an item that was pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
+    Item(Item),
     /// The process is asked to end, once; what still runs at `deadline` is killed.
     Cancel {
         /// Why.
@@ -34,13 +36,19 @@ pub enum Event<M = Payload> {
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    Cancel { reason: Reason, deadline: Instant },
+    /// An item of this stream is there that was pulled, or its answer.
+    Notice(Tag),
+    Cancel {
+        reason: Reason,
+        deadline: Instant,
+    },
 }
 
 impl<M> From<Signal> for Event<M> {
     fn from(signal: Signal) -> Self {
         match signal {
             Signal::Completed(completed) => Event::Completed(completed),
+            Signal::Notice(_) => unreachable!("whoever reads events turns notices into what they stand for"),
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
         }
     }
@@ -76,6 +84,36 @@ impl Completed {
     /// The failure that the command was answered with.
     pub fn into_result(self) -> Result<Payload, Failure> {
         self.answer
+    }
+}
+
+/// An item that came to a hand-written process.
+#[derive(Debug)]
+pub struct Item {
+    pub(crate) tag: Tag,
+    pub(crate) item: Payload,
+}
+
+impl Item {
+    /// Which stream sent it.
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The typed item, for whom holds the tag of this stream; itself back to whom does not.
+    ///
+    /// # Errors
+    /// `Err(self)` when `tag` is another yield's.
+    pub fn take<C: StreamCommand>(self, tag: Tag<C>) -> Result<C::Item, Item> {
+        if self.tag != tag {
+            return Err(self);
+        }
+        self.item.downcast::<C::Item>().map_err(|item| Item { tag: self.tag, item })
+    }
+
+    /// The item as it came.
+    pub fn into_payload(self) -> Payload {
+        self.item
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) const BUDGET: u32 = 128;
 struct Turn {
     /// The address of the control block: the identity of a process on this machine while it lives. 0 for nobody.
     control: Cell<usize>,
+    /// The same, also while a handler's future is polled inside the turn.
+    turns: Cell<usize>,
     pid: Cell<Option<Pid>>,
     /// Data and vtable of the task's own waker.
     waker: Cell<(usize, usize)>,
@@ -36,6 +38,7 @@ thread_local! {
     static TURN: Turn = const {
         Turn {
             control: Cell::new(0),
+            turns: Cell::new(0),
             pid: Cell::new(None),
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
@@ -57,8 +60,10 @@ fn identity(waker: &Waker) -> (usize, usize) {
 #[inline]
 pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
     TURN.with(|turn| {
-        let outer = if turn.control.get() == 0 { None } else { Some(Box::new(turn.save())) };
+        // A handler's future that is polled aside is inside a turn as well.
+        let outer = if turn.turns.get() == 0 { None } else { Some(Box::new(turn.save())) };
         turn.control.set(control);
+        turn.turns.set(control);
         turn.pid.set(Some(pid));
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
@@ -72,6 +77,7 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
 /// A turn that another one is nested in.
 struct Outer {
     control: usize,
+    turns: usize,
     pid: Option<Pid>,
     waker: (usize, usize),
     budget: u32,
@@ -85,6 +91,7 @@ impl Turn {
     fn save(&self) -> Outer {
         Outer {
             control: self.control.get(),
+            turns: self.turns.get(),
             pid: self.pid.get(),
             waker: self.waker.get(),
             budget: self.budget.get(),
@@ -97,6 +104,7 @@ impl Turn {
     #[cold]
     fn restore(&self, outer: &Outer) {
         self.control.set(outer.control);
+        self.turns.set(outer.turns);
         self.pid.set(outer.pid);
         self.waker.set(outer.waker);
         self.budget.set(outer.budget);
@@ -116,6 +124,7 @@ impl Drop for Guard {
         TURN.with(|turn| match &self.0 {
             None => {
                 turn.control.set(0);
+                turn.turns.set(0);
                 turn.pid.set(None);
                 turn.waker.set((0, 0));
             }
@@ -128,6 +137,29 @@ impl Drop for Guard {
 #[inline]
 pub(crate) fn is_of(control: usize) -> bool {
     TURN.with(|turn| turn.control.get()) == control
+}
+
+/// Whether this thread is in the turn of the process with this control block, be it in a handler's future: then an
+/// answer to it needs no wake.
+#[inline]
+pub(crate) fn is_within(control: usize) -> bool {
+    TURN.with(|turn| turn.turns.get()) == control
+}
+
+/// Runs `f` as nobody: what it polls and sends is not the process's whose turn this may be.
+pub(crate) fn aside<T>(f: impl FnOnce() -> T) -> T {
+    struct Back(usize, Option<Pid>, (usize, usize));
+    impl Drop for Back {
+        fn drop(&mut self) {
+            TURN.with(|turn| {
+                turn.control.set(self.0);
+                turn.pid.set(self.1);
+                turn.waker.set(self.2);
+            });
+        }
+    }
+    let _back = TURN.with(|turn| Back(turn.control.replace(0), turn.pid.replace(None), turn.waker.replace((0, 0))));
+    f()
 }
 
 /// Who is being stepped on this thread.

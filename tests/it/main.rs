@@ -3,6 +3,7 @@
 // What the crate itself may not use, its tests may; a handle that is dropped detaches, which is often the point.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
+mod commands;
 mod counters;
 mod embed;
 mod hosts;
@@ -13,6 +14,7 @@ mod panics;
 mod process;
 mod scheduling;
 mod states;
+mod streams;
 mod time;
 mod yields;
 

@@ -1,0 +1,136 @@
+//! A stream between its handler and its process: items against pulls, the end against both, and who waits for whom.
+
+use std::task::{Context, Poll};
+
+use super::{Waiter, join, spawn};
+use crate::mailbox::Inbox;
+use crate::process::command::Command;
+use crate::process::event::{Signal, Tag};
+use crate::process::payload::Payload;
+use crate::sync::Arc;
+use crate::yields::buffer::Buffer;
+use crate::yields::{Answered, Ear, Pulled, Sent, Yields};
+
+struct Count;
+
+impl Command for Count {
+    type Reply = u64;
+}
+
+/// A process with one stream, whose handler is one item ahead at most.
+struct World {
+    yields: Yields,
+    inbox: Inbox<()>,
+    tag: Tag,
+}
+
+impl World {
+    fn new(ear: Ear) -> Arc<Self> {
+        let yields = Yields::new();
+        let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
+        Arc::new(Self { yields, inbox: Inbox::new(None), tag })
+    }
+
+    fn notice(&self, count: usize) {
+        for _ in 0..count {
+            if let Ok(wakes) = self.inbox.signal(Signal::Notice(self.tag), true) {
+                wakes.wake();
+            }
+        }
+    }
+
+    /// Sends an item as a replier does; false if nobody pulls any more.
+    fn send(&self, item: u64, waiter: &Arc<Waiter>) -> bool {
+        let (waker, mut item) = (waiter.waker(), Some(Payload::new(item)));
+        let cx = Context::from_waker(&waker);
+        loop {
+            match self.yields.send(self.tag, &mut item, cx.waker()) {
+                Poll::Pending => waiter.wait(),
+                Poll::Ready(Err(())) => return false,
+                Poll::Ready(Ok(Sent::Kept)) => return true,
+                Poll::Ready(Ok(Sent::Notices(count))) => break self.notice(count),
+                Poll::Ready(Ok(Sent::Own)) => break self.inbox.wake_own().wake(),
+                Poll::Ready(Ok(Sent::Other(waker))) => break waker.wake(),
+            }
+        }
+        true
+    }
+
+    fn end(&self) {
+        match self.yields.complete(self.tag, Ok(Payload::new(9_u64)), true) {
+            Ok(Answered::Notices(count)) => self.notice(count),
+            Ok(Answered::Own) => self.inbox.wake_own().wake(),
+            Ok(Answered::Other(waker)) => waker.wake(),
+            other => unreachable!("nobody else ends it: {other:?}"),
+        }
+    }
+}
+
+fn number(payload: Payload) -> u64 {
+    payload.downcast().expect("numbers were sent")
+}
+
+/// A future pulls what a handler sends: all of it, in order, the end last; neither waits for the other for ever.
+pub fn items_against_pulls() {
+    let world = World::new(Ear::Own);
+    let own = Waiter::here();
+    assert!(!world.inbox.set_own(own.waker()), "nothing came yet");
+    let handler = spawn(&world, |world| {
+        let waiter = Waiter::here();
+        assert!(world.send(0, &waiter) && world.send(1, &waiter));
+        world.end();
+    });
+    let mut came = Vec::new();
+    loop {
+        match world.yields.pull(world.tag, Ear::Own).expect("nobody gives it up") {
+            Pulled::Item(item) => came.push(number(item)),
+            Pulled::Wait => own.wait(),
+            Pulled::End(answer) => break came.push(number(answer.expect("it was answered"))),
+        }
+    }
+    join(handler);
+    assert_eq!(came, [0, 1, 9]);
+    assert_eq!(world.yields.outstanding(), 0);
+}
+
+/// The same by notices: a hand-written process that pulls one item after another.
+pub fn notices_against_pulls() {
+    let world = World::new(Ear::Event);
+    let own = Waiter::here();
+    assert!(!world.inbox.set_own(own.waker()), "nothing came yet");
+    let handler = spawn(&world, |world| {
+        let waiter = Waiter::here();
+        assert!(world.send(0, &waiter) && world.send(1, &waiter));
+        world.end();
+    });
+    let pull = || world.notice(world.yields.want(world.tag).expect("it is not over"));
+    let mut came = Vec::new();
+    pull();
+    while came.last() != Some(&9) {
+        match world.inbox.pop_signal(0) {
+            None => own.wait(),
+            Some(_) => match world.yields.collect_notice(world.tag).expect("each notice stands for something") {
+                Ok(item) => {
+                    came.push(number(item));
+                    pull();
+                }
+                Err(answer) => came.push(number(answer.expect("it was answered"))),
+            },
+        }
+    }
+    join(handler);
+    assert_eq!(came, [0, 1, 9]);
+    assert!(world.inbox.pop_signal(0).is_none(), "there are no more notices than events");
+}
+
+/// A handler that waits for room is told that nobody pulls any more.
+pub fn sender_against_cancel() {
+    let world = World::new(Ear::Own);
+    let handler = spawn(&world, |world| {
+        let waiter = Waiter::here();
+        let sent = (0..2).take_while(|n| world.send(*n, &waiter)).count();
+        assert!(sent < 2, "there is room for one");
+    });
+    assert!(world.yields.cancel(world.tag));
+    join(handler);
+}

@@ -1,0 +1,865 @@
+//! SPEC 3: deadlines of commands, handlers that are futures or that block, and what may go wrong with them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
+use std::task::{Context as Cx, Poll};
+use std::thread;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::executor::block_on;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use procession::*;
+
+use crate::{step_aside, within};
+
+/// Answered by whoever holds the completion.
+struct Ask(u64);
+impl Command for Ask {
+    type Reply = u64;
+}
+
+/// Where the handler of `Ask` leaves the completions.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
+
+impl Handler<Ask> for Shelf {
+    fn handle(&self, _: Ask, completion: Completion<u64>) {
+        self.0.lock().unwrap().push(completion);
+    }
+}
+
+impl Shelf {
+    fn take(&self) -> Completion<u64> {
+        loop {
+            if let Some(completion) = self.0.lock().unwrap().pop() {
+                return completion;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn runtime(&self, workers: usize) -> Runtime {
+        Runtime::builder().workers(workers).handler(self.clone()).build().unwrap()
+    }
+}
+
+fn settle(rt: &Runtime) {
+    for _ in 0..10 {
+        rt.block_on(step_aside());
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(5);
+
+/// A hand-written process that runs one closure at its first step, and notes what comes.
+struct Notes<F> {
+    begin: Option<F>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+type Out<'a, 'b> = &'a mut StepOutput<'b, Again>;
+
+/// Has the process do something more.
+struct Again(Box<dyn FnOnce(Out<'_, '_>) -> String + Send>);
+
+impl<F: FnOnce(Out<'_, '_>) + Send + 'static> Process for Notes<F> {
+    type Message = Again;
+    type Output = ();
+    fn step(&mut self, events: Events<'_, Again>, out: Out<'_, '_>) -> Result<Next<()>, Exit> {
+        if let Some(begin) = self.begin.take() {
+            begin(out);
+        }
+        for event in events {
+            let note = match event {
+                Event::Completed(done) => match done.into_result() {
+                    Ok(payload) => payload.downcast::<u64>().unwrap().to_string(),
+                    Err(failure) => failure.to_string(),
+                },
+                Event::Message(Again(what)) => what(out),
+                _ => continue,
+            };
+            self.log.lock().unwrap().push(note);
+        }
+        Ok(Next::Wait)
+    }
+}
+
+struct Noted {
+    handle: JoinHandle<(), Again>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Noted {
+    fn spawn(rt: &Runtime, begin: impl FnOnce(Out<'_, '_>) + Send + 'static) -> Self {
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let handle = rt.spawn_process(Notes { begin: Some(begin), log: log.clone() });
+        Self { handle, log }
+    }
+
+    fn tell(&self, rt: &Runtime, what: impl FnOnce(Out<'_, '_>) -> String + Send + 'static) {
+        self.handle.send(Again(Box::new(what))).unwrap();
+        settle(rt);
+    }
+
+    fn log(&self) -> String {
+        std::mem::take(&mut *self.log.lock().unwrap()).join(", ")
+    }
+}
+
+// ---- Deadlines
+
+/// 3.5: once yielded, a command times out whether its future is polled or not; its handler sees it then.
+#[test]
+fn a_deadline_needs_no_poll() {
+    for detached in [false, true] {
+        within(20, move || {
+            let shelf = Shelf::default();
+            let rt = shelf.runtime(2);
+            let (go, gate) = oneshot::channel::<()>();
+            let body = rt.spawn(async move |ctx: Context| {
+                let perform = ctx.perform(Ask(1)).timeout(SHORT);
+                let perform = if detached {
+                    perform.detach();
+                    None
+                } else {
+                    Some(perform.start())
+                };
+                gate.await?;
+                if let Some(perform) = perform {
+                    assert!(matches!(perform.await, Err(Failure::TimedOut)));
+                }
+                Ok::<_, BoxError>(())
+            });
+            let completion = shelf.take();
+            block_on(completion.cancelled());
+            assert!(completion.is_cancelled());
+            completion.complete(1);
+            go.send(()).unwrap();
+            rt.block_on(body).unwrap();
+            assert_eq!(rt.counters().discarded, 1);
+        });
+    }
+}
+
+/// 3.5, 11: a limit of zero fails the command and its handler never hears of it; an enormous one is none; of several
+/// the nearest holds; one that is given to a command that flies already holds too.
+#[test]
+fn odd_deadlines_have_a_meaning() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let body = rt.spawn(async |ctx: Context| {
+        let zero = ctx.perform(Ask(1)).timeout(Duration::ZERO);
+        assert!(matches!(zero.await, Err(Failure::TimedOut)));
+        let nearest = ctx.perform(Ask(1)).timeout(LONG).timeout(Duration::ZERO).timeout(LONG);
+        assert!(matches!(nearest.await, Err(Failure::TimedOut)));
+        let flying = ctx.perform(Ask(1)).start().timeout(Duration::ZERO);
+        assert!(matches!(flying.await, Err(Failure::TimedOut)));
+    });
+    rt.block_on(body).unwrap();
+    let noted = Noted::spawn(&rt, |out| {
+        out.perform_within(Duration::ZERO, Ask(1));
+    });
+    settle(&rt);
+    assert_eq!((noted.log().as_str(), shelf.len()), ("timed out", 0));
+
+    for never in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000_000), LONG] {
+        let body = rt.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(never).await);
+        settle(&rt);
+        shelf.take().complete(5);
+        assert_eq!(rt.block_on(body).unwrap(), 5);
+        let noted = Noted::spawn(&rt, move |out| {
+            out.perform_within(never, Ask(1));
+        });
+        settle(&rt);
+        shelf.take().complete(6);
+        settle(&rt);
+        assert_eq!(noted.log(), "6");
+    }
+}
+
+/// 3.5: a hand-written process gives deadlines too, and hears of them once.
+#[test]
+fn a_hand_written_process_sets_deadlines() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let noted = Noted::spawn(&rt, |out| {
+        let tag = out.perform_within(SHORT, Ask(1));
+        out.limit(tag, LONG);
+        // A sleep and a call are yields as well.
+        let sleep = out.sleep(LONG);
+        out.limit(sleep, SHORT);
+    });
+    settle(&rt);
+    let completion = shelf.take();
+    rt.block_on(completion.cancelled());
+    rt.block_on(rt.sleep(SHORT));
+    settle(&rt);
+    assert_eq!(noted.log(), "timed out, timed out");
+    completion.complete(2);
+    settle(&rt);
+    assert_eq!((noted.log().as_str(), rt.counters().discarded), ("", 1));
+}
+
+/// 3.5, 3.3: a deadline and an answer that race: one of them is the answer, and both sides agree which.
+#[test]
+fn a_deadline_races_the_answer() {
+    within(60, || {
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(2);
+        let (mut answered, mut timed_out) = (0, 0);
+        for round in 0..400_u64 {
+            let limit = Duration::from_micros(50 + round % 300);
+            let body = rt.spawn(async move |ctx: Context| match ctx.perform(Ask(1)).timeout(limit).await {
+                Ok(7) => Ok(true),
+                Err(Failure::TimedOut) => Ok(false),
+                other => Err(format!("{other:?}")),
+            });
+            let completion = loop {
+                if let Some(completion) = shelf.0.lock().unwrap().pop() {
+                    break Some(completion);
+                }
+                if body.is_finished() {
+                    break shelf.0.lock().unwrap().pop();
+                }
+                thread::yield_now();
+            };
+            if let Some(completion) = completion {
+                if round % 2 == 0 {
+                    thread::sleep(limit);
+                }
+                completion.complete(7);
+            }
+            if rt.block_on(body).unwrap() { answered += 1 } else { timed_out += 1 }
+        }
+        assert_eq!(answered + timed_out, 400);
+        assert!(rt.counters().discarded <= timed_out);
+    });
+}
+
+// ---- Giving up
+
+/// 1.2, 3.3: a yield can be given up in every state, and what is told of it is true.
+#[test]
+fn a_yield_is_given_up_in_every_state() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let noted = Noted::spawn(&rt, |out| {
+        // Not dispatched yet: its handler never hears of it.
+        let tag = out.perform(Ask(1));
+        assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
+        // The same with a chosen tag, which is used again at once.
+        let chosen = Tag::<Ask>::chosen(7);
+        out.perform_as(chosen, Ask(1)).unwrap();
+        assert!(out.perform_as(chosen, Ask(2)).is_err());
+        assert!(out.cancel_yield(chosen));
+        out.perform_as(chosen, Ask(3)).unwrap();
+        assert!(out.perform_as(tag, Ask(4)).is_err(), "not a chosen one");
+    });
+    settle(&rt);
+    assert_eq!(shelf.len(), 1);
+    let completion = shelf.take();
+    assert!(!completion.is_cancelled());
+    // In flight.
+    noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(7)).to_string());
+    assert!(completion.is_cancelled());
+    assert_eq!(noted.log(), "true");
+    completion.complete(1);
+    // Answered and not read yet: it is not told any more. Then read, then of nobody's.
+    noted.tell(&rt, |out| {
+        out.perform_as(Tag::chosen(8), Ask(1)).unwrap();
+        "asked".into()
+    });
+    let again = shelf.clone();
+    noted.tell(&rt, move |out| {
+        again.take().complete(2);
+        out.cancel_yield(Tag::<Ask>::chosen(8)).to_string()
+    });
+    noted.tell(&rt, |out| {
+        out.perform_as(Tag::chosen(9), Ask(1)).unwrap();
+        String::from("asked")
+    });
+    shelf.take().complete(3);
+    settle(&rt);
+    noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
+    noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
+    assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
+}
+
+/// 1.3, 11: very many performs that are dropped in the step that made them never reach their handler, and take no time.
+#[test]
+fn very_many_performs_are_given_up_in_their_step() {
+    within(60, || {
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(1);
+        let body = rt.spawn(async |ctx: Context| {
+            let mut all: FuturesUnordered<_> = (0..100_000).map(|n| ctx.perform(Ask(n))).collect();
+            assert!(all.next().now_or_never().is_none());
+            drop(all);
+            ctx.yield_now().await;
+        });
+        rt.block_on(body).unwrap();
+        assert_eq!(shelf.len(), 0);
+    });
+}
+
+// ---- Handlers that are futures
+
+/// 3.2, 3.4: a handler's future that answers without waiting costs no task, and its process goes on in the same turn.
+#[test]
+fn a_future_that_does_not_wait_is_no_task() {
+    let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let mut n = 0;
+        for _ in 0..10 {
+            n = ctx.perform(Ask(n)).await?;
+        }
+        Ok::<_, Failure>(n)
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 10);
+    assert_eq!(rt.counters().polls, 1);
+}
+
+/// 3.2: one that waits is a task: on its runtime, woken by whatever it waits for.
+#[test]
+fn a_future_that_waits_is_a_task() {
+    let rt = Runtime::builder()
+        .workers(0)
+        .handle_async(async |c: Ask| {
+            step_aside().await;
+            let (send, receive) = oneshot::channel();
+            thread::spawn(move || send.send(c.0 + 1));
+            receive.await
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let all: FuturesUnordered<_> = (0..10).map(|n| ctx.perform(Ask(n))).collect();
+        Ok::<_, Failure>(all.fold(0, async |sum, n| sum + n.unwrap()).await)
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 55);
+}
+
+/// A future that counts its polls and its drops.
+struct Watched {
+    polls: Arc<AtomicUsize>,
+    drops: mpsc::Sender<()>,
+    panics: bool,
+    waits: bool,
+}
+
+impl Future for Watched {
+    type Output = u64;
+    fn poll(self: Pin<&mut Self>, _: &mut Cx<'_>) -> Poll<u64> {
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        if self.waits { Poll::Pending } else { Poll::Ready(1) }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.drops.send(());
+        if self.panics {
+            panic!("in the drop of a handler's future");
+        }
+    }
+}
+
+fn watched(panics: bool, waits: bool) -> (Builder, Arc<AtomicUsize>, mpsc::Receiver<()>) {
+    let (told, hears) = mpsc::channel();
+    let (polls, told) = (Arc::<AtomicUsize>::default(), Mutex::new(told));
+    let counts = polls.clone();
+    let builder = Runtime::builder().handle_async(move |_: Ask| {
+        let drops = told.lock().unwrap().clone();
+        Watched { polls: counts.clone(), drops, panics, waits }
+    });
+    (builder, polls, hears)
+}
+
+/// 3.2, 3.3: whatever ends a command drops the future of its handler, at once and once; a panic in that drop is nobody's.
+#[test]
+fn a_handlers_future_is_dropped_with_its_command() {
+    for panics in [false, true] {
+        for how in 0..7 {
+            within(20, move || {
+                let (builder, polls, drops) = watched(panics, true);
+                let rt = builder.workers(2).build().unwrap();
+                let (tell, told) = mpsc::channel();
+                let body = rt.spawn(async move |ctx: Context| {
+                    let perform = ctx.perform(Ask(1)).start();
+                    match how {
+                        0 => {
+                            ctx.yield_now().await;
+                            drop(perform);
+                        }
+                        1 => assert!(matches!(perform.timeout(SHORT).await, Err(Failure::TimedOut))),
+                        2 => {
+                            ctx.yield_now().await;
+                            panic!("as told");
+                        }
+                        3 => {
+                            perform.detach();
+                            ctx.yield_now().await;
+                            return Ok(());
+                        }
+                        _ => {
+                            ctx.yield_now().await;
+                            tell.send(())?;
+                            let answer = perform.await;
+                            assert!(how == 6 && matches!(answer, Ok(9)), "{answer:?}");
+                        }
+                    }
+                    std::future::pending::<()>().await;
+                    Ok::<(), BoxError>(())
+                });
+                if how >= 4 {
+                    told.recv().unwrap();
+                }
+                match how {
+                    4 => body.abort(),
+                    5 => drop(rt),
+                    6 => rt.complete_yield(body.pid(), tag_of(&rt, &body), Ok(Payload::new(9_u64))).unwrap(),
+                    _ => {}
+                }
+                drops.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
+                assert!(drops.try_recv().is_err());
+                assert!(polls.load(Ordering::SeqCst) <= 1);
+            });
+        }
+    }
+}
+
+/// The first tag that a process was given.
+fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
+    // A host knows tags by `Completion::into_tag`; those of one process are alike for all.
+    let shelf = Shelf::default();
+    let twin = shelf.runtime(0);
+    let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
+    settle(&twin);
+    let tag = shelf.take().into_tag().1;
+    drop(other);
+    assert!(rt.complete_yield(body.pid(), tag, Ok(Payload::new("wrong type"))).is_err());
+    tag
+}
+
+/// 3.2: a command that is given up while its future is being polled elsewhere: it is dropped after that poll, and not
+/// polled again.
+#[test]
+fn a_running_future_is_dropped_after_its_poll() {
+    struct Slow {
+        polls: Arc<AtomicUsize>,
+        began: mpsc::Sender<()>,
+        go: Arc<Mutex<mpsc::Receiver<()>>>,
+        dropped: mpsc::Sender<()>,
+    }
+    impl Future for Slow {
+        type Output = u64;
+        fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<u64> {
+            match self.polls.fetch_add(1, Ordering::SeqCst) {
+                0 => cx.waker().wake_by_ref(),
+                1 => {
+                    self.began.send(()).unwrap();
+                    self.go.lock().unwrap().recv().unwrap();
+                    cx.waker().wake_by_ref();
+                }
+                _ => {}
+            }
+            Poll::Pending
+        }
+    }
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.dropped.send(());
+        }
+    }
+    for kills in [false, true] {
+        within(20, move || {
+            let (began, begins) = mpsc::channel();
+            let (release, go) = mpsc::channel();
+            let (dropped, drops) = mpsc::channel();
+            let (polls, go) = (Arc::<AtomicUsize>::default(), Arc::new(Mutex::new(go)));
+            let (counts, senders) = (polls.clone(), Mutex::new((began, dropped)));
+            let rt = Runtime::builder()
+                .workers(2)
+                .handle_async(move |_: Ask| {
+                    let (began, dropped) = senders.lock().unwrap().clone();
+                    Slow { polls: counts.clone(), began, go: go.clone(), dropped }
+                })
+                .build()
+                .unwrap();
+            let (stop, stopped) = oneshot::channel::<()>();
+            let body = rt.spawn(async move |ctx: Context| {
+                let perform = ctx.perform(Ask(1)).start();
+                let _ = stopped.await;
+                drop(perform);
+            });
+            begins.recv_timeout(Duration::from_secs(10)).unwrap();
+            if kills {
+                body.abort();
+                assert!(block_on(body).is_err());
+            } else {
+                stop.send(()).unwrap();
+                block_on(body).unwrap();
+            }
+            assert!(drops.try_recv().is_err());
+            release.send(()).unwrap();
+            drops.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
+            assert_eq!(polls.load(Ordering::SeqCst), 2);
+        });
+    }
+}
+
+/// 3.2: what a handler's future holds is let go before its answer is known, and a panic in that changes nothing.
+#[test]
+fn a_future_lets_go_before_its_answer() {
+    for panics in [false, true] {
+        let (builder, _, drops) = watched(panics, false);
+        let rt = builder.workers(0).build().unwrap();
+        let drops = Mutex::new(drops);
+        let body = rt.spawn(async move |ctx: Context| {
+            let answer = ctx.perform(Ask(1)).await?;
+            drops.lock().unwrap().try_recv()?;
+            Ok::<_, BoxError>(answer)
+        });
+        assert_eq!(rt.block_on(body).unwrap(), 1);
+    }
+}
+
+/// 3.2: a panic in a handler's future is a failure, whether it comes at once or later.
+#[test]
+fn a_future_that_panics_is_a_failure() {
+    let rt = Runtime::builder()
+        .workers(0)
+        .handle_async(async |c: Ask| {
+            for _ in 0..c.0 {
+                step_aside().await;
+            }
+            if c.0 < 3 {
+                panic!("as told");
+            }
+            c.0
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        for n in 0..3 {
+            let failure = ctx.perform(Ask(n)).await.unwrap_err();
+            assert!(matches!(&failure, Failure::Panicked(text) if text.as_str() == "as told"), "{failure:?}");
+        }
+        ctx.perform(Ask(3)).await
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 3);
+}
+
+/// 1.3, 3.2: a handler's future is not the process that asked, also where it is polled inside that one's turn.
+#[test]
+fn a_handlers_future_is_not_its_process() {
+    struct Lend(Me, u64);
+    impl Command for Lend {
+        type Reply = ();
+    }
+    let rt = Runtime::builder()
+        .workers(0)
+        .handle(|c: Ask| c.0)
+        .handle_async(async |c: Lend| {
+            for _ in 0..c.1 {
+                step_aside().await;
+            }
+            assert!(matches!(c.0.perform(Ask(1)).await, Err(Failure::Outside)));
+            assert!(!should_yield());
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        for n in 0..2 {
+            ctx.perform(Lend((*ctx).clone(), n)).await?;
+        }
+        ctx.perform(Ask(4)).await
+    });
+    assert_eq!(rt.block_on(body).unwrap(), 4);
+}
+
+/// 3.4, 11: a handler's future that drives the runtime at its first poll: turns nest, and each process gets its answer.
+#[test]
+fn a_handlers_future_may_drive_the_runtime() {
+    within(20, || {
+        let cell = Arc::<OnceLock<Weak<Runtime>>>::default();
+        let known = cell.clone();
+        let rt = Runtime::builder()
+            .workers(0)
+            .handle_async(move |c: Ask| {
+                let rt = known.get().and_then(Weak::upgrade).expect("it lives");
+                async move {
+                    match c.0 {
+                        0 => 1,
+                        n => {
+                            rt.block_on(rt.spawn(async move |ctx: Context| ctx.perform(Ask(n - 1)).await)).unwrap() + 1
+                        }
+                    }
+                }
+            })
+            .build()
+            .unwrap();
+        let rt = Arc::new(rt);
+        cell.set(Arc::downgrade(&rt)).expect("once");
+        let body = rt.spawn(async |ctx: Context| {
+            let first = ctx.perform(Ask(5)).await?;
+            Ok::<_, Failure>(first + ctx.perform(Ask(2)).await?)
+        });
+        assert_eq!(rt.block_on(body).unwrap(), 6 + 3);
+    });
+}
+
+/// 3.3: whoever waits for the end of a yield is told, however it ended: by an answer from elsewhere too.
+#[test]
+fn an_answer_from_elsewhere_is_told_to_the_handler() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
+    settle(&rt);
+    let completion = shelf.take();
+    let (cancelled, pid, tag) = (completion.cancelled(), completion.pid(), completion.tag());
+    let waiter = thread::spawn(move || block_on(cancelled));
+    rt.complete_yield(pid, tag, Ok(Payload::new(4_u64))).unwrap();
+    within(10, move || waiter.join().unwrap());
+    assert!(completion.is_cancelled());
+    completion.complete(5);
+    assert_eq!(rt.block_on(body).unwrap(), 4);
+}
+
+/// 3.3, 11: a quarter of a million answers at once, from two threads.
+#[test]
+fn very_many_answers_come_at_once() {
+    within(100, || {
+        const ALL: u64 = 250_000;
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(1);
+        struct Sum {
+            left: u64,
+            sum: u64,
+        }
+        impl Process for Sum {
+            type Message = ();
+            type Output = u64;
+            fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
+                if self.sum == 0 && self.left == ALL {
+                    for n in 0..ALL {
+                        out.perform(Ask(n));
+                    }
+                }
+                for event in events {
+                    if let Event::Completed(done) = event {
+                        self.left -= 1;
+                        self.sum += done.into_result()?.downcast::<u64>().expect("a number");
+                    }
+                }
+                Ok(if self.left == 0 { Next::Done(self.sum) } else { Next::Wait })
+            }
+        }
+        let sum = rt.spawn_process(Sum { left: ALL, sum: 0 });
+        while shelf.len() < ALL as usize {
+            thread::yield_now();
+        }
+        let mut all = std::mem::take(&mut *shelf.0.lock().unwrap());
+        let half = all.split_off(all.len() / 2);
+        for half in [all, half] {
+            thread::spawn(move || half.into_iter().for_each(|completion| completion.complete(2)));
+        }
+        assert_eq!(rt.block_on(sum).unwrap(), 2 * ALL);
+    });
+}
+
+// ---- The blocking pool
+
+struct Block(Arc<Gate>);
+impl Command for Block {
+    type Reply = ();
+}
+
+/// Closures that wait here say so.
+#[derive(Default)]
+struct Gate {
+    waiting: AtomicUsize,
+    open: Mutex<bool>,
+    opened: std::sync::Condvar,
+}
+
+impl Gate {
+    fn wait(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut open = self.open.lock().unwrap();
+        while !*open {
+            open = self.opened.wait(open).unwrap();
+        }
+    }
+
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    fn reached(&self, count: usize) {
+        while self.waiting.load(Ordering::SeqCst) < count {
+            thread::yield_now();
+        }
+    }
+}
+
+fn refusal(failure: &Failure) -> Option<PoolRefusal> {
+    failure.error::<PoolRefusal>().copied()
+}
+
+/// 3.2, 4.9: the pool takes exactly what its bounds say; what is too much fails at once, with the reason.
+#[test]
+fn the_bounds_of_the_blocking_pool_are_exact() {
+    within(20, || {
+        let gate = Arc::<Gate>::default();
+        let builder = Runtime::builder().workers(2).blocking_threads(2).blocking_queue(3);
+        let rt = builder.handle_blocking(|c: Block| c.0.wait()).build().unwrap();
+        let inside = gate.clone();
+        let body = rt.spawn(async move |ctx: Context| {
+            let all: Vec<_> = (0..5).map(|_| ctx.perform(Block(inside.clone())).start()).collect();
+            ctx.yield_now().await;
+            for _ in 0..3 {
+                let failure = ctx.perform(Block(inside.clone())).await.unwrap_err();
+                assert_eq!(refusal(&failure), Some(PoolRefusal::Full), "{failure}");
+                let failure = ctx.host().spawn_blocking(|| ()).await.unwrap_err();
+                assert_eq!(refusal(&failure), Some(PoolRefusal::Full), "{failure}");
+            }
+            inside.reached(2);
+            inside.open();
+            futures::future::join_all(all).await.into_iter().collect::<Result<Vec<()>, _>>()?;
+            // There is room again.
+            ctx.host().spawn_blocking(|| ()).await
+        });
+        rt.block_on(body).unwrap();
+        assert_eq!(gate.waiting.load(Ordering::SeqCst), 5);
+    });
+}
+
+/// 3.2, 4.9: where the oldest gives way, it is told, and what runs goes on.
+#[test]
+fn the_oldest_gives_way_if_so_asked() {
+    within(20, || {
+        let gate = Arc::<Gate>::default();
+        let rt = Runtime::builder()
+            .workers(0)
+            .blocking_threads(1)
+            .blocking_queue(2)
+            .when_blocking_full(WhenFull::DropOldest)
+            .build()
+            .unwrap();
+        let inside = gate.clone();
+        let first = rt.spawn_blocking(move || inside.wait());
+        gate.reached(1);
+        let rest: Vec<_> = (0..4).map(|n| rt.spawn_blocking(move || n)).collect();
+        gate.open();
+        block_on(first).unwrap();
+        let rest: Vec<_> = rest.into_iter().map(block_on).collect();
+        assert!(rest[..2].iter().all(|r| r.as_ref().is_err_and(|f| refusal(f) == Some(PoolRefusal::Displaced))));
+        assert!(matches!(rest[2..], [Ok(2), Ok(3)]));
+    });
+}
+
+/// 3.2: a blocking command that is given up before it began never runs; one that began runs to its end.
+#[test]
+fn a_blocking_command_that_was_given_up_never_begins() {
+    within(20, || {
+        let gate = Arc::<Gate>::default();
+        let ran = Arc::<AtomicUsize>::default();
+        let counts = ran.clone();
+        let rt = Runtime::builder()
+            .workers(1)
+            .blocking_threads(1)
+            .handle_blocking(|c: Block| c.0.wait())
+            .handle_blocking(move |c: Ask| {
+                counts.fetch_add(1, Ordering::SeqCst);
+                c.0
+            })
+            .build()
+            .unwrap();
+        let inside = gate.clone();
+        let body = rt.spawn(async move |ctx: Context| {
+            let first = ctx.perform(Block(inside.clone())).start();
+            let second = ctx.perform(Ask(1)).start();
+            ctx.yield_now().await;
+            inside.reached(1);
+            drop((first, second));
+            inside.open();
+            ctx.perform(Ask(2)).await
+        });
+        assert_eq!(rt.block_on(body).unwrap(), 2);
+        assert_eq!(ran.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// 3.2, 6.5: a runtime that ends refuses what is queued, and does not wait for a closure that never ends.
+#[test]
+fn a_runtime_ends_whatever_its_pool_does() {
+    within(20, || {
+        let gate = Arc::<Gate>::default();
+        let rt = Runtime::builder().workers(1).blocking_threads(1).build().unwrap();
+        let inside = gate.clone();
+        let first = rt.spawn_blocking(move || inside.wait());
+        gate.reached(1);
+        let second = rt.spawn_blocking(|| ());
+        let host = rt.host().clone();
+        drop(rt);
+        assert_eq!(refusal(&block_on(second).unwrap_err()), Some(PoolRefusal::ShutDown));
+        assert_eq!(refusal(&block_on(host.spawn_blocking(|| ())).unwrap_err()), Some(PoolRefusal::ShutDown));
+        gate.open();
+        block_on(first).unwrap();
+    });
+}
+
+/// 3.2: threads of the pool that have nothing to do go, and come again; with a time of zero at once.
+#[test]
+fn idle_blocking_threads_go() {
+    fn blocking_threads(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|comm| comm.trim() == name).count()
+    }
+    for idle in [Duration::ZERO, Duration::from_millis(1)] {
+        within(30, move || {
+            let name = format!("idle-{}", idle.as_micros());
+            let named = name.clone();
+            let rt = Runtime::builder()
+                .workers(0)
+                .blocking_idle(idle)
+                .around_worker(move |work| {
+                    let _ = std::fs::write("/proc/thread-self/comm", &named);
+                    work();
+                })
+                .build()
+                .unwrap();
+            for round in 0..3 {
+                let all: Vec<_> = (0..4).map(|n| rt.spawn_blocking(move || n + round)).collect();
+                for (n, one) in (0..4).zip(all) {
+                    assert_eq!(block_on(one).unwrap(), n + round);
+                }
+                while blocking_threads(&name) > 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+    }
+}
+
+/// 3.2, 11: threads and queues of no size, by whoever asks.
+#[test]
+fn a_pool_without_threads_says_so() {
+    let rt = Runtime::builder().workers(0).blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
+    let failure = block_on(rt.spawn_blocking(|| ())).unwrap_err();
+    assert_eq!(refusal(&failure), Some(PoolRefusal::NoThread));
+    let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await.unwrap_err()));
+    assert_eq!(refusal(&rt.block_on(body).unwrap()), Some(PoolRefusal::NoThread));
+}

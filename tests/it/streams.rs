@@ -1,0 +1,574 @@
+//! SPEC 3: commands that are answered many times, at the pace of whoever asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::stream::{FusedStream, SelectAll};
+use futures::{FutureExt, StreamExt};
+use procession::*;
+
+use crate::{step_aside, within};
+
+/// So many numbers, counted from 0, and then how many there were.
+struct Count(u64);
+impl Command for Count {
+    type Reply = u64;
+}
+impl StreamCommand for Count {
+    type Item = u64;
+    const BUFFER: usize = 3;
+}
+
+async fn count(command: Count, mut replies: Replier<Count>) -> Result<(), Failure> {
+    for n in 0..command.0 {
+        replies.send(n).await?;
+    }
+    replies.complete(command.0);
+    Ok(())
+}
+
+/// Where a handler leaves its repliers.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<Vec<Replier<Count>>>>);
+
+impl StreamHandler<Count> for Shelf {
+    fn handle(&self, _: Count, replies: Replier<Count>) {
+        self.0.lock().unwrap().push(replies);
+    }
+}
+
+impl Shelf {
+    fn take(&self) -> Replier<Count> {
+        loop {
+            if let Some(replies) = self.0.lock().unwrap().pop() {
+                return replies;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn runtime(&self, workers: usize) -> Runtime {
+        Runtime::builder().workers(workers).stream_handler(self.clone()).build().unwrap()
+    }
+}
+
+fn settle(rt: &Runtime) {
+    for _ in 0..10 {
+        rt.block_on(step_aside());
+    }
+}
+
+/// Pulls one item after another, or only when it is told to.
+#[derive(Default)]
+struct Puller {
+    tag: Option<Tag<Count>>,
+    eager: bool,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+enum Do {
+    Pull(usize),
+    Cancel,
+    End,
+}
+
+impl Process for Puller {
+    type Message = Do;
+    type Output = ();
+    fn step(&mut self, events: Events<'_, Do>, out: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        if self.tag.is_none() {
+            self.tag = Some(out.stream(Count(5)));
+            if self.eager {
+                assert!(out.pull(self.tag.expect("just set")));
+            }
+        }
+        let tag = self.tag.expect("set above");
+        let note = |text: String| self.seen.lock().unwrap().push(text);
+        for event in events {
+            match event {
+                Event::Item(item) => {
+                    note(item.take(tag).expect("the only stream").to_string());
+                    if self.eager {
+                        out.pull(tag);
+                    }
+                }
+                Event::Completed(done) => {
+                    let text = match done.take(tag).expect("the only stream") {
+                        Ok(n) => format!("end {n}"),
+                        Err(failure) => failure.to_string(),
+                    };
+                    note(text);
+                    assert!(!out.pull(tag) && !out.cancel_yield(tag));
+                }
+                Event::Message(Do::Pull(n)) => {
+                    for _ in 0..n {
+                        if !out.pull(tag) {
+                            note("nothing".into());
+                        }
+                    }
+                }
+                Event::Message(Do::Cancel) => note(out.cancel_yield(tag).to_string()),
+                Event::Message(Do::End) | Event::Cancel { .. } => return Ok(Next::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+fn seen(log: &Mutex<Vec<String>>) -> String {
+    std::mem::take(&mut *log.lock().unwrap()).join(", ")
+}
+
+/// 3.2: a body gets every item once and in order, and then the reply; from a future, from a thread, and as a loner.
+#[test]
+fn items_come_in_order_and_then_the_reply() {
+    let builders = [
+        Runtime::builder().handle_stream(count),
+        Runtime::builder().stream_handler(|command: Count, replies: Replier<Count>| {
+            thread::spawn(move || block_on(count(command, replies)));
+        }),
+        Runtime::builder().handle_stream(|command: Count, mut replies: Replier<Count>| async move {
+            for n in 0..command.0 {
+                step_aside().await;
+                replies.send(n).await?;
+            }
+            step_aside().await;
+            replies.complete(command.0);
+            Ok::<_, Failure>(())
+        }),
+    ];
+    for builder in builders {
+        within(20, move || {
+            let rt = builder.workers(2).build().unwrap();
+            let body = rt.spawn(async |ctx: Context| {
+                for n in [0, 1, 2, 3, 4, 100] {
+                    let mut items = ctx.stream(Count(n));
+                    let mut came = Vec::new();
+                    while let Some(item) = items.next().await {
+                        came.push(item);
+                    }
+                    assert_eq!(came, (0..n).collect::<Vec<_>>());
+                    assert!(items.is_terminated() && items.next().await.is_none());
+                    assert_eq!(items.last().await.unwrap(), n);
+                }
+            });
+            rt.block_on(body).unwrap();
+        });
+    }
+}
+
+/// 3.2: the handler is never further ahead than the buffer says, whoever pulls.
+#[test]
+fn a_handler_waits_for_the_puller() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counts = sent.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .handle_stream(move |_: Count, mut replies: Replier<Count>| {
+            let counts = counts.clone();
+            async move {
+                loop {
+                    replies.send(0).await?;
+                    counts.fetch_add(1, Ordering::SeqCst);
+                }
+                #[expect(unreachable_code, reason = "it says what the future returns")]
+                Ok::<(), Failure>(())
+            }
+        })
+        .build()
+        .unwrap();
+    let puller = rt.spawn_process(Puller::default());
+    settle(&rt);
+    assert_eq!(sent.load(Ordering::SeqCst), 3);
+    for pulled in 1..=5 {
+        puller.send(Do::Pull(1)).unwrap();
+        settle(&rt);
+        assert_eq!(sent.load(Ordering::SeqCst), 3 + pulled);
+    }
+    drop(puller);
+    sent.store(0, Ordering::SeqCst);
+    let (go, mut gates) = futures::channel::mpsc::unbounded::<()>();
+    let body = rt.spawn(async move |ctx: Context| {
+        let mut items = ctx.stream(Count(0)).start();
+        while let Some(()) = gates.next().await {
+            assert_eq!(items.next().await, Some(0));
+        }
+    });
+    for pulled in 0..4 {
+        settle(&rt);
+        assert_eq!(sent.load(Ordering::SeqCst), 3 + pulled);
+        go.unbounded_send(()).unwrap();
+    }
+    drop(body);
+}
+
+/// 3.2, 1.2: a hand-written process gets as many items as it pulls, the end after the last one, and nothing of a stream
+/// that it gave up.
+#[test]
+fn a_hand_written_process_pulls_at_its_pace() {
+    let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
+    let tell = |what: Do| {
+        puller.send(what).unwrap();
+        settle(&rt);
+        seen(&log)
+    };
+    settle(&rt);
+    assert_eq!(seen(&log), "");
+    assert_eq!(tell(Do::Pull(1)), "0");
+    assert_eq!(tell(Do::Pull(2)), "1, 2");
+    assert_eq!(tell(Do::Pull(0)), "");
+    // All were sent and answered by now; the end waits for the last item to be pulled.
+    assert_eq!(tell(Do::Pull(1)), "3");
+    assert_eq!(tell(Do::Pull(2)), "4, end 5");
+    assert_eq!(tell(Do::Pull(1)), "nothing");
+    assert_eq!(tell(Do::Cancel), "false");
+
+    let eager = rt.spawn_process(Puller { eager: true, seen: log.clone(), ..Puller::default() });
+    settle(&rt);
+    assert_eq!(seen(&log), "0, 1, 2, 3, 4, end 5");
+    eager.send(Do::End).unwrap();
+    rt.block_on(eager).unwrap();
+
+    // Pulled and given up before it looks: nothing comes of that.
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
+    settle(&rt);
+    let mut replies = shelf.take();
+    puller.send(Do::Pull(9)).unwrap();
+    settle(&rt);
+    block_on(replies.send(7)).unwrap();
+    settle(&rt);
+    assert_eq!(seen(&log), "7");
+    block_on(replies.send(8)).unwrap();
+    puller.send(Do::Cancel).unwrap();
+    settle(&rt);
+    assert_eq!(seen(&log), "8, true");
+    assert!(replies.is_cancelled());
+    assert!(matches!(block_on(replies.send(9)), Err(Failure::Cancelled)));
+    replies.complete(0);
+    settle(&rt);
+    assert_eq!((seen(&log).as_str(), rt.counters().discarded), ("", 1));
+}
+
+/// 3.3: whatever ends a stream, it comes after the items that were sent before it.
+#[test]
+fn every_end_comes_after_the_items() {
+    type Handle = fn(Count, Replier<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
+    fn with(
+        end: impl FnOnce(Replier<Count>) -> Result<(), BoxError> + Send + 'static,
+        mut replies: Replier<Count>,
+    ) -> futures::future::BoxFuture<'static, Result<(), BoxError>> {
+        async move {
+            replies.send(0).await?;
+            step_aside().await;
+            replies.send(1).await?;
+            end(replies)
+        }
+        .boxed()
+    }
+    let cases: [(Handle, &str); 6] = [
+        (|_, r| with(|_| panic!("as told"), r), "the handler panicked: as told"),
+        (|_, r| with(|_r| Ok(()), r), "the handler never answered"),
+        (|_, r| with(|_r| Err("disk".into()), r), "the handler failed: disk"),
+        (
+            |_, r| {
+                with(
+                    |r| {
+                        r.fail("by hand");
+                        Err("too late".into())
+                    },
+                    r,
+                )
+            },
+            "the handler failed: by hand",
+        ),
+        // Its replier lives on: it is not the future who ends the stream.
+        (
+            |_, r| {
+                with(
+                    |r| {
+                        thread::spawn(move || r.complete(3));
+                        Err("not mine any more".into())
+                    },
+                    r,
+                )
+            },
+            "3",
+        ),
+        (|_, _| panic!("before it began"), "the handler panicked: before it began"),
+    ];
+    for (n, (handle, text)) in cases.into_iter().enumerate() {
+        let rt = Runtime::builder().workers(2).handle_stream(handle).build().unwrap();
+        let body = rt.spawn(async move |ctx: Context| {
+            let mut items = ctx.stream(Count(0));
+            let came: Vec<u64> = (&mut items).collect().await;
+            assert_eq!(came, if n == 5 { vec![] } else { vec![0, 1] });
+            Ok::<_, Exit>(items.last().await.map_or_else(|failure| failure.to_string(), |n| n.to_string()))
+        });
+        assert_eq!(rt.block_on(body).unwrap(), text);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let puller = rt.spawn_process(Puller { eager: true, seen: log.clone(), ..Puller::default() });
+        let end = if n == 4 { "end 3" } else { text };
+        let expected = if n == 5 { end.to_owned() } else { format!("0, 1, {end}") };
+        within(10, move || {
+            let mut all = String::new();
+            while all.len() < expected.len() {
+                let more = seen(&log);
+                if !more.is_empty() {
+                    all = if all.is_empty() { more } else { format!("{all}, {more}") };
+                }
+                thread::yield_now();
+            }
+            assert_eq!(all, expected);
+        });
+        drop(puller);
+    }
+}
+
+/// 3.3: a handler sees that nobody pulls any more, while it waits for room too, and its future is dropped.
+#[test]
+fn a_handler_hears_that_nobody_pulls() {
+    for how in 0..4 {
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(2);
+        let (go, gate) = futures::channel::oneshot::channel::<()>();
+        let body = rt.spawn(async move |ctx: Context| {
+            let mut items = ctx.stream(Count(1));
+            if how == 2 {
+                items = items.timeout(Duration::from_millis(300));
+            }
+            assert_eq!(items.next().await, Some(0));
+            let _ = gate.await;
+            match how {
+                0 => drop(items),
+                1 => panic!("as told"),
+                2 => {
+                    // What was sent in time is still there.
+                    let rest: Vec<u64> = (&mut items).collect().await;
+                    assert_eq!(rest, [1, 2, 3]);
+                    assert!(matches!(items.last().await, Err(Failure::TimedOut)));
+                }
+                _ => return std::future::pending().await,
+            }
+            std::future::pending::<Result<(), Exit>>().await
+        });
+        let mut replies = shelf.take();
+        let cancelled = replies.cancelled();
+        let (ready, sent) = mpsc::channel();
+        let sender = thread::spawn(move || {
+            for n in 0..4 {
+                block_on(replies.send(n)).unwrap();
+            }
+            ready.send(()).unwrap();
+            let full = block_on(replies.send(4));
+            assert!(replies.is_cancelled() && block_on(replies.send(5)).is_err());
+            full
+        });
+        sent.recv_timeout(Duration::from_secs(10)).expect("four items have room");
+        if how == 2 {
+            block_on(cancelled);
+        }
+        go.send(()).unwrap();
+        if how == 3 {
+            body.abort();
+        }
+        within(10, move || {
+            assert!(matches!(sender.join().unwrap(), Err(Failure::Cancelled)));
+        });
+    }
+}
+
+/// 3.3: the future of a stream handler is dropped with the stream.
+#[test]
+fn a_stream_handlers_future_ends_with_its_stream() {
+    struct Told(mpsc::Sender<()>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let (told, hears) = mpsc::channel();
+    let told = Mutex::new(told);
+    let rt = Runtime::builder()
+        .workers(2)
+        .handle_stream(move |_: Count, mut replies: Replier<Count>| {
+            let told = Told(told.lock().unwrap().clone());
+            async move {
+                let _told = told;
+                replies.send(1).await?;
+                std::future::pending::<Result<(), Failure>>().await
+            }
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.stream(Count(0)).next().await.ok_or("nothing"));
+    assert_eq!(rt.block_on(body).unwrap(), 1);
+    hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
+}
+
+/// 3.1: a stream without a handler ends with a failure that says so; performing is another thing than streaming.
+#[test]
+fn a_stream_without_handler_fails_by_name() {
+    let rt = Runtime::builder().workers(0).handle(|c: Count| c.0).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        assert_eq!(ctx.perform(Count(3)).await?, 3);
+        let mut items = ctx.stream(Count(1));
+        assert!(items.next().await.is_none());
+        let typed = items.last().await.unwrap_err();
+        let named = ctx.stream(Named::new("tail")).last().await.unwrap_err();
+        Ok::<_, Exit>((typed.to_string(), named.to_string()))
+    });
+    let (typed, named) = rt.block_on(body).unwrap();
+    assert!(typed.starts_with("no handler for the command ") && typed.ends_with("Count, as a stream"), "{typed}");
+    assert_eq!(named, "no handler for the command tail, as a stream");
+    let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| ctx.perform(Count(3)).await);
+    assert!(rt.block_on(body).is_err());
+    let twice = Runtime::builder().handle_stream(count).handle_stream(count).build().unwrap_err();
+    assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
+}
+
+/// 3.1: hosts of scripts stream by name.
+#[test]
+fn streams_by_name_reach_their_handler() {
+    let handle = |command: Named, replies: Replier<Named>| {
+        thread::spawn(move || {
+            let mut replies = replies;
+            for payload in command.payloads {
+                block_on(replies.send(payload)).unwrap();
+            }
+            replies.complete(Payload::new("done"));
+        });
+    };
+    let rt = Runtime::builder().workers(0).stream_handler_named("echo", handle).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let mut items = ctx.stream(Named::new("echo").with(1_u64).with(String::from("two")));
+        assert_eq!(items.next().await.unwrap().downcast::<u64>().unwrap(), 1);
+        assert_eq!(items.next().await.unwrap().downcast::<String>().unwrap(), "two");
+        assert_eq!(items.last().await?.downcast::<&str>().unwrap(), "done");
+        let unknown = ctx.stream(Named::new("else")).last().await.unwrap_err();
+        assert_eq!(unknown.to_string(), "no handler for the command else, as a stream");
+        Ok::<_, Exit>(())
+    });
+    rt.block_on(body).unwrap();
+    let twice = Runtime::builder().stream_handler_named("x", handle).stream_handler_named("x", handle).build();
+    assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
+}
+
+/// 3.3: every item is dropped once, wherever it was when the stream was given up, and panics in their drops are caught.
+#[test]
+fn items_are_dropped_once() {
+    struct Value(Arc<AtomicUsize>);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            panic!("in the drop of an item");
+        }
+    }
+    struct Give;
+    impl Command for Give {
+        type Reply = ();
+    }
+    impl StreamCommand for Give {
+        type Item = Value;
+        const BUFFER: usize = 4;
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let counts = dropped.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .handle_stream(move |_: Give, mut replies: Replier<Give>| {
+            let counts = counts.clone();
+            async move {
+                for _ in 0..4 {
+                    replies.send(Value(counts.clone())).await?;
+                }
+                // Waits for ever, with one in its hands.
+                replies.send(Value(counts.clone())).await
+            }
+        })
+        .build()
+        .unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        let items = ctx.stream(Give).start();
+        ctx.yield_now().await;
+        drop(items);
+    });
+    rt.block_on(body).unwrap();
+    settle(&rt);
+    assert_eq!(dropped.load(Ordering::SeqCst), 5);
+    let body = rt.spawn(async |ctx: Context| {
+        let _items = ctx.stream(Give).start();
+        std::future::pending::<()>().await
+    });
+    settle(&rt);
+    body.abort();
+    assert!(rt.block_on(body).is_err());
+    settle(&rt);
+    assert_eq!(dropped.load(Ordering::SeqCst), 10);
+}
+
+/// 3.2, 1.3: streams in combinators, many at once, on several workers.
+#[test]
+fn many_streams_flow_at_once() {
+    within(60, || {
+        let rt = Runtime::builder()
+            .workers(2)
+            .handle_stream(|command: Count, mut replies: Replier<Count>| async move {
+                for n in 0..command.0 {
+                    if n % 7 == 0 {
+                        step_aside().await;
+                    }
+                    replies.send(n).await?;
+                }
+                replies.complete(command.0);
+                Ok::<_, Failure>(())
+            })
+            .build()
+            .unwrap();
+        let bodies: Vec<_> = (0..20)
+            .map(|_| {
+                rt.spawn(async |ctx: Context| {
+                    let mut all: SelectAll<_> = (0..10).map(|_| ctx.stream(Count(100))).collect();
+                    let mut sum = 0;
+                    while let Some(n) = all.next().await {
+                        sum += n;
+                    }
+                    Ok::<_, Exit>(sum)
+                })
+            })
+            .collect();
+        for body in bodies {
+            assert_eq!(rt.block_on(body).unwrap(), 10 * 4_950);
+        }
+    });
+}
+
+/// 1.3: a stream works inside its own process only; a limit that has passed keeps it from its handler.
+#[test]
+fn a_stream_outside_its_process_fails() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let counts = called.clone();
+    let rt = Runtime::builder()
+        .workers(0)
+        .stream_handler(move |_: Count, _: Replier<Count>| {
+            counts.fetch_add(1, Ordering::SeqCst);
+        })
+        .build()
+        .unwrap();
+    let items = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.stream(Count(1))));
+    let mut items = rt.block_on(items).unwrap();
+    assert!(rt.block_on(items.next()).is_none());
+    assert!(matches!(rt.block_on(items.last()), Err(Failure::Outside)));
+    let body = rt.spawn(async |ctx: Context| ctx.stream(Count(1)).timeout(Duration::ZERO).last().await.map(drop));
+    let exit = rt.block_on(body).unwrap_err();
+    assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
+    assert_eq!(called.load(Ordering::SeqCst), 0);
+}

@@ -492,7 +492,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
             ctx.yield_now().await;
             Err::<(), _>(Explodes(Mutex::new(Bomb(true))))
         });
-        let ended = scene.rt.ended(error.pid());
+        let ended = error.ended();
         drop(error);
         // The exit is kept here: elsewhere it may be the last one.
         let exit = block_on(ended);

@@ -12,11 +12,11 @@ pub(crate) mod completion;
 use self::completion::{Completion, Slip};
 use crate::process::command::{Command, Named, Streamed, name_of};
 use crate::process::failure::Failure;
-use crate::process::panic::drop_caught;
+use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
 use crate::sync::Arc;
-use crate::yields::Yield;
+use crate::yields::{Answer, Yield};
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).
 ///
@@ -44,6 +44,18 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     /// Takes the command; whoever holds `completion` owes its answer. A panic in here is a failure to the process that
     /// performed, and nothing else.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
+
+    /// Whether [`answer_at_once`](Self::answer_at_once) is all that it does: then the command takes the short way.
+    #[doc(hidden)]
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    #[doc(hidden)]
+    fn answer_at_once(&self, command: C) -> Result<C::Reply, Failure> {
+        drop(command);
+        Err(Failure::Abandoned)
+    }
 }
 
 impl<C: Command, F> Handler<C> for F
@@ -58,6 +70,8 @@ where
 /// A handler whose command's type is known only inside.
 trait Erased: Send + Sync {
     fn handle(&self, command: Payload, slip: Slip);
+    fn answers_at_once(&self) -> bool;
+    fn answer_at_once(&self, command: Payload) -> Answer;
 }
 
 struct Typed<C, H>(H, PhantomData<fn(C)>);
@@ -66,6 +80,17 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
     fn handle(&self, command: Payload, slip: Slip) {
         match command.downcast::<C>() {
             Ok(command) => self.0.handle(command, Completion::new(slip)),
+            Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
+        }
+    }
+
+    fn answers_at_once(&self) -> bool {
+        self.0.answers_at_once()
+    }
+
+    fn answer_at_once(&self, command: Payload) -> Answer {
+        match command.downcast::<C>() {
+            Ok(command) => self.0.answer_at_once(command).map(Payload::new),
             Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
         }
     }
@@ -168,6 +193,23 @@ impl Dispatcher {
         match self.streams_by_name.insert(name.clone(), Box::new(handler)) {
             None => Ok(()),
             Some(_) => Err(BuildError::DuplicateHandler(name)),
+        }
+    }
+
+    /// Whether the handler of this type of command answers at once.
+    #[inline]
+    pub(crate) fn answers_at_once(&self, command: TypeId) -> bool {
+        self.by_type.get(&command).is_some_and(|handler| handler.answers_at_once())
+    }
+
+    /// What that handler answers.
+    pub(crate) fn answer_at_once(&self, command: Payload) -> Answer {
+        match self.by_type.get(&command.type_id()) {
+            Some(handler) => match catch(|| handler.answer_at_once(command)) {
+                Ok(answer) => answer,
+                Err(text) => Err(Failure::Panicked(text)),
+            },
+            None => unreachable!("it was asked before, and handlers don't go"),
         }
     }
 

@@ -46,9 +46,25 @@ impl<T, E: Into<BoxError>> Answer<T> for Result<T, E> {
 /// A function that answers at once, on the worker that stepped the process; the process is stepped again in the same
 /// turn.
 pub fn inline<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
-    move |command: C, completion: Completion<C::Reply>| match catch(|| f(command).into_answer()) {
-        Ok(answer) => completion.finish(answer),
-        Err(text) => completion.fail(Failure::Panicked(text)),
+    Inline(f)
+}
+
+struct Inline<F>(F);
+
+impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Handler<C> for Inline<F> {
+    fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        match catch(|| self.answer_at_once(command)) {
+            Ok(answer) => completion.finish(answer),
+            Err(text) => completion.fail(Failure::Panicked(text)),
+        }
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
+    fn answer_at_once(&self, command: C) -> Result<C::Reply, Failure> {
+        (self.0)(command).into_answer()
     }
 }
 

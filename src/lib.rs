@@ -74,6 +74,7 @@ mod context;
 mod control;
 mod deadline;
 mod dispatch;
+mod express;
 pub mod handler;
 mod host;
 mod limits;

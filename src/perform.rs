@@ -1,5 +1,6 @@
 //! The futures by which a body waits for the world: a command's answer, and its own cancel.
 
+use std::any::TypeId;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,6 +11,7 @@ use futures::future::FusedFuture;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Listening};
 use crate::deadline;
+use crate::express::{self, Number};
 use crate::observe::Counter;
 use crate::process::command::Command;
 use crate::process::event::{Tag, typed};
@@ -18,13 +20,15 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
 use crate::sync::Arc;
-use crate::yields::Ear;
 use crate::yields::buffer::Buffer;
+use crate::yields::{Answer, Ear, Yields};
 
 enum State<C> {
     /// Not yielded yet.
     Fresh(Payload),
     Flying(Tag<C>),
+    /// It took the short way.
+    Express(Number),
     Over,
 }
 
@@ -54,8 +58,9 @@ impl<C: Command> Issue<C> {
         }
     }
 
+    #[inline]
     fn is_at_home(&self) -> bool {
-        turn::pid() == Some(self.control.head().pid())
+        turn::is_of(Arc::as_ptr(&self.control).cast::<()>() as usize)
     }
 
     /// Yields the command, if that was not done before; it leaves when the step returns.
@@ -92,7 +97,7 @@ impl<C: Command> Issue<C> {
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
-            State::Fresh(_) | State::Over => None,
+            State::Fresh(_) | State::Express(_) | State::Over => None,
         }
     }
 
@@ -110,15 +115,59 @@ impl<C: Command> Issue<C> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
             State::Fresh(command) => drop(command),
+            State::Express(number) => self.withdraw(number),
             State::Over => {}
+        }
+    }
+
+    /// Leaves the command in the lane of this turn, if it may go the short way: there is a function that answers it at
+    /// once, nobody is before it, and it is the task itself that waits.
+    #[inline]
+    fn offer(&mut self, cx: &Context<'_>) -> bool {
+        let head = self.control.head();
+        if self.deadline.is_some()
+            || express::is_busy()
+            || !turn::is_own_waker(cx.waker())
+            || !self.is_at_home()
+            || head.yields_if_any().is_some_and(Yields::has_pending)
+            || !head.host().realm().dispatcher().answers_at_once(TypeId::of::<C>())
+        {
+            return false;
+        }
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Fresh(command) => {
+                head.host().shared().metrics.add(Counter::Yields, 1);
+                self.state = State::Express(express::offer(command));
+                true
+            }
+            other => {
+                self.state = other;
+                false
+            }
+        }
+    }
+
+    /// The answer of one that took the short way, in the turn in which it came or later.
+    #[inline]
+    fn claim(&self, number: Number) -> Option<Answer> {
+        express::claim(number).or_else(|| self.control.head().yields_if_any()?.take_kept(number))
+    }
+
+    #[cold]
+    fn withdraw(&self, number: Number) {
+        drop(express::withdraw(number));
+        if let Some(yields) = self.control.head().yields_if_any() {
+            drop(yields.take_kept(number));
         }
     }
 }
 
 impl<C: Command> Drop for Issue<C> {
     fn drop(&mut self) {
-        if let State::Flying(tag) = &self.state {
-            self.control.head().yields().cancel(tag.erase());
+        match &self.state {
+            State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
+            State::Express(number) => self.withdraw(*number),
+            State::Fresh(_) | State::Over => {}
         }
     }
 }
@@ -164,6 +213,10 @@ impl<C: Command> Perform<C> {
     /// Lets the command run on without its answer. A command that was not yielded yet is, if this is its process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| Ear::Nobody, None);
+        if let State::Express(number) = self.0.state {
+            drop(express::disown(number).or_else(|| self.0.claim(number)));
+            self.0.state = State::Over;
+        }
         if let State::Flying(tag) = std::mem::replace(&mut self.0.state, State::Over) {
             self.0.control.head().yields().detach(tag.erase());
         }
@@ -175,13 +228,23 @@ impl<C: Command> Future for Perform<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let issue = &mut self.0;
+        if matches!(issue.state, State::Fresh(_)) && issue.offer(cx) {
+            return Poll::Pending;
+        }
         let failure = match &issue.state {
             State::Over => return Poll::Pending,
             State::Fresh(_) => match issue.launch(|| ear(cx), None) {
                 Ok(_) => return Poll::Pending,
                 Err(failure) => failure,
             },
-            State::Flying(_) if !issue.is_at_home() => Failure::Outside,
+            State::Flying(_) | State::Express(_) if !issue.is_at_home() => Failure::Outside,
+            State::Express(number) => match issue.claim(*number) {
+                Some(answer) => {
+                    issue.answered();
+                    return Poll::Ready(typed(answer));
+                }
+                None => return Poll::Pending,
+            },
             State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), ear(cx)) {
                 Some(Ok(answer)) => {
                     issue.answered();

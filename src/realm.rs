@@ -32,6 +32,11 @@ impl Realm {
         self.dispatcher.host()
     }
 
+    #[inline]
+    pub(crate) fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
+    }
+
     pub(crate) fn dispatch(&self, yielded: Yield, to: Arc<dyn AnyControl>) {
         self.dispatcher.dispatch(yielded, to);
     }

@@ -8,9 +8,10 @@ use pin_project_lite::pin_project;
 
 use crate::context::Me;
 use crate::control::{Control, Head, flag};
+use crate::express::{self, Parcel};
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{Held, catch};
+use crate::process::panic::{Held, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{Mail, Next, Process, Start, StepOutput, turn};
@@ -209,6 +210,17 @@ impl<X: Machine> Turn<'_, X> {
     fn dispatch(&self) {
         let control = self.me.control();
         let head = &control.head;
+        if let Some((number, command)) = express::take_command() {
+            // The first of this step, if it took the short way.
+            let answer = head.host().realm().dispatcher().answer_at_once(command);
+            head.host().shared().metrics.add(Counter::Completions, 1);
+            if number == 0 {
+                let _ = drop_caught(answer);
+            } else {
+                express::answer(number, answer);
+                turn::answered();
+            }
+        }
         let Some(yields) = head.yields_if_any() else { return };
         while let Some(yielded) = yields.next_pending() {
             let _ = catch(|| head.host().realm().dispatch(yielded, control.clone()));
@@ -236,6 +248,7 @@ impl<X: Machine> Turn<'_, X> {
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             exit = self.panicked(text);
         }
+        let _ = drop_caught(express::take());
         self.head().host().dead_letters_of(self.head(), remains.messages.into_iter());
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));
@@ -258,6 +271,12 @@ impl<X: Machine> Future for Driver<X> {
         let mut this = self.project();
         let fresh = this.machine.is_fresh();
         let polled = this.run(fresh, cx);
+        if polled.is_pending()
+            && let Some(Parcel::Answer(number, answer)) = express::take()
+        {
+            // It was not claimed in the turn in which it came, and is kept for whoever will.
+            this.head().yields().keep(number, answer);
+        }
         if fresh && polled.is_pending() && this.me.control().inbox.set_own(cx.waker().clone()) {
             cx.waker().wake_by_ref();
         }

@@ -23,6 +23,7 @@ use slab::Slab;
 pub(crate) mod buffer;
 
 use self::buffer::Buffer;
+use crate::express::Number;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -182,6 +183,8 @@ struct Table {
     chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
     pending: VecDeque<Yield>,
+    /// Answers of commands that took the short way and were not claimed in the turn in which they came.
+    kept: Vec<(Number, Answer)>,
 }
 
 impl Table {
@@ -278,7 +281,12 @@ impl Yields {
 
     /// The next command that this step yielded and that is still wanted: one that was given up in the same step never
     /// reaches its handler.
+    #[inline]
     pub(crate) fn next_pending(&self) -> Option<Yield> {
+        if self.has_pending() { self.pop_pending() } else { None }
+    }
+
+    fn pop_pending(&self) -> Option<Yield> {
         while self.has_pending() {
             let mut guard = self.table.lock();
             let table = guard.as_deref_mut()?;
@@ -292,6 +300,20 @@ impl Yields {
             let _ = panic::drop_caught(yielded);
         }
         None
+    }
+
+    /// Keeps the answer of a command that took the short way.
+    pub(crate) fn keep(&self, number: Number, answer: Answer) {
+        self.used.store(true, Ordering::Relaxed);
+        self.table.lock().get_or_insert_default().kept.push((number, answer));
+    }
+
+    /// Takes out what was kept.
+    pub(crate) fn take_kept(&self, number: Number) -> Option<Answer> {
+        let mut guard = self.table.lock();
+        let kept = &mut guard.as_deref_mut()?.kept;
+        let at = kept.iter().position(|(of, _)| *of == number)?;
+        Some(kept.swap_remove(at).1)
     }
 
     /// How many answers are waited for.
@@ -575,10 +597,12 @@ impl Yields {
         #[cfg(procession_bug = "yields_close_keeps_slots")]
         let slots = mem::replace(&mut table.slots, slots);
         let pending = mem::take(&mut table.pending);
+        let kept = mem::take(&mut table.kept);
         table.chosen.clear();
         self.pending.store(0, Ordering::Relaxed);
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
+        kept.into_iter().for_each(|kept| drop(panic::drop_caught(kept)));
         slots.into_iter().for_each(|(_, slot)| slot.release());
     }
 }

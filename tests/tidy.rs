@@ -12,6 +12,7 @@ const ROOMS: &[Room] = &[
     room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),
+    room(&["express"]),
     room(&["observe::metrics", "process::command", "process::turn"]),
     room(&["observe", "process::event", "process::panic"]),
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),

@@ -119,6 +119,7 @@ impl Item {
 
 /// The answer of the type that was asked for. Answers are checked when they are given, so a mismatch can only come
 /// from a host that was told the wrong tag; it is a failure, never a panic.
+#[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
         Failure::new(format!("the answer is a `{}` where a `{}` was expected", payload.type_name(), type_name::<T>()))

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use super::exit::Exit;
 use super::pid::Pid;
+use crate::express::{self, Parcel};
 use crate::sync::thread;
 
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
@@ -84,6 +85,7 @@ struct Outer {
     answered: bool,
     again: bool,
     orphaned: bool,
+    parcel: Option<Parcel>,
 }
 
 impl Turn {
@@ -98,11 +100,12 @@ impl Turn {
             answered: self.answered.get(),
             again: self.again.get(),
             orphaned: self.orphaned.get(),
+            parcel: express::take(),
         }
     }
 
     #[cold]
-    fn restore(&self, outer: &Outer) {
+    fn restore(&self, outer: Outer) {
         self.control.set(outer.control);
         self.turns.set(outer.turns);
         self.pid.set(outer.pid);
@@ -111,6 +114,7 @@ impl Turn {
         self.answered.set(outer.answered);
         self.again.set(outer.again);
         self.orphaned.set(outer.orphaned);
+        express::restore(outer.parcel);
     }
 }
 
@@ -121,14 +125,14 @@ pub(crate) struct Guard(Option<Box<Outer>>);
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        TURN.with(|turn| match &self.0 {
+        TURN.with(|turn| match self.0.take() {
             None => {
                 turn.control.set(0);
                 turn.turns.set(0);
                 turn.pid.set(None);
                 turn.waker.set((0, 0));
             }
-            Some(outer) => turn.restore(outer),
+            Some(outer) => turn.restore(*outer),
         });
     }
 }

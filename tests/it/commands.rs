@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::task::{Context as Cx, Poll};
@@ -862,4 +863,134 @@ fn a_pool_without_threads_says_so() {
     assert_eq!(refusal(&failure), Some(PoolRefusal::NoThread));
     let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await.unwrap_err()));
     assert_eq!(refusal(&rt.block_on(body).unwrap()), Some(PoolRefusal::NoThread));
+}
+
+// ---- The short way
+
+struct Twice(u64);
+impl Command for Twice {
+    type Reply = u64;
+}
+
+fn twice() -> Runtime {
+    Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
+}
+
+/// 1.3, 3.3: the answer of a function is there whenever its future is polled again, in a later turn too.
+#[test]
+fn an_inline_answer_waits_for_its_future() {
+    let rt = twice();
+    let body = async |mut ctx: Context<()>| -> Result<_, Exit> {
+        let mut first = Box::pin(ctx.perform(Twice(1)));
+        assert!(futures::poll!(&mut first).is_pending());
+        // Answered when this step ends; then more come and go, and the turn ends.
+        assert_eq!(ctx.perform(Twice(2)).await?, 4);
+        for n in 0..100 {
+            assert_eq!(ctx.perform(Twice(n)).await?, 2 * n);
+        }
+        ctx.receive().await?;
+        Ok((first.await?, ctx.perform(Twice(3)).await?))
+    };
+    let handle = rt.spawn(body);
+    let address = handle.address();
+    let sender = rt.spawn(async move |ctx: Context| -> Result<(), Exit> {
+        ctx.yield_now().await;
+        Ok(address.send(())?)
+    });
+    rt.block_on(sender).unwrap();
+    assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
+}
+
+/// 1.2, 3.3: one that is given up in the step in which it was yielded never reaches its function; one that is given up
+/// later, or detached, does. Their order is that of the yields, whichever way they went.
+#[test]
+fn what_an_inline_handler_hears() {
+    struct Short(u64);
+    impl Command for Short {
+        type Reply = ();
+    }
+    struct Long(u64);
+    impl Command for Long {
+        type Reply = ();
+    }
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (short, long) = (Arc::clone(&heard), Arc::clone(&heard));
+    let rt = Runtime::builder().workers(0).handle(move |c: Short| short.lock().unwrap().push(c.0)).handler(
+        move |c: Long, answer: Completion<()>| {
+            long.lock().unwrap().push(c.0);
+            answer.complete(());
+        },
+    );
+    let rt = rt.build().unwrap();
+    let yields = async |ctx: Context| {
+        let mut given_up = Box::pin(ctx.perform(Short(1)));
+        assert!(futures::poll!(&mut given_up).is_pending());
+        drop(given_up);
+        ctx.perform(Short(2)).detach();
+        let all = futures::join!(ctx.perform(Short(3)), ctx.perform(Long(4)), ctx.perform(Short(5)));
+        let mut late = Box::pin(ctx.perform(Short(6)));
+        assert!(futures::poll!(&mut late).is_pending());
+        ctx.yield_now().await;
+        drop(late);
+        // In a combinator with wakers of its own.
+        let mut both: FuturesUnordered<_> = [7, 8].map(|n| ctx.perform(Short(n))).into_iter().collect();
+        while both.next().await.is_some() {}
+        (all.0.and(all.1).and(all.2), ctx.perform(Short(9)).timeout(Duration::from_secs(60)).await)
+    };
+    let yields = async move |ctx: Context| Ok::<_, Exit>(yields(ctx).await);
+    let (all, last) = rt.block_on(rt.spawn(yields)).unwrap();
+    all.and(last).unwrap();
+    assert_eq!(*heard.lock().unwrap(), [2, 3, 4, 5, 6, 7, 8, 9]);
+    let counters = rt.counters();
+    assert_eq!((counters.yields, counters.completions, counters.discarded), (9, 8, 0));
+}
+
+/// 3.2, 3.3: a panic in a function is a failure to its process, which lives on; one that is killed, or ends, while its
+/// command is under way takes nobody with it.
+#[test]
+fn an_inline_handler_that_panics_or_outlives_its_process() {
+    struct Kill(Pid, Host);
+    impl Command for Kill {
+        type Reply = Arc<()>;
+    }
+    let reply = Arc::new(());
+    let given = Arc::clone(&reply);
+    let rt = Runtime::builder().workers(0).handle(|c: Twice| if c.0 == 0 { panic!("nought") } else { c.0 * 2 }).handle(
+        move |c: Kill| {
+            c.1.kill(c.0).unwrap();
+            Arc::clone(&given)
+        },
+    );
+    let rt = rt.build().unwrap();
+    let body = async |ctx: Context| Ok::<_, Exit>((ctx.perform(Twice(0)).await, ctx.perform(Twice(2)).await));
+    let (failure, answer) = rt.block_on(rt.spawn(body)).unwrap();
+    assert!(matches!(failure, Err(Failure::Panicked(text)) if text.as_str() == "nought"));
+    assert_eq!(answer.unwrap(), 4);
+    let killed = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
+        let _ = ctx.perform(Kill(ctx.pid(), ctx.host().clone())).await;
+        panic!("it was killed in its own turn")
+    });
+    assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
+    // Done beside its command.
+    let done = rt.spawn(async |ctx: Context| {
+        let mut last = Box::pin(ctx.perform(Kill(Pid::from_str("<1.1.1>").unwrap(), ctx.host().clone())));
+        assert!(futures::poll!(&mut last).is_pending());
+        std::mem::forget(last);
+    });
+    rt.block_on(done).unwrap();
+    assert_eq!(Arc::strong_count(&reply), 2, "the answers are gone");
+}
+
+/// A step that blocks on another process of its runtime, with a command of its own under way.
+#[test]
+fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
+    let rt = Arc::new(twice());
+    let inner = Arc::clone(&rt);
+    let outer = rt.spawn(async move |ctx: Context| {
+        let mut mine = Box::pin(ctx.perform(Twice(1)));
+        assert!(futures::poll!(&mut mine).is_pending());
+        let other = inner.block_on(inner.spawn(async |ctx: Context| ctx.perform(Twice(10)).await)).unwrap();
+        Ok::<_, Failure>((mine.await?, other))
+    });
+    assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }

@@ -1,23 +1,39 @@
 //! The same work on procession and on its neighbours, in interleaved rounds of one run; prints what an operation costs
 //! and the ratios. `README.md` says what the rows do and how to read them.
 
+mod actors;
+mod chart;
+mod csv;
 mod latch;
 mod options;
 mod round;
 mod table;
+mod tasks;
+mod verdict;
+mod waits;
 mod workload;
 
 use std::process::ExitCode;
 
 use options::Options;
 use round::{Round, Runner, Sample};
-use table::Row;
+use verdict::Row;
 use workload::Workload;
+
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How much dearer than the better neighbour a row may be before `--check` fails.
 const LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {
+    // A wrong sum panics in a task, where nobody would hear of it: whoever waits for its end would wait for ever.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::exit(101);
+    }));
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(text) => {
@@ -25,35 +41,61 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let workloads = options.workloads();
-    table::preamble(&options);
-    table::head();
-    let mut slow = Vec::new();
-    for workload in workloads {
-        let row = measure(workload, &options);
-        table::line(&row);
-        slow.extend(row.ratio_to_better().filter(|&ratio| ratio > LIMIT).map(|ratio| (workload.name, ratio)));
+    let mut all = Vec::new();
+    for workers in options.workers() {
+        table::preamble(&options, workers);
+        let mut rows = Vec::new();
+        for workload in options.workloads() {
+            for ops in options.sizes(workload) {
+                let measured = measure(workload, ops, workers, &options);
+                measured.iter().for_each(table::line);
+                rows.extend(measured);
+            }
+        }
+        all.push((workers, rows));
     }
-    if slow.is_empty() || !options.check {
-        return ExitCode::SUCCESS;
+    for (path, text) in [(&options.csv, csv::text as fn(&[_]) -> String), (&options.svg, chart::text)] {
+        if let Some(path) = path
+            && let Err(error) = std::fs::write(path, text(&all))
+        {
+            eprintln!("{path}: {error}");
+            return ExitCode::from(2);
+        }
     }
-    for (name, ratio) in &slow {
-        println!("{name}: {ratio:.2} × the better neighbour, more than {LIMIT}");
-    }
-    // With few operations and three rounds a ratio says nothing.
-    if options.quick { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    conclude(&options, all.iter().flat_map(|(_, rows)| rows))
 }
 
 /// All rounds of one workload: each runner in turn, again and again, so that whatever disturbs the machine disturbs
-/// them alike.
-fn measure(workload: &'static Workload, options: &Options) -> Row {
-    let round = Round { ops: options.ops(workload) };
-    let runs = || workload.runs.iter().filter(|(runner, _)| options.wants(*runner));
-    let mut samples: Vec<(Runner, Vec<Sample>)> = runs().map(|(runner, _)| (*runner, Vec::new())).collect();
-    for _ in 0..options.rounds() {
-        for ((_, run), (_, samples)) in runs().zip(&mut samples) {
-            samples.push(run(&round));
+/// them alike; each round begins with another one, so that nobody always follows the same one.
+fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, options: &Options) -> Vec<Row> {
+    let round = Round { ops, times: options.times(ops), workers };
+    let runs: Vec<_> = workload.runs.iter().filter(|(runner, _)| options.wants(*runner)).collect();
+    let mut samples: Vec<(Runner, Vec<Sample>)> = runs.iter().map(|(runner, _)| (*runner, Vec::new())).collect();
+    for first in 0..options.rounds() {
+        for turn in 0..runs.len() {
+            let turn = (first + turn) % runs.len();
+            samples[turn].1.push(runs[turn].1(&round));
         }
     }
-    Row::new(workload, round.ops, &samples)
+    workload.judged.iter().map(|judged| Row::new(workload, *judged, (ops, round.times), &samples)).collect()
+}
+
+/// What is to be said about all rows together, and whether that is a failure.
+fn conclude<'a>(options: &Options, rows: impl Iterator<Item = &'a Row> + Clone) -> ExitCode {
+    let mut failed = false;
+    if options.bars {
+        for row in rows.clone().filter(|row| !row.holds()) {
+            failed = true;
+            println!("{}: over its bar", row.name);
+        }
+    }
+    if options.check {
+        let slow = rows.filter_map(|row| Some((&row.name, row.ratio_to_better()?))).filter(|(_, ratio)| *ratio > LIMIT);
+        for (name, ratio) in slow {
+            failed = true;
+            println!("{name}: {ratio:.2} × the better neighbour, more than {LIMIT}");
+        }
+    }
+    // With few operations and three rounds a ratio says nothing.
+    if failed && !options.quick { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -2,33 +2,66 @@
 //! runtime is, and with how many threads, is decided here for all workloads.
 
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use async_executor::Executor;
+use actix::System;
+use async_executor::{Executor, StaticExecutor};
 use cpu_time::ProcessTime;
 use futures_lite::future;
 use procession::Counters;
+
+use crate::actors::{Actix, ByHand};
+use crate::waits::WAITS;
 
 /// Whom the work is given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     Procession,
+    /// Ours too, its processes written in steps.
+    ByHand,
     Tokio,
     AsyncExecutor,
+    StaticExecutor,
+    Actix,
+    Kameo,
+    Ractor,
 }
 
 impl Runner {
-    /// All, in the order in which they take their turns and stand in the table; ours first.
-    pub(crate) const ALL: [Self; 3] = [Self::Procession, Self::Tokio, Self::AsyncExecutor];
+    /// All, in the order in which they stand in the table; ours first.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Procession,
+        Self::ByHand,
+        Self::Tokio,
+        Self::AsyncExecutor,
+        Self::StaticExecutor,
+        Self::Actix,
+        Self::Kameo,
+        Self::Ractor,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Procession => "procession",
+            Self::ByHand => "by-hand",
             Self::Tokio => "tokio",
             Self::AsyncExecutor => "async-executor",
+            Self::StaticExecutor => "static-executor",
+            Self::Actix => "actix",
+            Self::Kameo => "kameo",
+            Self::Ractor => "ractor",
         }
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Procession | Self::ByHand)
+    }
+
+    /// Whether it would use a second worker: all but the one arbiter.
+    pub(crate) fn is_parallel(self) -> bool {
+        self != Self::Actix
     }
 }
 
@@ -39,16 +72,26 @@ pub(crate) struct Sample {
     pub(crate) wall: Duration,
     /// What was counted meanwhile; ours alone counts.
     pub(crate) counters: Option<Counters>,
+    /// How long somebody waited, where the work said so, in ascending order.
+    pub(crate) waits: Vec<Duration>,
 }
 
 pub(crate) struct Round {
-    /// How many operations it does.
+    /// How many operations the work does.
     pub(crate) ops: u64,
+    /// How often it does them: many times when they are few, so that the clocks see something.
+    pub(crate) times: u64,
+    /// How many workers each runtime gets, where that is not the default.
+    pub(crate) workers: Option<usize>,
 }
 
 impl Round {
-    /// On procession. Its number of workers is the default one.
+    /// On procession. Its number of workers is the default one, unless another was asked for.
     pub(crate) fn procession(&self, builder: procession::Builder, work: impl Fn(&procession::Runtime, u64)) -> Sample {
+        let builder = match self.workers {
+            Some(count) => builder.workers(count),
+            None => builder,
+        };
         let rt = builder.build().expect("threads can be started");
         self.warm_up(|ops| work(&rt, ops));
         let before = rt.counters();
@@ -56,33 +99,78 @@ impl Round {
         Sample { counters: Some(rt.counters() - before), ..sample }
     }
 
-    /// On tokio's multi-thread runtime, without its drivers: nothing here needs a clock or a socket.
+    /// On procession with its other face.
+    pub(crate) fn by_hand(&self, work: impl Fn(&ByHand, u64)) -> Sample {
+        self.procession(procession::Runtime::builder(), |rt, n| work(&ByHand(rt.host().clone()), n))
+    }
+
+    /// On tokio's multi-thread runtime, without drivers that nothing here needs. The measuring thread has entered it.
     pub(crate) fn tokio(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         let rt = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(workers())
+            .worker_threads(self.workers())
             .build()
             .expect("threads can be started");
+        let _entered = rt.enter();
         self.warm_up(|ops| work(&rt, ops));
         self.measure(|ops| work(&rt, ops))
     }
 
     /// On an executor that is driven by as many threads.
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
-        let driven = Driven::new();
-        self.warm_up(|ops| work(&driven.executor, ops));
-        self.measure(|ops| work(&driven.executor, ops))
+        let executor = Arc::new(Executor::new());
+        let driven = Arc::clone(&executor);
+        let _threads = Driven::new(self.workers(), move |stopped| {
+            let _closed = future::block_on(driven.run(stopped.recv()));
+        });
+        self.warm_up(|ops| work(&executor, ops));
+        self.measure(|ops| work(&executor, ops))
+    }
+
+    /// On one that is never freed, which saves it the list of its tasks.
+    pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
+        let executor = Executor::new().leak();
+        let _threads = Driven::new(self.workers(), move |stopped| {
+            let _closed = future::block_on(executor.run(stopped.recv()));
+        });
+        self.warm_up(|ops| work(&executor, ops));
+        self.measure(|ops| work(&executor, ops))
+    }
+
+    /// On one arbiter of actix's, which is one thread.
+    pub(crate) fn actix(&self, work: impl Fn(&Actix, u64)) -> Sample {
+        let (tell, told) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runner = System::new();
+            tell.send(System::current()).expect("it is waited for");
+            runner.run().expect("nothing fails");
+        });
+        let system = told.recv().expect("it starts");
+        let on = Actix(system.arbiter().clone());
+        self.warm_up(|ops| work(&on, ops));
+        let sample = self.measure(|ops| work(&on, ops));
+        system.stop();
+        thread.join().expect("no actor panics");
+        sample
     }
 
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
         // The last operation tells us before its own task is buried, and before the workers have gone to sleep.
         thread::sleep(Duration::from_millis(1));
+        drop(WAITS.take());
     }
 
     fn measure(&self, work: impl Fn(u64)) -> Sample {
         let (cpu, wall) = (ProcessTime::now(), Instant::now());
-        work(self.ops);
-        Sample { cpu: cpu.elapsed(), wall: wall.elapsed(), counters: None }
+        for _ in 0..self.times {
+            work(self.ops);
+        }
+        let (cpu, wall) = (cpu.elapsed(), wall.elapsed());
+        Sample { cpu, wall, counters: None, waits: WAITS.take() }
+    }
+
+    fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(workers)
     }
 }
 
@@ -91,26 +179,22 @@ pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// An executor and its threads.
+/// The threads of an executor, until this is dropped.
 struct Driven {
-    executor: Arc<Executor<'static>>,
     stop: Option<async_channel::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Driven {
-    fn new() -> Self {
-        let executor = Arc::new(Executor::new());
+    fn new(workers: usize, run: impl Fn(async_channel::Receiver<()>) + Clone + Send + 'static) -> Self {
         let (stop, stopped) = async_channel::bounded::<()>(1);
-        let threads = (0..workers())
+        let threads = (0..workers)
             .map(|_| {
-                let (executor, stopped) = (Arc::clone(&executor), stopped.clone());
-                thread::spawn(move || {
-                    let _closed = future::block_on(executor.run(stopped.recv()));
-                })
+                let (run, stopped) = (run.clone(), stopped.clone());
+                thread::spawn(move || run(stopped))
             })
             .collect();
-        Self { executor, stop: Some(stop), threads }
+        Self { stop: Some(stop), threads }
     }
 }
 

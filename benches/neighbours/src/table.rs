@@ -1,77 +1,28 @@
-//! What is printed: medians over the rounds, of what an operation costs and of the ratios between runners.
-
-use std::time::Duration;
-
-use procession::Counters;
+//! What is printed: a line for each row as soon as it is measured.
 
 use crate::options::Options;
-use crate::round::{Runner, Sample, workers};
-use crate::workload::Workload;
+use crate::round::{Runner, workers};
+use crate::verdict::{Against, Cost, Row, Shape};
 
-/// What one runner needed for one operation, in nanoseconds.
-struct Cost {
-    runner: Runner,
-    cpu: f64,
-    wall: f64,
-    /// Our CPU time in this one's, round by round: a machine that is slow for a second is slow for both.
-    ratio: Option<f64>,
-}
+const NAME: usize = 15;
+const WIDTH: usize = 8;
 
-/// One workload on all its runners.
-pub(crate) struct Row {
-    name: &'static str,
-    costs: Vec<Cost>,
-    /// Steals, parks and wakes in 1,000 operations.
-    counts: Option<[f64; 3]>,
-}
+/// Ours in that of these.
+const RATIOS: [(&str, Against); 3] =
+    [("tokio", Against::One(Runner::Tokio)), ("actix", Against::One(Runner::Actix)), ("best", Against::Best)];
 
-impl Row {
-    pub(crate) fn new(workload: &Workload, ops: u64, samples: &[(Runner, Vec<Sample>)]) -> Self {
-        let per_op = |samples: &[Sample], time: fn(&Sample) -> Duration| {
-            median(samples.iter().map(|sample| time(sample).as_nanos() as f64 / ops as f64))
-        };
-        let ours = samples.iter().find(|(runner, _)| *runner == Runner::Procession).map(|(_, samples)| samples);
-        let costs = samples.iter().map(|(runner, samples)| Cost {
-            runner: *runner,
-            cpu: per_op(samples, |sample| sample.cpu),
-            wall: per_op(samples, |sample| sample.wall),
-            ratio: ours.map(|ours| {
-                median(ours.iter().zip(samples).map(|(ours, theirs)| ours.cpu.div_duration_f64(theirs.cpu)))
-            }),
-        });
-        let counted: Vec<&Counters> =
-            samples.iter().flat_map(|(_, samples)| samples).filter_map(|sample| sample.counters.as_ref()).collect();
-        let per_thousand = |count: fn(&Counters) -> u64| {
-            median(counted.iter().map(|counters| count(counters) as f64 * 1_000.0 / ops as f64))
-        };
-        let counts = (!counted.is_empty())
-            .then(|| [per_thousand(|c| c.steals_won), per_thousand(|c| c.parks), per_thousand(|c| c.wakes)]);
-        Self { name: workload.name, costs: costs.collect(), counts }
-    }
+/// Whose wall time and cores are printed; the file has all.
+const BESIDE: [Runner; 2] = [Runner::Procession, Runner::Tokio];
 
-    fn cost(&self, runner: Runner) -> Option<&Cost> {
-        self.costs.iter().find(|cost| cost.runner == runner)
-    }
-
-    fn ratio(&self, to: Runner) -> Option<f64> {
-        self.cost(to)?.ratio
-    }
-
-    /// Our CPU time in that of the neighbour who needed less.
-    pub(crate) fn ratio_to_better(&self) -> Option<f64> {
-        neighbours().filter_map(|runner| self.ratio(runner)).reduce(f64::max)
-    }
-}
-
-fn neighbours() -> impl Iterator<Item = Runner> {
-    Runner::ALL.into_iter().filter(|&runner| runner != Runner::Procession)
-}
-
-/// What the numbers below were measured on.
-pub(crate) fn preamble(options: &Options) {
+/// What the numbers below were measured on, and what they are.
+pub(crate) fn preamble(options: &Options, workers_wanted: Option<usize>) {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-    let rounds = options.rounds();
-    println!("workers: {}, {os} {arch}, medians of {rounds} interleaved rounds, ns per operation", workers());
+    let allocator = if cfg!(feature = "mimalloc") { "mimalloc" } else { "the system's allocator" };
+    let (cores, rounds) = (workers(), options.rounds());
+    let workers = workers_wanted.unwrap_or(cores);
+    println!(
+        "workers: {workers}, cores: {cores}, {os} {arch}, {allocator}, medians of {rounds} interleaved rounds, ns per operation"
+    );
     if options.quick {
         println!("quick: too few operations to be quoted");
     }
@@ -79,39 +30,59 @@ pub(crate) fn preamble(options: &Options) {
         println!("built without optimisation: use --release");
     }
     println!();
+    head();
 }
 
-pub(crate) fn head() {
-    let group = |title: &str, columns: usize| format!(" | {title:<width$}", width = columns * WIDTH - 1);
-    print!("{:<NAME$}", "");
-    print!("{}", group("CPU", Runner::ALL.len()));
-    print!("{}", group("CPU, ours : theirs", Runner::ALL.len()));
-    print!("{}", group("wall", Runner::ALL.len()));
-    println!("{}", group("ours, in 1,000", 3));
+fn head() {
+    let group = |title: &str, columns: usize| print!(" | {title:<width$}", width = columns * WIDTH - 1);
+    print!("{:<NAME$}{:>WIDTH$}", "", "");
+    group("CPU", Runner::ALL.len());
+    group("ours : theirs", RATIOS.len());
+    group("wall", BESIDE.len());
+    group("cores", BESIDE.len());
+    group("ours, in 1,000", 3);
+    println!(" | bars");
 
-    print!("{:<NAME$}", "");
-    cells(Runner::ALL.iter().map(|runner| short(*runner).to_owned()));
-    cells(neighbours().map(|runner| short(runner).to_owned()).chain(["better".to_owned()]));
-    cells(Runner::ALL.iter().map(|runner| short(*runner).to_owned()));
-    cells(["steals", "parks", "wakes"].into_iter().map(str::to_owned));
-    println!();
+    print!("{:<NAME$}{:>WIDTH$}", "", "n");
+    cells(Runner::ALL.map(|runner| short(runner).to_owned()));
+    cells(RATIOS.map(|(name, _)| name.to_owned()));
+    cells(BESIDE.map(|runner| short(runner).to_owned()));
+    cells(BESIDE.map(|runner| short(runner).to_owned()));
+    cells(["steals", "parks", "wakes"].map(str::to_owned));
+    println!(" |");
 }
 
 pub(crate) fn line(row: &Row) {
-    let ns = |cost: fn(&Cost) -> f64| Runner::ALL.iter().map(move |&runner| number(row.cost(runner).map(cost), 1));
-    let ratios = neighbours().map(|runner| row.ratio(runner)).chain([row.ratio_to_better()]);
-    print!("{:<NAME$}", row.name);
-    cells(ns(|cost| cost.cpu));
-    cells(ratios.map(|ratio| number(ratio, 2)));
-    cells(ns(|cost| cost.wall));
-    cells((0..3).map(|i| number(row.counts.map(|counts| counts[i]), 2)));
-    println!();
+    let of = |runner: Runner, number: fn(&Cost) -> f64| row.cost(runner).map(number);
+    print!("{:<NAME$}{:>WIDTH$}", row.name, row.ops);
+    cells(Runner::ALL.map(|runner| number(of(runner, |cost| cost.ns), 1)));
+    cells(RATIOS.map(|(_, against)| number(row.ratio(against), 2)));
+    cells(BESIDE.map(|runner| number(of(runner, |cost| cost.wall), 1)));
+    cells(BESIDE.map(|runner| number(of(runner, |cost| cost.cores), 2)));
+    cells([0, 1, 2].map(|i| number(row.counts.map(|counts| counts[i]), 2)));
+    println!(" | {}", bars(row));
 }
 
-const NAME: usize = 15;
-const WIDTH: usize = 9;
+/// `tokio 0.47 ≤ 0.55 met`, for each bar; and how many rounds were parallel, where that is asked for.
+fn bars(row: &Row) -> String {
+    let mut words: Vec<_> = row
+        .bars()
+        .map(|met| {
+            let (name, sign, word) = match met.is_met() {
+                true => (met.bar.against.name(), '≤', "met"),
+                false => (met.bar.against.name(), '>', "MISSED"),
+            };
+            format!("{name} {:.2} {sign} {:.2} {word}", met.ratio, met.bar.most)
+        })
+        .collect();
+    if let (Shape::Parallel, Some(tokio)) = (row.shape, row.cost(Runner::Tokio)) {
+        let starved = if row.is_starved() { "starved: " } else { "" };
+        words.push(format!("{starved}both parallel in {} of {}", tokio.together, row.rounds));
+    }
+    words.join(", ")
+}
 
-fn cells(texts: impl Iterator<Item = String>) {
+fn cells<const N: usize>(texts: [String; N]) {
     print!(" |");
     for text in texts {
         print!("{text:>WIDTH$}");
@@ -119,24 +90,20 @@ fn cells(texts: impl Iterator<Item = String>) {
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-}
-
-fn short(runner: Runner) -> &'static str {
-    match runner {
-        Runner::Procession => "ours",
-        Runner::Tokio => "tokio",
-        Runner::AsyncExecutor => "async-ex",
+    match value {
+        None => "-".to_owned(),
+        // What takes long needs no fractions.
+        Some(value) if value >= 10_000.0 => format!("{value:.0}"),
+        Some(value) => format!("{value:.digits$}"),
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        odd if odd % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
+/// A name that fits a column.
+fn short(runner: Runner) -> &'static str {
+    match runner {
+        Runner::Procession => "ours",
+        Runner::AsyncExecutor => "async-ex",
+        Runner::StaticExecutor => "static",
+        other => other.name(),
     }
 }

@@ -1,87 +1,64 @@
 //! Spawning: tasks that do nothing but end. An operation is one task, from its spawn to its end.
 
-use std::sync::Arc;
-
 use procession::{Context, Runtime};
 
-use super::Workload;
+use super::{Workload, runs};
 use crate::latch::DONE;
-use crate::round::Runner::{AsyncExecutor, Procession, Tokio};
+use crate::tasks::Tasks;
+use crate::verdict::{Shape, best, cpu, tokio};
 
-/// From the thread that measures.
-pub(super) const OUTSIDE: Workload = Workload {
-    name: "spawn-outside",
-    ops: 100_000,
-    runs: &[
-        (Procession, |round| {
-            round.procession(Runtime::builder(), |rt, n| {
-                DONE.close(n);
-                for _ in 0..n {
-                    drop(rt.spawn(async |_: Context| DONE.one()));
-                }
-                DONE.wait();
-            })
-        }),
-        (Tokio, |round| {
-            round.tokio(|rt, n| {
-                DONE.close(n);
-                for _ in 0..n {
-                    drop(rt.spawn(async { DONE.one() }));
-                }
-                DONE.wait();
-            })
-        }),
-        (AsyncExecutor, |round| {
-            round.async_executor(|ex, n| {
-                DONE.close(n);
-                for _ in 0..n {
-                    ex.spawn(async { DONE.one() }).detach();
-                }
-                DONE.wait();
-            })
-        }),
-    ],
-};
+pub(super) const ROWS: &[Workload] = &[
+    // From the thread that measures.
+    Workload {
+        name: "spawn-outside",
+        ops: 1_000_000,
+        shape: Shape::Parallel,
+        judged: &[cpu(&[tokio(0.40), best(1.0)])],
+        runs: runs!(ours_outside, tasks: tasks_outside),
+    },
+    // All of them from one task, which does not pause.
+    Workload {
+        name: "spawn-inside",
+        ops: 1_000_000,
+        shape: Shape::Parallel,
+        judged: &[cpu(&[tokio(0.45), best(1.0)])],
+        runs: runs!(ours_inside, tasks: tasks_inside),
+    },
+];
 
-/// All of them from one task, which does not pause.
-pub(super) const INSIDE: Workload = Workload {
-    name: "spawn-inside",
-    ops: 100_000,
-    runs: &[
-        (Procession, |round| {
-            round.procession(Runtime::builder(), |rt, n| {
-                DONE.close(n);
-                drop(rt.spawn(async move |ctx: Context| {
-                    for _ in 0..n {
-                        drop(ctx.spawn(async |_: Context| DONE.one()));
-                    }
-                }));
-                DONE.wait();
-            })
-        }),
-        (Tokio, |round| {
-            round.tokio(|rt, n| {
-                DONE.close(n);
-                drop(rt.spawn(async move {
-                    for _ in 0..n {
-                        drop(tokio::spawn(async { DONE.one() }));
-                    }
-                }));
-                DONE.wait();
-            })
-        }),
-        (AsyncExecutor, |round| {
-            round.async_executor(|ex, n| {
-                DONE.close(n);
-                let inside = Arc::clone(ex);
-                ex.spawn(async move {
-                    for _ in 0..n {
-                        inside.spawn(async { DONE.one() }).detach();
-                    }
-                })
-                .detach();
-                DONE.wait();
-            })
-        }),
-    ],
-};
+fn ours_outside(rt: &Runtime, n: u64) {
+    DONE.close(n);
+    for _ in 0..n {
+        drop(rt.spawn(async |_: Context| DONE.one()));
+    }
+    DONE.wait();
+}
+
+fn tasks_outside<T: Tasks>(on: &T, n: u64) {
+    DONE.close(n);
+    for _ in 0..n {
+        on.spawn(async { DONE.one() });
+    }
+    DONE.wait();
+}
+
+fn ours_inside(rt: &Runtime, n: u64) {
+    DONE.close(n);
+    drop(rt.spawn(async move |ctx: Context| {
+        for _ in 0..n {
+            drop(ctx.spawn(async |_: Context| DONE.one()));
+        }
+    }));
+    DONE.wait();
+}
+
+fn tasks_inside<T: Tasks>(on: &T, n: u64) {
+    DONE.close(n);
+    let inside = on.clone();
+    on.spawn(async move {
+        for _ in 0..n {
+            inside.spawn(async { DONE.one() });
+        }
+    });
+    DONE.wait();
+}

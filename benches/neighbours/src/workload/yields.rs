@@ -2,58 +2,43 @@
 
 use procession::{Context, Runtime};
 
-use super::Workload;
+use super::{Workload, runs};
 use crate::latch::DONE;
-use crate::round::Runner::{AsyncExecutor, Procession, Tokio};
+use crate::tasks::Tasks;
+use crate::verdict::{Shape, best, cpu, tokio};
+
+pub(super) const ROWS: &[Workload] = &[Workload {
+    name: "yield",
+    ops: 1_000_000,
+    shape: Shape::Parallel,
+    judged: &[cpu(&[tokio(0.65), best(0.65)])],
+    runs: runs!(ours, tasks: tasks),
+}];
 
 const TASKS: u64 = 1_000;
 
-pub(super) const YIELD: Workload = Workload {
-    name: "yield",
-    ops: 1_000_000,
-    runs: &[
-        (Procession, |round| {
-            round.procession(Runtime::builder(), |rt, n| {
-                DONE.close(TASKS);
-                for _ in 0..TASKS {
-                    drop(rt.spawn(async move |ctx: Context| {
-                        for _ in 0..n / TASKS {
-                            ctx.yield_now().await;
-                        }
-                        DONE.one();
-                    }));
-                }
-                DONE.wait();
-            })
-        }),
-        (Tokio, |round| {
-            round.tokio(|rt, n| {
-                DONE.close(TASKS);
-                for _ in 0..TASKS {
-                    drop(rt.spawn(async move {
-                        for _ in 0..n / TASKS {
-                            tokio::task::yield_now().await;
-                        }
-                        DONE.one();
-                    }));
-                }
-                DONE.wait();
-            })
-        }),
-        (AsyncExecutor, |round| {
-            round.async_executor(|ex, n| {
-                DONE.close(TASKS);
-                for _ in 0..TASKS {
-                    ex.spawn(async move {
-                        for _ in 0..n / TASKS {
-                            futures_lite::future::yield_now().await;
-                        }
-                        DONE.one();
-                    })
-                    .detach();
-                }
-                DONE.wait();
-            })
-        }),
-    ],
-};
+fn ours(rt: &Runtime, n: u64) {
+    DONE.close(TASKS);
+    for _ in 0..TASKS {
+        drop(rt.spawn(async move |ctx: Context| {
+            for _ in 0..n / TASKS {
+                ctx.yield_now().await;
+            }
+            DONE.one();
+        }));
+    }
+    DONE.wait();
+}
+
+fn tasks<T: Tasks>(on: &T, n: u64) {
+    DONE.close(TASKS);
+    for _ in 0..TASKS {
+        on.spawn(async move {
+            for _ in 0..n / TASKS {
+                T::yield_now().await;
+            }
+            DONE.one();
+        });
+    }
+    DONE.wait();
+}

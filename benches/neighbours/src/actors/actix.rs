@@ -1,0 +1,59 @@
+//! actix: all actors on one arbiter, which is one thread.
+
+use actix::{Actor as _, ActorContext as _, Addr, ArbiterHandle, Handler, Message};
+
+use super::{Actor, Actors, Then};
+
+#[derive(Clone)]
+pub(crate) struct Actix(pub(crate) ArbiterHandle);
+
+/// An actor in actix's words. Its own types want to be named, so they are public within this file.
+pub(crate) struct Within<A>(A);
+
+pub(crate) struct Told<M>(M);
+
+impl<M> Message for Told<M> {
+    type Result = u64;
+}
+
+impl<A: Actor> actix::Actor for Within<A> {
+    type Context = actix::Context<Self>;
+}
+
+impl<A: Actor> Handler<Told<A::Message>> for Within<A> {
+    type Result = u64;
+
+    fn handle(&mut self, Told(message): Told<A::Message>, ctx: &mut Self::Context) -> u64 {
+        let then = self.0.handle(message);
+        if then == Then::Stop {
+            ctx.stop();
+        }
+        then.answer()
+    }
+}
+
+impl Actors for Actix {
+    type Address<A: Actor> = Addr<Within<A>>;
+
+    fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
+        let inside = self.clone();
+        assert!(self.0.spawn_fn(move || f(&inside)), "the arbiter runs");
+    }
+
+    fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
+        Within(actor).start()
+    }
+
+    fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(actix::spawn(task));
+    }
+
+    fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
+        // Whatever the mailbox's bound is: so do actors that answer each other.
+        to.do_send(Told(message));
+    }
+
+    async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
+        to.send(Told(message)).await.expect("it answers")
+    }
+}

@@ -1,0 +1,70 @@
+//! procession's other face: a process that is written by hand, in steps.
+
+use procession::{Address, Context, Event, Events, Exit, Host, Next, Process, Reply, StepOutput};
+
+use super::{Actor, Actors, Then};
+
+#[derive(Clone)]
+pub(crate) struct ByHand(pub(crate) Host);
+
+/// An actor in steps. Its own types want to be named, so they are public within this file.
+pub(crate) struct Within<A>(A);
+
+/// By the actor, not by its message: in that an address may stand.
+pub(crate) enum Told<A: Actor> {
+    Only(A::Message),
+    AndAsked(A::Message, Reply<u64>),
+}
+
+impl<A: Actor> Process for Within<A> {
+    type Message = Told<A>;
+    type Output = ();
+
+    fn step(
+        &mut self,
+        events: Events<'_, Self::Message>,
+        _: &mut StepOutput<'_, Self::Message>,
+    ) -> Result<Next<()>, Exit> {
+        for event in events {
+            let then = match event {
+                Event::Message(Told::Only(message)) => self.0.handle(message),
+                Event::Message(Told::AndAsked(message, reply)) => {
+                    let then = self.0.handle(message);
+                    reply.send(then.answer());
+                    then
+                }
+                Event::Cancel { .. } => Then::Stop,
+                _ => Then::Next,
+            };
+            if then == Then::Stop {
+                return Ok(Next::Done(()));
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+impl Actors for ByHand {
+    type Address<A: Actor> = Address<Told<A>>;
+
+    fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
+        let inside = self.clone();
+        drop(self.0.spawn(async move |_: Context| f(&inside)));
+    }
+
+    fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
+        self.0.spawn_process(Within(actor)).address()
+    }
+
+    fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.0.spawn(async move |_: Context| task.await));
+    }
+
+    fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
+        to.send(Told::Only(message)).expect("it lives");
+    }
+
+    async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
+        to.call(|reply| Told::AndAsked(message, reply)).await.expect("it answers")
+    }
+}

@@ -1,0 +1,62 @@
+//! kameo: an actor is a task of tokio's, with an unbounded mailbox here.
+
+use std::convert::Infallible;
+
+use kameo::actor::{ActorRef, Spawn as _};
+use kameo::mailbox;
+use kameo::message::{Context, Message};
+
+use super::{Actor, Actors, Then};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Kameo;
+
+/// An actor in kameo's words. Its own types want to be named, so they are public within this file.
+pub(crate) struct Within<A>(A);
+
+pub(crate) struct Told<M>(M);
+
+impl<A: Actor> kameo::Actor for Within<A> {
+    type Args = A;
+    type Error = Infallible;
+
+    async fn on_start(actor: A, _: ActorRef<Self>) -> Result<Self, Infallible> {
+        Ok(Self(actor))
+    }
+}
+
+impl<A: Actor> Message<Told<A::Message>> for Within<A> {
+    type Reply = u64;
+
+    async fn handle(&mut self, Told(message): Told<A::Message>, ctx: &mut Context<Self, u64>) -> u64 {
+        let then = self.0.handle(message);
+        if then == Then::Stop {
+            ctx.stop();
+        }
+        then.answer()
+    }
+}
+
+impl Actors for Kameo {
+    type Address<A: Actor> = ActorRef<Within<A>>;
+
+    fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
+        drop(tokio::spawn(async { f(&Self) }));
+    }
+
+    fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
+        Within::spawn_with_mailbox(actor, mailbox::unbounded())
+    }
+
+    fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(tokio::spawn(task));
+    }
+
+    fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
+        to.tell(Told(message)).try_send().expect("it lives");
+    }
+
+    async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
+        to.ask(Told(message)).await.expect("it answers")
+    }
+}

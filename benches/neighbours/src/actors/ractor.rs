@@ -1,0 +1,72 @@
+//! ractor: an actor is a task of tokio's, its state apart from its code.
+
+use std::marker::PhantomData;
+
+use ractor::{ActorProcessingErr, ActorRef, ActorRuntime, RpcReplyPort};
+
+use super::{Actor, Actors, Then};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Ractor;
+
+/// An actor in ractor's words. Its own types want to be named, so they are public within this file.
+pub(crate) struct Within<A>(PhantomData<A>);
+
+/// By the actor, not by its message: in that an address may stand.
+pub(crate) enum Told<A: Actor> {
+    Only(A::Message),
+    AndAsked(A::Message, RpcReplyPort<u64>),
+}
+
+impl<A: Actor> ractor::Actor for Within<A> {
+    type Msg = Told<A>;
+    type State = A;
+    type Arguments = A;
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, actor: A) -> Result<A, ActorProcessingErr> {
+        Ok(actor)
+    }
+
+    async fn handle(&self, me: ActorRef<Self::Msg>, told: Self::Msg, actor: &mut A) -> Result<(), ActorProcessingErr> {
+        let (message, reply) = match told {
+            Told::Only(message) => (message, None),
+            Told::AndAsked(message, reply) => (message, Some(reply)),
+        };
+        let then = actor.handle(message);
+        if let Some(reply) = reply {
+            reply.send(then.answer())?;
+        }
+        if then == Then::Stop {
+            me.stop(None);
+        }
+        Ok(())
+    }
+}
+
+impl Actors for Ractor {
+    type Address<A: Actor> = ActorRef<Told<A>>;
+
+    fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
+        drop(tokio::spawn(async { f(&Self) }));
+    }
+
+    fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
+        let (address, started) =
+            ActorRuntime::spawn_instant(None, Within::<A>(PhantomData), actor).expect("it has no name to be taken");
+        drop(started);
+        address
+    }
+
+    fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(tokio::spawn(task));
+    }
+
+    fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
+        to.send_message(Told::Only(message)).expect("it lives");
+    }
+
+    async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
+        let asked = to.call(|reply| Told::AndAsked(message, reply), None).await;
+        asked.expect("it lives").expect("it answers")
+    }
+}

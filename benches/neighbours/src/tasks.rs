@@ -1,0 +1,140 @@
+//! What the runtimes whose unit is a task have in common: spawn, an unbounded channel, a channel for one answer, a
+//! yield. A workload is written once over [`Tasks`]; each function is the neighbour's own and nothing else.
+
+use std::sync::Arc;
+
+use async_executor::{Executor, StaticExecutor};
+use futures_lite::future;
+use tokio::sync::{mpsc, oneshot};
+
+/// A runtime of tasks, as a task has it at hand.
+pub(crate) trait Tasks: Clone + Send + Sync + 'static {
+    type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
+    type Receiver<T: Send + 'static>: Send + 'static;
+    /// The right to answer once, and what waits for the answer.
+    type Reply<T: Send + 'static>: Send + 'static;
+    type Answer<T: Send + 'static>: Send + 'static;
+
+    /// Nobody waits for it.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
+    /// Its result is what the returned future gives.
+    fn join<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static;
+    fn yield_now() -> impl Future<Output = ()> + Send;
+
+    fn channel<T: Send + 'static>() -> (Self::Sender<T>, Self::Receiver<T>);
+    fn send<T: Send + 'static>(to: &Self::Sender<T>, message: T);
+    /// The next message; `None` when there are no senders any more.
+    fn receive<T: Send + 'static>(from: &mut Self::Receiver<T>) -> impl Future<Output = Option<T>> + Send;
+
+    fn oneshot<T: Send + 'static>() -> (Self::Reply<T>, Self::Answer<T>);
+    fn reply<T: Send + 'static>(to: Self::Reply<T>, value: T);
+    fn answer<T: Send + 'static>(from: Self::Answer<T>) -> impl Future<Output = T> + Send;
+}
+
+/// tokio is found through the thread: by its workers, and by the measuring thread, which entered it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tokio;
+
+impl Tasks for Tokio {
+    type Sender<T: Send + 'static> = mpsc::UnboundedSender<T>;
+    type Receiver<T: Send + 'static> = mpsc::UnboundedReceiver<T>;
+    type Reply<T: Send + 'static> = oneshot::Sender<T>;
+    type Answer<T: Send + 'static> = oneshot::Receiver<T>;
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(tokio::spawn(task));
+    }
+
+    fn join<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        let handle = tokio::spawn(task);
+        async { handle.await.expect("no task panics") }
+    }
+
+    fn yield_now() -> impl Future<Output = ()> + Send {
+        tokio::task::yield_now()
+    }
+
+    fn channel<T: Send + 'static>() -> (Self::Sender<T>, Self::Receiver<T>) {
+        mpsc::unbounded_channel()
+    }
+
+    fn send<T: Send + 'static>(to: &Self::Sender<T>, message: T) {
+        to.send(message).expect("the receiver waits");
+    }
+
+    fn receive<T: Send + 'static>(from: &mut Self::Receiver<T>) -> impl Future<Output = Option<T>> + Send {
+        from.recv()
+    }
+
+    fn oneshot<T: Send + 'static>() -> (Self::Reply<T>, Self::Answer<T>) {
+        oneshot::channel()
+    }
+
+    fn reply<T: Send + 'static>(to: Self::Reply<T>, value: T) {
+        assert!(to.send(value).is_ok(), "it is waited for");
+    }
+
+    async fn answer<T: Send + 'static>(from: Self::Answer<T>) -> T {
+        from.await.expect("it is answered")
+    }
+}
+
+/// The two executors of this family differ in how they are reached; their channels are the same, and one for a single
+/// message is their oneshot.
+macro_rules! async_executor {
+    ($($executor:ty),*) => { $(
+        impl Tasks for $executor {
+            type Sender<T: Send + 'static> = async_channel::Sender<T>;
+            type Receiver<T: Send + 'static> = async_channel::Receiver<T>;
+            type Reply<T: Send + 'static> = async_channel::Sender<T>;
+            type Answer<T: Send + 'static> = async_channel::Receiver<T>;
+
+            fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+                (**self).spawn(task).detach();
+            }
+
+            fn join<T: Send + 'static>(
+                &self,
+                task: impl Future<Output = T> + Send + 'static,
+            ) -> impl Future<Output = T> + Send + 'static {
+                (**self).spawn(task)
+            }
+
+            fn yield_now() -> impl Future<Output = ()> + Send {
+                future::yield_now()
+            }
+
+            fn channel<T: Send + 'static>() -> (Self::Sender<T>, Self::Receiver<T>) {
+                async_channel::unbounded()
+            }
+
+            fn send<T: Send + 'static>(to: &Self::Sender<T>, message: T) {
+                to.try_send(message).expect("the receiver waits");
+            }
+
+            async fn receive<T: Send + 'static>(from: &mut Self::Receiver<T>) -> Option<T> {
+                from.recv().await.ok()
+            }
+
+            fn oneshot<T: Send + 'static>() -> (Self::Reply<T>, Self::Answer<T>) {
+                async_channel::bounded(1)
+            }
+
+            fn reply<T: Send + 'static>(to: Self::Reply<T>, value: T) {
+                to.try_send(value).expect("it is waited for");
+            }
+
+            async fn answer<T: Send + 'static>(from: Self::Answer<T>) -> T {
+                from.recv().await.expect("it is answered")
+            }
+        }
+    )* };
+}
+
+async_executor!(Arc<Executor<'static>>, &'static StaticExecutor);

@@ -1,0 +1,104 @@
+//! Commands that a thread outside answers, with 1,000 in flight: whichever answer comes makes room for the next one. An
+//! operation is one command with its answer; on the neighbours' side, a oneshot that the thread sends to.
+
+use std::sync::mpsc;
+use std::thread;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use procession::{Completion, Event, Events, Exit, Next, Process, Runtime, StepOutput};
+
+use super::command::Increment;
+use super::{Workload, runs};
+use crate::latch::DONE;
+use crate::round::{Round, Sample};
+use crate::tasks::Tasks;
+use crate::verdict::{Shape, cpu};
+
+pub(super) const ROWS: &[Workload] = &[Workload {
+    name: "command-thread",
+    ops: 200_000,
+    shape: Shape::Sequential,
+    judged: &[cpu(&[])],
+    runs: runs!(built: ours, tasks: tasks),
+}];
+
+/// How many are in flight at once.
+const FLYING: u64 = 1_000;
+
+fn ours(round: &Round) -> Sample {
+    let (send, receive) = mpsc::channel::<(Increment, Completion<u64>)>();
+    let answering = thread::spawn(move || {
+        for (command, completion) in receive {
+            completion.complete(command.0 + 1);
+        }
+    });
+    let builder = Runtime::builder().handler(move |command: Increment, completion: Completion<u64>| {
+        send.send((command, completion)).expect("it is received");
+    });
+    let sample = round.procession(builder, |rt, n| {
+        DONE.close(1);
+        drop(rt.spawn_process(Keeping { left: n, flying: 0 }));
+        DONE.wait();
+    });
+    answering.join().expect("it does not panic");
+    sample
+}
+
+/// Keeps so many commands in flight until all are answered.
+struct Keeping {
+    left: u64,
+    flying: u64,
+}
+
+impl Process for Keeping {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        for event in events {
+            if let Event::Completed(_) = event {
+                self.flying -= 1;
+            }
+        }
+        while self.flying < FLYING && self.left > 0 {
+            out.perform(Increment(0));
+            self.flying += 1;
+            self.left -= 1;
+        }
+        if self.flying > 0 {
+            return Ok(Next::Wait);
+        }
+        DONE.one();
+        Ok(Next::Done(()))
+    }
+}
+
+fn tasks<T: Tasks>(on: &T, n: u64) {
+    DONE.close(1);
+    let (send, receive) = mpsc::channel::<(u64, T::Reply<u64>)>();
+    let answering = thread::spawn(move || {
+        for (value, reply) in receive {
+            T::reply(reply, value + 1);
+        }
+    });
+    on.spawn(async move {
+        let ask = || {
+            let (reply, answer) = T::oneshot();
+            send.send((0, reply)).expect("it is received");
+            T::answer(answer)
+        };
+        let mut flying: FuturesUnordered<_> = (0..FLYING.min(n)).map(|_| ask()).collect();
+        let mut left = n - flying.len() as u64;
+        while let Some(answer) = flying.next().await {
+            assert_eq!(answer, 1);
+            if left > 0 {
+                left -= 1;
+                flying.push(ask());
+            }
+        }
+        DONE.one();
+    });
+    DONE.wait();
+    answering.join().expect("it does not panic");
+}

@@ -1,0 +1,75 @@
+//! So many at once: all of them are there before the first gets its message; each ends when it has read it. It shows
+//! what a large number costs. An operation is one of them.
+
+use procession::{Context, Runtime};
+
+use super::{Workload, runs};
+use crate::actors::{Actor, Actors, Then};
+use crate::latch::DONE;
+use crate::tasks::Tasks;
+use crate::verdict::{Shape, cpu};
+
+pub(super) const ROWS: &[Workload] = &[Workload {
+    name: "crowd",
+    ops: 200_000,
+    shape: Shape::Parallel,
+    judged: &[cpu(&[])],
+    runs: runs!(ours, tasks: tasks, actors: actors),
+}];
+
+fn ours(rt: &Runtime, n: u64) {
+    DONE.close(n);
+    drop(rt.spawn(async move |ctx: Context| {
+        let one = async |mut ctx: Context<u64>| {
+            ctx.receive().await.expect("nobody ends it");
+            DONE.one();
+        };
+        let crowd: Vec<_> = (0..n).map(|_| ctx.spawn(one).address()).collect();
+        for (i, one) in (0..).zip(crowd) {
+            one.send(i).expect("it waits");
+        }
+    }));
+    DONE.wait();
+}
+
+fn tasks<T: Tasks>(on: &T, n: u64) {
+    DONE.close(n);
+    let inside = on.clone();
+    on.spawn(async move {
+        let one = |_| {
+            let (sender, mut receiver) = T::channel::<u64>();
+            inside.spawn(async move {
+                T::receive(&mut receiver).await.expect("one is sent");
+                DONE.one();
+            });
+            sender
+        };
+        let crowd: Vec<_> = (0..n).map(one).collect();
+        for (i, one) in (0..).zip(crowd) {
+            T::send(&one, i);
+        }
+    });
+    DONE.wait();
+}
+
+struct One;
+
+impl Actor for One {
+    type Message = u64;
+
+    fn handle(&mut self, _: u64) -> Then {
+        DONE.one();
+        Then::Stop
+    }
+}
+
+fn actors<A: Actors>(on: &A, n: u64) {
+    DONE.close(n);
+    on.enter(move |on| {
+        let crowd: Vec<_> = (0..n).map(|_| on.spawn(One)).collect();
+        for (i, one) in (0..).zip(crowd) {
+            A::tell::<One>(&one, i);
+        }
+    });
+    DONE.wait();
+}

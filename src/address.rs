@@ -22,7 +22,7 @@ use crate::process::pid::Pid;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
 use crate::sync::{Arc, Mutex};
-use crate::time::{Outstanding, Sleep};
+use crate::time::Sleep;
 
 /// A pid with its way there: cheap to clone, works on any thread, and takes messages of type `M` alone.
 ///
@@ -183,10 +183,30 @@ impl<M: Send + 'static> Route<M> for &Address<M> {
     }
 }
 
-type Asking<T> = Oneshot<Result<T, CallError>>;
+/// What the two ends of a call share.
+struct Asking<T> {
+    answer: Oneshot<Result<T, CallError>>,
+    party: Party,
+}
+
+/// Whoever a call is known through: it leads to the host. One reference for both ends.
+enum Party {
+    /// The process that asks, or if none does, the one that is asked.
+    Process(Arc<dyn AnyControl>),
+    Host(Host),
+}
+
+impl<T> Asking<T> {
+    fn host(&self) -> &Host {
+        match &self.party {
+            Party::Process(control) => control.head().host(),
+            Party::Host(host) => host,
+        }
+    }
+}
 
 enum ReplyTo<T> {
-    Future { cell: Arc<Asking<T>>, host: Host },
+    Future(Arc<Asking<T>>),
     Yield(Slip),
 }
 
@@ -214,8 +234,8 @@ impl<T: Send + 'static> Reply<T> {
     /// The value, when nobody waits for it any more.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
         match self.to.take() {
-            Some(ReplyTo::Future { cell, host }) => cell.send(Ok(value)).map_err(|refused| {
-                host.shared().metrics.add(Counter::LateReplies, 1);
+            Some(ReplyTo::Future(asking)) => asking.answer.send(Ok(value)).map_err(|refused| {
+                asking.host().shared().metrics.add(Counter::LateReplies, 1);
                 refused.unwrap_or_else(|_| unreachable!("a value was sent"))
             }),
             Some(ReplyTo::Yield(slip)) => {
@@ -233,7 +253,7 @@ impl<T: Send + 'static> Reply<T> {
     /// Whether nobody waits for the answer any more.
     pub fn is_closed(&self) -> bool {
         match &self.to {
-            Some(ReplyTo::Future { cell, .. }) => cell.is_closed(),
+            Some(ReplyTo::Future(asking)) => asking.answer.is_closed(),
             Some(ReplyTo::Yield(slip)) => !slip.is_wanted(),
             None => true,
         }
@@ -243,7 +263,7 @@ impl<T: Send + 'static> Reply<T> {
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
             let closed = match &self.to {
-                Some(ReplyTo::Future { cell, .. }) => cell.watch(cx.waker()),
+                Some(ReplyTo::Future(asking)) => asking.answer.watch(cx.waker()),
                 Some(ReplyTo::Yield(slip)) => !slip.watch(cx.waker()),
                 None => true,
             };
@@ -259,7 +279,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
         let tell = |to: ReplyTo<T>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
             match to {
-                ReplyTo::Future { cell, .. } => drop(cell.send(Err(error))),
+                ReplyTo::Future(asking) => drop(asking.answer.send(Err(error))),
                 ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
             }
         };
@@ -278,7 +298,7 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
 type Request = Box<dyn FnOnce() -> Result<(), CallError> + Send>;
 
 enum CallState<T> {
-    Unsent { request: Mutex<Request>, cell: Arc<Asking<T>> },
+    Unsent { request: Mutex<Request>, asking: Arc<Asking<T>> },
     Sent(Arc<Asking<T>>),
     Refused(CallError),
     Over,
@@ -288,10 +308,8 @@ enum CallState<T> {
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
     state: CallState<T>,
-    /// The process that asks, if it is one.
-    asker: Option<Arc<dyn AnyControl>>,
-    outstanding: Option<Outstanding>,
-    host: Host,
+    /// It is a process that asks, which is counted as waiting.
+    by_process: bool,
     limit: Option<Box<Sleep>>,
 }
 
@@ -309,29 +327,42 @@ impl<T> Call<T> {
     }
 
     fn send(&mut self) {
-        let CallState::Unsent { request, cell } = std::mem::replace(&mut self.state, CallState::Over) else {
+        let CallState::Unsent { request, asking } = std::mem::replace(&mut self.state, CallState::Over) else {
             unreachable!("only an unsent call is sent")
         };
         self.state = match (request.into_inner())() {
             Ok(()) => {
-                self.outstanding = self.asker.take().map(Outstanding::new);
-                CallState::Sent(cell)
+                if let Party::Process(asker) = &asking.party
+                    && self.by_process
+                {
+                    asker.head().wait_for_one_more();
+                }
+                CallState::Sent(asking)
             }
             Err(error) => CallState::Refused(error),
         };
     }
 
-    fn end(&mut self) {
-        self.outstanding = None;
+    /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
+    fn end(&mut self, answered: bool) {
         self.limit = None;
-        if let CallState::Sent(cell) = std::mem::replace(&mut self.state, CallState::Over) {
-            drop(cell.close());
+        if let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) {
+            if let Party::Process(asker) = &asking.party
+                && self.by_process
+            {
+                asker.head().wait_for_one_less();
+            }
+            if !answered {
+                drop(asking.answer.close());
+            }
         }
     }
 
     /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
     pub fn timeout(mut self, time: Duration) -> Self {
-        self.limit = Some(Box::new(self.host.sleep(time)));
+        if let CallState::Unsent { asking, .. } | CallState::Sent(asking) = &self.state {
+            self.limit = Some(Box::new(asking.host().sleep(time)));
+        }
         self
     }
 }
@@ -345,8 +376,11 @@ impl<T> Future for Call<T> {
             this.send();
         }
         let answer = match &this.state {
-            CallState::Sent(cell) => match cell.poll(cx.waker()) {
-                Poll::Ready(answer) => answer.unwrap_or(Err(CallError::Dropped)),
+            CallState::Sent(asking) => match asking.answer.poll(cx.waker()) {
+                Poll::Ready(answer) => {
+                    this.end(true);
+                    return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
+                }
                 Poll::Pending => {
                     let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
                     match limit {
@@ -359,7 +393,7 @@ impl<T> Future for Call<T> {
             CallState::Over => return Poll::Pending,
             CallState::Unsent { .. } => unreachable!("sent above"),
         };
-        this.end();
+        this.end(false);
         Poll::Ready(answer)
     }
 }
@@ -372,14 +406,17 @@ impl<T> FusedFuture for Call<T> {
 
 impl<T> Drop for Call<T> {
     fn drop(&mut self) {
-        self.end();
+        self.end(false);
     }
 }
 
 /// Sends a request; a refusal as the caller of it knows it, with the request.
 fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), (CallError, SendError<N>)> {
     let sent = match to {
-        Way::Here(control) => host.send(&Address { control: Arc::clone(control) }, request),
+        Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
+            host.shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, request)
+        }),
         Way::Pid(pid) => host.send(*pid, request),
     };
     sent.map_err(|refused| {
@@ -409,24 +446,26 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        let cell = Arc::new(Oneshot::new());
-        let reply = Reply { to: Some(ReplyTo::Future { cell: Arc::clone(&cell), host: self.clone() }) };
-        let message = request(reply);
-        let host = self.clone();
-        let send: Request = match to.way() {
+        let by_process = asker.is_some();
+        let party = match (asker, to.way()) {
+            (Some(asker), _) => Party::Process(asker),
+            (None, Way::Here(control)) => Party::Process(control.clone()),
+            (None, Way::Pid(_)) => Party::Host(self.clone()),
+        };
+        let asking = Arc::new(Asking { answer: Oneshot::new(), party });
+        let message = request(Reply { to: Some(ReplyTo::Future(Arc::clone(&asking))) });
+        let request: Request = match to.way() {
             Way::Here(control) => {
                 let control = Arc::clone(control);
-                Box::new(move || ask(&host, &Way::Here(&control), message).map_err(|(error, _)| error))
+                let send = move || ask(control.head.host(), &Way::Here(&control), message);
+                Box::new(move || send().map_err(|(error, _)| error))
             }
-            Way::Pid(pid) => Box::new(move || ask(&host, &Way::Pid(pid), message).map_err(|(error, _)| error)),
+            Way::Pid(pid) => {
+                let host = self.clone();
+                Box::new(move || ask(&host, &Way::Pid(pid), message).map_err(|(error, _)| error))
+            }
         };
-        Call {
-            state: CallState::Unsent { request: Mutex::new(send), cell },
-            asker,
-            outstanding: None,
-            host: self.clone(),
-            limit: None,
-        }
+        Call { state: CallState::Unsent { request: Mutex::new(request), asking }, by_process, limit: None }
     }
 }
 

@@ -4,10 +4,11 @@
 //! [`Reply`](crate::Reply) inside a message is, wait for its receiver to leave; hence our own.
 
 use std::mem;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use crate::process::panic;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug)]
 enum State<T> {
@@ -21,11 +22,15 @@ enum State<T> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Oneshot<T>(Mutex<State<T>>);
+pub(crate) struct Oneshot<T> {
+    state: Mutex<State<T>>,
+    /// Set under the lock when the value is put there, read without it as a hint.
+    sent: AtomicBool,
+}
 
 impl<T> Oneshot<T> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(State::Empty { receiver: None, watchers: Vec::new() }))
+        Self { state: Mutex::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
     }
 
     /// Puts the value there and wakes the receiver.
@@ -33,13 +38,14 @@ impl<T> Oneshot<T> {
     /// # Errors
     /// The value, when the receiver has left or a value came before.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if !matches!(*state, State::Empty { .. }) {
             return Err(value);
         }
         let State::Empty { receiver, watchers } = mem::replace(&mut *state, State::Full(value)) else {
             unreachable!("checked above")
         };
+        self.sent.store(true, Ordering::Relaxed);
         drop(state);
         if let Some(waker) = receiver {
             panic::wake(waker);
@@ -49,28 +55,31 @@ impl<T> Oneshot<T> {
     }
 
     /// Takes the value, or leaves `waker` to be woken. `None` inside when it was taken before.
-    pub(crate) fn poll(&self, waker: &Waker) -> std::task::Poll<Option<T>> {
-        let fresh = waker.clone();
-        let mut state = self.0.lock();
-        let former = match &mut *state {
-            State::Empty { receiver, .. } => receiver.replace(fresh),
-            State::Full(_) | State::Over => {
-                let State::Full(value) = mem::replace(&mut *state, State::Over) else {
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
+        // Cloned outside the lock, for a waker is somebody's code; and not at all when the value seems to be there.
+        let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
+        let former = {
+            let mut state = self.state.lock();
+            match &mut *state {
+                State::Empty { receiver, .. } => match fresh {
+                    Some(fresh) => receiver.replace(fresh),
+                    None => unreachable!("what was sent is under the lock"),
+                },
+                State::Full(_) => {
+                    let State::Full(value) = mem::replace(&mut *state, State::Over) else { unreachable!("just seen") };
                     drop(state);
-                    return std::task::Poll::Ready(None);
-                };
-                drop(state);
-                return std::task::Poll::Ready(Some(value));
+                    return Poll::Ready(Some(value));
+                }
+                State::Over => return Poll::Ready(None),
             }
         };
-        drop(state);
         drop(former);
-        std::task::Poll::Pending
+        Poll::Pending
     }
 
     /// The receiver leaves: what comes now is refused. Returns a value that was there.
     pub(crate) fn close(&self) -> Option<T> {
-        let former = mem::replace(&mut *self.0.lock(), State::Over);
+        let former = mem::replace(&mut *self.state.lock(), State::Over);
         match former {
             State::Empty { watchers, receiver } => {
                 watchers.into_iter().for_each(panic::wake);
@@ -84,13 +93,13 @@ impl<T> Oneshot<T> {
 
     /// Whether a value would be refused.
     pub(crate) fn is_closed(&self) -> bool {
-        !matches!(*self.0.lock(), State::Empty { .. })
+        !matches!(*self.state.lock(), State::Empty { .. })
     }
 
     /// As [`is_closed`](Self::is_closed); while it is not, `watcher` will be woken when the receiver leaves.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let State::Empty { watchers, .. } = &mut *state else { return true };
         if watchers.iter().any(|known| known.will_wake(watcher)) {
             drop(state);

@@ -78,6 +78,7 @@ mod express;
 pub mod handler;
 mod host;
 mod limits;
+mod local;
 mod mailbox;
 #[cfg(procession_loom)]
 #[doc(hidden)]
@@ -108,6 +109,7 @@ pub use dispatch::completion::{Completion, Unwanted};
 pub use handler::Answer;
 pub use host::{Host, OnPanic, Package, Receiver, Target};
 pub use limits::{LimitExceeded, Limits};
+pub use local::Local;
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
 pub use perform::{Cancelled, Perform};
 pub use process::command::{Asked, Command, Named, StreamCommand};

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 
-use async_task::{FallibleTask, Runnable, ScheduleInfo, WithInfo};
+use async_task::{FallibleTask, Runnable, ScheduleInfo, Task, WithInfo};
 use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
@@ -54,7 +54,8 @@ fn shard() -> usize {
 }
 
 type Joined<T> = FallibleTask<Held<Result<T, Exit>>, Meta>;
-type Spawned<X> = (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>);
+type Unjoined<X> = Task<Held<Result<<X as Machine>::Output, Exit>>, Meta>;
+pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>);
 
 impl Host {
     /// Spawns an async body as a process. It returns at once; the body runs on a worker.
@@ -156,6 +157,17 @@ impl Host {
     where
         X: Machine + Send + 'static,
     {
+        self.launch_with(machine, options, |builder, driver| builder.spawn(move |_| driver, WithInfo(schedule)))
+    }
+
+    /// Launches a process as a task that `spawn` makes.
+    #[inline]
+    pub(crate) fn launch_with<X: Machine>(
+        &self,
+        machine: X,
+        options: Options,
+        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
+    ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let from_inside = || turn::pid().is_some_and(|pid| self.shared().relay.is_here(pid));
         match self.phase() {
             Phase::Open => {}
@@ -175,7 +187,7 @@ impl Host {
         self.shared().metrics.add(Counter::Spawned, 1);
         let meta = Meta::Process(control.clone());
         let driver = Driver::new(machine, Arc::clone(&control));
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| driver, WithInfo(schedule));
+        let (runnable, task) = spawn(async_task::Builder::new().metadata(meta), driver);
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
         match self.phase() {
             Phase::Open => {}
@@ -191,7 +203,7 @@ impl Host {
         Ok((task.fallible(), control))
     }
 
-    fn join_or_refuse<X: Machine>(
+    pub(crate) fn join_or_refuse<X: Machine>(
         &self,
         spawned: Result<Spawned<X>, (SpawnRefusal, X)>,
     ) -> JoinHandle<X::Output, X::Message> {
@@ -238,7 +250,7 @@ impl<M: Send + 'static> Me<M> {
 }
 
 #[derive(Debug, Default)]
-struct Options {
+pub(crate) struct Options {
     inherited: Inherited,
     limits: Option<Box<Limits>>,
     by_hand: bool,

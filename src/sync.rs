@@ -6,7 +6,7 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-pub(crate) use std::sync::{Arc, OnceLock};
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
 /// Atomics for what is only counted or numbered. No protocol of ours rests on those: they stay the standard ones for the
 /// model checker too, which spares it executions, and may stand in a `static`.

@@ -32,6 +32,7 @@ const ROOMS: &[Room] = &[
     room(&["body"]),
     room(&["spawn"]),
     room(&["runtime"]),
+    room(&["local"]),
     household(MODEL),
 ];
 

@@ -8,6 +8,7 @@ mod counters;
 mod embed;
 mod hosts;
 mod lives;
+mod local;
 mod mail;
 mod misuse;
 mod panics;

@@ -1,0 +1,138 @@
+//! SPEC 1.5: processes that are not `Send` live on the thread that lends itself.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::two;
+
+struct Ask;
+impl Command for Ask {
+    type Reply = ThreadId;
+}
+
+/// Notes on which thread it was dropped.
+struct Dropped(Rc<Cell<Option<ThreadId>>>);
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.set(Some(thread::current().id()));
+    }
+}
+
+/// 1.5: it is stepped on its own thread whoever wakes it, beside processes that move.
+#[test]
+fn a_local_process_stays_on_its_thread() {
+    for workers in [0, 2] {
+        let rt = Runtime::builder().workers(workers).handle_blocking(|_: Ask| thread::current().id()).build().unwrap();
+        let local = rt.local();
+        let (here, log) = (thread::current().id(), Rc::new(RefCell::new(Vec::new())));
+        let own = Rc::clone(&log);
+        let process = local.spawn(async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+            for _ in 0..3 {
+                let message = ctx.receive().await?;
+                own.borrow_mut().push((thread::current().id(), message));
+                // Answered, and so woken, by another thread.
+                assert_ne!(ctx.perform(Ask).await?, thread::current().id());
+                ctx.sleep(Duration::from_millis(1)).await;
+                let child = ctx.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.pid()));
+                child.await?;
+            }
+            Ok(())
+        });
+        let address = process.address();
+        let sender = rt.spawn(async move |_: Context| -> Result<(), Exit> {
+            (0..3).try_for_each(|n| address.send(n))?;
+            Ok(())
+        });
+        local.block_on(async { futures::join!(process, sender) }).0.unwrap();
+        assert_eq!(*log.borrow(), [(here, 0), (here, 1), (here, 2)]);
+        assert_eq!(Rc::strong_count(&log), 1);
+    }
+}
+
+/// 1.5: those that wait when their `Local` goes are killed, and end on their thread; what their handles say is that.
+#[test]
+fn a_local_process_ends_on_its_thread() {
+    let rt = two();
+    let gone = Rc::new(Cell::new(None));
+    let local = rt.local();
+    let spawn = |waits: bool| {
+        let mine = Dropped(Rc::clone(&gone));
+        local.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            let _mine = mine;
+            if waits { ctx.receive().await } else { std::future::pending().await }
+        })
+    };
+    let (waits, fresh) = (spawn(true), spawn(false));
+    local.block_on(waits.started()).unwrap();
+    let never_polled = spawn(false);
+    drop(local);
+    assert_eq!((gone.get(), Rc::strong_count(&gone)), (Some(thread::current().id()), 1));
+    let ends = thread::spawn(move || [waits, fresh, never_polled].map(futures::executor::block_on));
+    for end in ends.join().unwrap() {
+        assert!(matches!(end, Err(Exit::Killed)), "{end:?}");
+    }
+    assert_eq!(rt.processes_alive(), 0);
+}
+
+/// Many of them, which wake each other, and one that never pauses: the future that drives them has its turn.
+#[test]
+fn local_processes_do_not_starve_their_driver() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let local = rt.local();
+    let turns = Rc::new(Cell::new(0_u64));
+    let own = Rc::clone(&turns);
+    let busy = local.spawn(async move |ctx: Context| {
+        loop {
+            own.set(own.get() + 1);
+            ctx.yield_now().await;
+        }
+        #[expect(unreachable_code)]
+        ()
+    });
+    let ring: Vec<_> = (0..1_000)
+        .map(|n| {
+            local.spawn(async move |mut ctx: Context<u64>| Ok::<_, Exit>(Rc::new(n).as_ref() + ctx.receive().await?))
+        })
+        .collect();
+    ring.iter().for_each(|process| process.send(1).unwrap());
+    let sums = local.block_on(futures::future::join_all(ring));
+    assert_eq!(sums.into_iter().map(Result::unwrap).sum::<u64>(), (1..=1_000).sum());
+    assert!(turns.get() > 1);
+    busy.abort();
+    assert!(matches!(local.block_on(busy), Err(Exit::Killed)));
+}
+
+/// 4.8: a panic ends the one process; a hand-written one is driven as well.
+#[test]
+fn a_local_process_that_panics_ends_alone() {
+    struct Count(Rc<Cell<u64>>);
+    impl Process for Count {
+        type Message = u64;
+        type Output = u64;
+        fn step(&mut self, events: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
+            for event in events {
+                match event {
+                    Event::Message(0) => return Ok(Next::Done(self.0.get())),
+                    Event::Message(n) => self.0.set(self.0.get() + n),
+                    _ => {}
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let rt = two();
+    let local = rt.local();
+    let panics = local.spawn(async |_: Context| -> Result<(), Exit> {
+        let _here = Rc::new(());
+        panic!("local")
+    });
+    let counts = local.spawn_process(Count(Rc::default()));
+    [3, 4, 0].into_iter().for_each(|n| counts.send(n).unwrap());
+    let (panicked, counted) = local.block_on(async { futures::join!(panics, counts) });
+    assert!(matches!(panicked, Err(Exit::Panicked(text)) if text.as_str() == "local"));
+    assert_eq!(counted.unwrap(), 7);
+}

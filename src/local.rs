@@ -16,8 +16,7 @@ use crate::context::Context;
 use crate::control::AnyControl;
 use crate::host::{Host, Meta};
 use crate::process::Process;
-use crate::process::panic::catch;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, run_task};
 use crate::spawn::{JoinHandle, Options};
 use crate::sync::{Arc, Mutex, Weak};
 use crate::task::{Machine, Raw};
@@ -148,7 +147,7 @@ impl Local<'_> {
             }
             for _ in 0..TASKS_PER_POLL {
                 match self.queue.pop() {
-                    Some(task) => run(task),
+                    Some(task) => run_task(task),
                     None => return Poll::Pending,
                 }
             }
@@ -160,11 +159,6 @@ impl Local<'_> {
     }
 }
 
-/// Runs a task; what panics here is no process's, for those are caught in their task.
-fn run(task: Runnable<Meta>) {
-    let _ = catch(|| crate::scheduler::Task::run(task));
-}
-
 impl Drop for Local<'_> {
     fn drop(&mut self) {
         // Nobody drives them any more: whoever lives is killed, and ends here.
@@ -172,7 +166,7 @@ impl Drop for Local<'_> {
             control.kill();
         }
         while let Some(task) = self.queue.pop() {
-            run(task);
+            run_task(task);
         }
     }
 }

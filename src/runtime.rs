@@ -83,6 +83,11 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     }
 }
 
+/// Runs a task outside the workers. What panics there is no process's, for those are caught in their task.
+pub(crate) fn run_task(task: Runnable<Meta>) {
+    let _ = catch(|| Task::run(task));
+}
+
 /// Time as the workers see it.
 struct Time {
     timers: Arc<Timers>,
@@ -232,9 +237,7 @@ impl Runtime {
             if tasks.is_empty() {
                 return;
             }
-            for task in tasks {
-                let _ = catch(|| Task::run(task));
-            }
+            tasks.into_iter().for_each(run_task);
         }
     }
 

@@ -78,7 +78,7 @@ fn a_local_process_ends_on_its_thread() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// Many of them, which wake each other, and one that never pauses: the future that drives them has its turn.
+/// 1.5: many of them, and one that never pauses: the future that drives them has its turn.
 #[test]
 fn local_processes_do_not_starve_their_driver() {
     let rt = Runtime::builder().workers(0).build().unwrap();

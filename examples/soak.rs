@@ -1,0 +1,289 @@
+//! Everything at once, for as long as it is told to: processes that come, go, panic, are killed and cancelled, messages and
+//! calls to whoever lives or does not, commands of every kind with handlers that answer, fail, panic, dawdle and forget,
+//! streams that are left half read, sleeps that are given up. At the end the books must balance: whoever was spawned has
+//! ended, every message that was accepted was read or is a dead letter, and memory stayed flat.
+//!
+//! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
+
+// What the crate's own code may not use, programs around it may.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use procession::*;
+
+/// How many processes the monkeys know at a time, and how many monkeys there are.
+const KNOWN: usize = 2_000;
+const MONKEYS: usize = 8;
+
+enum Msg {
+    Note,
+    Ask(Reply<u64>),
+    Forget(Reply<u64>),
+    Panic,
+    End,
+}
+
+/// What a handler is to do.
+#[derive(Clone, Copy)]
+enum Whim {
+    Answer,
+    Fail,
+    Panic,
+    Drop,
+    Wait,
+}
+
+struct Inline(Whim);
+struct Later(Whim);
+struct Slow(Whim);
+struct Block(Whim);
+struct Count(u64);
+
+impl Command for Inline {
+    type Reply = u64;
+}
+impl Command for Later {
+    type Reply = u64;
+}
+impl Command for Slow {
+    type Reply = u64;
+}
+impl Command for Block {
+    type Reply = u64;
+}
+impl Command for Count {
+    type Reply = u64;
+}
+impl StreamCommand for Count {
+    type Item = u64;
+}
+
+fn at_whim(whim: Whim) -> Result<u64, &'static str> {
+    match whim {
+        Whim::Panic => panic!("at whim"),
+        Whim::Fail => Err("at whim"),
+        Whim::Answer | Whim::Drop | Whim::Wait => Ok(1),
+    }
+}
+
+fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
+    Runtime::builder()
+        .workers(workers)
+        .seed(seed)
+        .blocking_threads(4)
+        .blocking_queue(64)
+        .handle(|c: Inline| at_whim(c.0))
+        .handler(|c: Later, answer: Completion<u64>| {
+            let host = answer.host().clone();
+            match c.0 {
+                Whim::Drop => drop(answer),
+                Whim::Panic => panic!("at whim"),
+                Whim::Wait => host.clone().spawn_future(async move {
+                    // Until nobody waits for it any more.
+                    answer.cancelled().await;
+                    drop(answer);
+                }),
+                whim => host.spawn_future(async move { answer.finish(at_whim(whim).map_err(Failure::from)) }),
+            }
+        })
+        .handle_async(|c: Slow| async move {
+            if matches!(c.0, Whim::Wait) {
+                std::future::pending::<()>().await;
+            }
+            at_whim(c.0)
+        })
+        .handle_blocking(|c: Block| at_whim(c.0))
+        .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+            for n in 0..c.0 {
+                replies.send(n).await?;
+            }
+            replies.complete(c.0);
+            Ok::<_, Failure>(())
+        })
+        .build()
+}
+
+#[derive(Default)]
+struct Books {
+    /// Messages that were taken out of a mailbox.
+    read: AtomicU64,
+    sent: AtomicU64,
+    refused: AtomicU64,
+    answered: AtomicU64,
+    unanswered: AtomicU64,
+    performed: AtomicU64,
+    failed: AtomicU64,
+    over: AtomicBool,
+    known: Mutex<Vec<Address<Msg>>>,
+}
+
+/// An ordinary process of this world.
+async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
+    loop {
+        let message = ctx.receive().await?;
+        books.read.fetch_add(1, Relaxed);
+        match message {
+            Msg::Note => {
+                if ctx.random().is_multiple_of(4) {
+                    let _ = ctx.perform(Inline(Whim::Answer)).await;
+                }
+            }
+            Msg::Ask(reply) => reply.send(1),
+            Msg::Forget(reply) => drop(reply),
+            Msg::Panic => panic!("as told"),
+            Msg::End => return Ok(()),
+        }
+    }
+}
+
+async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
+    let pick = |n: u64| ctx.random() % n;
+    while !books.over.load(Relaxed) {
+        let target = {
+            let known = books.known.lock().unwrap();
+            known.get(pick(KNOWN as u64) as usize).cloned()
+        };
+        let whim = [Whim::Answer, Whim::Answer, Whim::Fail, Whim::Panic, Whim::Drop, Whim::Wait][pick(6) as usize];
+        let limit = Duration::from_micros(pick(3_000));
+        let count = |result: Result<u64, Failure>| {
+            let counter = if result.is_ok() { &books.performed } else { &books.failed };
+            counter.fetch_add(1, Relaxed);
+        };
+        match (pick(16), target) {
+            (0..3, _) | (_, None) => {
+                let own = Arc::clone(&books);
+                let limits = if pick(4) == 0 { Limits::new().mail(4).steps(50) } else { Limits::new() };
+                if let Ok(new) = ctx.process().limits(limits).spawn(|ctx| citizen(ctx, own)) {
+                    let mut known = books.known.lock().unwrap();
+                    if known.len() < KNOWN {
+                        known.push(new.address());
+                    } else {
+                        let at = pick(KNOWN as u64) as usize;
+                        let former = std::mem::replace(&mut known[at], new.address());
+                        drop(known);
+                        // Whoever is forgotten ends, or it would wait for ever.
+                        let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
+                    }
+                }
+            }
+            (3..7, Some(target)) => {
+                for _ in 0..=pick(20) {
+                    let counter = if target.send(Msg::Note).is_ok() { &books.sent } else { &books.refused };
+                    counter.fetch_add(1, Relaxed);
+                }
+            }
+            (7, Some(target)) => {
+                let forgets = pick(3) == 0;
+                let ask = |reply| if forgets { Msg::Forget(reply) } else { Msg::Ask(reply) };
+                let answer = ctx.call(&target, ask).timeout(limit).await;
+                let counter = if answer.is_ok() { &books.answered } else { &books.unanswered };
+                counter.fetch_add(1, Relaxed);
+            }
+            (8, Some(target)) => {
+                // It may be gone already.
+                match pick(4) {
+                    0 => drop(ctx.host().kill(target.pid())),
+                    1 => drop(ctx.host().cancel(target.pid(), "at whim", limit)),
+                    2 => drop(target.send(Msg::Panic)),
+                    _ => drop(target.send(Msg::End)),
+                }
+            }
+            (9, _) => count(ctx.perform(Inline(whim)).timeout(limit).await),
+            (10, _) => count(ctx.perform(Later(whim)).timeout(limit).await),
+            (11, _) => count(ctx.perform(Slow(whim)).timeout(limit).await),
+            (12, _) => count(ctx.perform(Block(whim)).timeout(limit).await),
+            (13, _) => {
+                let mut numbers = ctx.stream(Count(pick(50)));
+                for _ in 0..pick(50) {
+                    if numbers.next().await.is_none() {
+                        break;
+                    }
+                }
+            }
+            (14, _) => {
+                // Several at once, of which the first wins and the others are given up.
+                let both = futures::future::select(ctx.perform(Slow(Whim::Wait)), Box::pin(ctx.sleep(limit))).await;
+                drop(both);
+            }
+            _ => ctx.yield_now().await,
+        }
+    }
+    Ok(())
+}
+
+/// Resident memory in bytes, where the system says so.
+fn resident() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
+    let seconds = arguments.next().unwrap_or(600);
+    let workers = arguments.next().unwrap_or(4) as usize;
+    let seed = arguments.next().unwrap_or(1);
+    std::panic::set_hook(Box::new(|_| {}));
+    let rt = build(workers, seed).expect("nothing is wrong with it");
+    let books = Arc::new(Books::default());
+    let monkeys: Vec<_> = (0..MONKEYS)
+        .map(|_| {
+            let books = Arc::clone(&books);
+            rt.spawn(|ctx: Context| monkey(ctx, books))
+        })
+        .collect();
+    let begun = Instant::now();
+    let mut memory = Vec::new();
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        std::thread::sleep(Duration::from_millis(500));
+        memory.extend(resident());
+    }
+    books.over.store(true, Relaxed);
+    let mut wrong = Vec::new();
+    for monkey in monkeys {
+        if let Err(exit) = rt.block_on(monkey) {
+            wrong.push(format!("a monkey {exit}"));
+        }
+    }
+    let host = rt.host().clone();
+    let left = futures::executor::block_on(rt.shutdown(Duration::from_secs(30)));
+    let counters = host.counters();
+    println!("{counters}");
+    let read = |counter: &AtomicU64| counter.load(Relaxed);
+    println!(
+        "sent {}, refused {}, read {}; calls {} + {}; commands {} + {}",
+        read(&books.sent),
+        read(&books.refused),
+        read(&books.read),
+        read(&books.answered),
+        read(&books.unanswered),
+        read(&books.performed),
+        read(&books.failed)
+    );
+    if !left.left.is_empty() {
+        wrong.push(format!("{} processes outlived the shutdown", left.left.len()));
+    }
+    if counters.spawned != counters.exited || host.processes_alive() != 0 {
+        wrong.push(format!("{} spawned, {} ended", counters.spawned, counters.exited));
+    }
+    if counters.messages != read(&books.read) + counters.dead_letters {
+        let (accepted, dead) = (counters.messages, counters.dead_letters);
+        wrong.push(format!("{accepted} messages accepted, {} read and {dead} dead letters", read(&books.read)));
+    }
+    // The first third is for warming up.
+    let memory = &memory[memory.len() / 3..];
+    if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
+        println!("resident: {} MB after a third, {} MB at the end", first >> 20, last >> 20);
+        if *last > first + first / 4 + (8 << 20) {
+            wrong.push("memory grew".into());
+        }
+    }
+    for wrong in &wrong {
+        eprintln!("{wrong}");
+    }
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

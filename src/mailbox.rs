@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
-use crate::sync::Mutex;
+use crate::sync::{Lock, Mutex};
 
 /// Who waits for the next message.
 ///
@@ -233,7 +233,7 @@ fn refill<M>(front: &mut VecDeque<M>, messages: &mut Vec<M>) {
 /// The shared half of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
-    state: Mutex<State<M>>,
+    state: Lock<State<M>>,
 }
 
 /// A message that was not taken.
@@ -250,7 +250,7 @@ impl<M> Inbox<M> {
         let bounded =
             |most| Box::new(Aside { bounded: Some(Bounded { queue: VecDeque::new(), most }), ..Aside::default() });
         Self {
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 messages: Vec::new(),
                 own: None,
                 aside: most.map(bounded),

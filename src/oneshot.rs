@@ -7,7 +7,7 @@ use std::mem;
 use std::task::{Poll, Waker};
 
 use crate::process::panic;
-use crate::sync::Mutex;
+use crate::sync::Lock;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug)]
@@ -23,14 +23,14 @@ enum State<T> {
 
 #[derive(Debug)]
 pub(crate) struct Oneshot<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     /// Set under the lock when the value is put there, read without it as a hint.
     sent: AtomicBool,
 }
 
 impl<T> Oneshot<T> {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
+        Self { state: Lock::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
     }
 
     /// Puts the value there and wakes the receiver.

@@ -5,7 +5,7 @@
 
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, CachePadded, Mutex, OnceLock};
+use crate::sync::{Arc, CachePadded, Lock, OnceLock};
 
 /// Slots in a shard's first chunk; each later chunk is twice as large as the one before.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
@@ -42,7 +42,7 @@ pub(crate) trait Tenant {
 }
 
 /// What an index names.
-type Slot<E> = Mutex<Option<Arc<E>>>;
+type Slot<E> = Lock<Option<Arc<E>>>;
 
 /// How many tenants share the count of a lane.
 const SHARE: u32 = 256;
@@ -63,7 +63,7 @@ struct Fresh<L> {
 /// What whoever ends gives to.
 #[derive(Debug)]
 struct Returned {
-    free: Mutex<Vec<Place>>,
+    free: Lock<Vec<Place>>,
     /// How many those are, read without the lock to know whether it is worth taking.
     len: AtomicUsize,
 }
@@ -72,7 +72,7 @@ struct Returned {
 struct Shard<E: ?Sized, L> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// Where slots are taken from …
-    fresh: CachePadded<Mutex<Fresh<L>>>,
+    fresh: CachePadded<Lock<Fresh<L>>>,
     /// … and where they are given back to: apart, so that those who spawn and those who end meet only when the first
     /// have run out.
     returned: CachePadded<Returned>,
@@ -94,8 +94,8 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
-            fresh: CachePadded(Mutex::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
-            returned: CachePadded(Returned { free: Mutex::new(Vec::new()), len: AtomicUsize::new(0) }),
+            fresh: CachePadded(Lock::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
+            returned: CachePadded(Returned { free: Lock::new(Vec::new()), len: AtomicUsize::new(0) }),
             retired: AtomicUsize::new(0),
         }
     }
@@ -115,7 +115,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     /// Makes room for a slot that was never used. False when the table is full.
     fn grow(&self, index: usize) -> bool {
         let (chunk, _) = Self::locate(index);
-        let make = || (0..FIRST << chunk).map(|_| Mutex::new(None)).collect();
+        let make = || (0..FIRST << chunk).map(|_| Lock::new(None)).collect();
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 

@@ -6,6 +6,14 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
+#[cfg(not(procession_loom))]
+mod lock;
+/// The model checker knows its own lock, and sees that.
+#[cfg(procession_loom)]
+pub(crate) use self::Mutex as Lock;
+#[cfg(not(procession_loom))]
+pub(crate) use self::lock::Lock;
+
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
 /// Atomics for what is only counted or numbered. No protocol of ours rests on those: they stay the standard ones for the

@@ -29,7 +29,7 @@ use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::panic;
 use crate::process::payload::Payload;
-use crate::sync::Mutex;
+use crate::sync::Lock;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub(crate) type Answer = Result<Payload, Failure>;
@@ -205,7 +205,7 @@ impl Table {
 /// The tag table. Boxed: most processes never yield, or not yet.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    table: Mutex<Option<Box<Table>>>,
+    table: Lock<Option<Box<Table>>>,
     /// How many answers are waited for; written under the lock, read without it.
     flying: AtomicU32,
     /// How many commands wait for the end of the step; written under the lock.
@@ -222,7 +222,7 @@ fn count(counter: &AtomicU32, by: i32) {
 impl Yields {
     pub(crate) fn new() -> Self {
         Self {
-            table: Mutex::new(None),
+            table: Lock::new(None),
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             used: AtomicBool::new(false),

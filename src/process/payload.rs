@@ -1,6 +1,6 @@
-//! `Payload`: one value of any type, small ones without an allocation. This is the crate's one file with unsafe code:
-//! `Box<dyn Any>` allocates for every message, which the messaging benches show as the largest part of a send.
-//! It knows nothing of mailboxes or pids.
+//! `Payload`: one value of any type, small ones without an allocation. A file with unsafe code: `Box<dyn Any>` allocates
+//! for every message, which the messaging benches show as the largest part of a send. It knows nothing of mailboxes or
+//! pids.
 
 #![allow(unsafe_code)]
 

@@ -1,0 +1,142 @@
+//! `Lock`: mutual exclusion for a few instructions. A file with unsafe code: unlocking is a store where the standard
+//! library's lock needs a read-modify-write, and messages, which take three such locks, are a sixth cheaper by it (bench
+//! `ring`).
+//!
+//! For what is held so briefly that to wait for it by sleeping would cost more than it takes, and in which no user code
+//! runs. Whoever finds it taken spins a little and then yields its core, for the holder may have lost its own.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::atomic::{AtomicBool, Ordering};
+use super::{hint, thread};
+
+/// How often a core looks again before it is yielded.
+const SPINS: u32 = 64;
+
+/// A lock around plain data; a panic does not poison it.
+#[derive(Default)]
+pub(crate) struct Lock<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by whoever holds the lock alone, one at a time, so sharing the lock sends the value from
+// thread to thread and no more.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+        // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
+        if self.held.swap(true, Ordering::Acquire) {
+            self.wait();
+        }
+        LockGuard { lock: self }
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut spins = 0;
+        loop {
+            while self.held.load(Ordering::Relaxed) {
+                if spins < SPINS {
+                    spins += 1;
+                    hint::spin_loop();
+                } else {
+                    thread::yield_now();
+                }
+            }
+            if !self.held.swap(true, Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("value", &*self.lock()).finish()
+    }
+}
+
+/// Holds a [`Lock`] until it is dropped.
+#[must_use]
+pub(crate) struct LockGuard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+// SAFETY: it gives out `&T`, which may be shared if `T` may; without this it would be `Sync` for any `T: Send`.
+unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: while the guard lives, nobody else has the lock, so nobody writes.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: while the guard lives, nobody else has the lock; and there is one guard, which is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::panic::catch;
+
+    #[test]
+    fn one_at_a_time() {
+        let lock = Lock::new((0_u64, 0_u64));
+        let add = || {
+            for _ in 0..20_000 {
+                let mut guard = lock.lock();
+                guard.0 += 1;
+                assert_eq!(guard.0, guard.1 + 1, "somebody else is inside");
+                guard.1 += 1;
+            }
+        };
+        thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(add))));
+        assert_eq!(*lock.lock(), (80_000, 80_000));
+    }
+
+    #[test]
+    fn a_panic_lets_go_of_it() {
+        let lock = Lock::new(1_u32);
+        let too_much = || {
+            let mut guard = lock.lock();
+            *guard = guard.checked_sub(2).expect("it is too much");
+        };
+        assert!(catch(too_much).is_err());
+        *lock.lock() += 1;
+        assert_eq!(*lock.lock(), 2);
+    }
+
+    #[test]
+    fn what_is_only_send_is_not_shared_by_a_guard() {
+        fn sync<T: Sync>() {}
+        sync::<Lock<std::cell::Cell<u8>>>();
+        sync::<LockGuard<'_, u8>>();
+    }
+}

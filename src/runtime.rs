@@ -210,13 +210,10 @@ impl Runtime {
         host.begin_shutdown(host.now() + within);
         let ended = AllEnded { host: host.clone(), listening: Listening::default(), within, alarm: None };
         let ended = pin!(ended);
-        if self.workers == 0 {
-            self.threads.run(ended).await;
-        } else {
-            ended.await;
-        }
-        let left: Vec<Left> = host
-            .alive()
+        let ended = if self.workers == 0 { self.threads.run(ended).await } else { ended.await };
+        // Whoever is spawned from here on, by a thread that began to before, is not left: it never was.
+        let alive = if ended { Vec::new() } else { host.alive() };
+        let left: Vec<Left> = alive
             .iter()
             .map(|control| {
                 let head = control.head();
@@ -274,7 +271,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Resolves when every process has ended, or the time is over by a clock that needs no worker.
+/// Resolves to true when every process has ended, or to false when the time is over, by a clock that needs no worker.
 struct AllEnded {
     host: Host,
     listening: Listening,
@@ -283,13 +280,15 @@ struct AllEnded {
 }
 
 impl Future for AllEnded {
-    type Output = ();
+    type Output = bool;
 
-    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<()> {
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         let this = &mut *self;
         let host = &this.host;
-        if poll_news(&host.shared().emptied, &mut this.listening, cx, || host.all_ended().then_some(())).is_ready() {
-            return Poll::Ready(());
+        // One that was spawned when the shutdown began may have its pid and not be counted yet: it will end, and say so.
+        let ended = || (host.all_ended() && host.alive().is_empty()).then_some(());
+        if poll_news(&host.shared().emptied, &mut this.listening, cx, ended).is_ready() {
+            return Poll::Ready(true);
         }
         let now = this.host.now();
         let until = match &this.alarm {
@@ -297,7 +296,7 @@ impl Future for AllEnded {
             None => now + this.within,
         };
         if now >= until {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         this.alarm = Some((alarm::ring(until.saturating_duration_since(now), cx.waker().clone()), until));
         Poll::Pending

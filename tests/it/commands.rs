@@ -971,14 +971,18 @@ fn an_inline_handler_that_panics_or_outlives_its_process() {
         panic!("it was killed in its own turn")
     });
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    // Done beside its command.
-    let done = rt.spawn(async |ctx: Context| {
+    // Done beside its command, whose future lives on elsewhere.
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let done = rt.spawn(async move |ctx: Context| {
         let mut last = Box::pin(ctx.perform(Kill(Pid::from_str("<1.1.1>").unwrap(), ctx.host().clone())));
         assert!(futures::poll!(&mut last).is_pending());
-        std::mem::forget(last);
+        *keep.lock().unwrap() = Some(last);
     });
     rt.block_on(done).unwrap();
     assert_eq!(Arc::strong_count(&reply), 2, "the answers are gone");
+    let last = kept.lock().unwrap().take();
+    assert!(matches!(last.unwrap().now_or_never(), Some(Err(Failure::Outside))));
 }
 
 /// A step that blocks on another process of its runtime, with a command of its own under way.

@@ -561,7 +561,7 @@ impl Host {
 
     /// Leaves something with the timers.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> crate::time::timers::Key {
-        let (key, earlier) = self.shared().timers.insert(at, fire);
+        let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
         if earlier {
             (self.shared().rearm)();
         }

@@ -487,7 +487,7 @@ impl Builder {
         let clock = Clock::real();
         let metrics = Metrics::new(scheduler::SLOTS);
         let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
-        let timers = Arc::new(Timers::new(clock.clone()));
+        let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
         let observe = self.observer.clone().map(|observer| {
             let clock = clock.clone();
             let observe = move |worker: usize, state: WorkerState| {

@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 
 pub(crate) mod alarm;
 pub(crate) mod timers;
+pub(crate) mod wheel;
 
 use self::alarm::Alarm;
 use self::timers::{Fire, Key};
@@ -38,8 +39,8 @@ impl Drop for Outstanding {
 
 /// Resolves when its time has come, never before; dropped, it is cancelled.
 ///
-/// The time runs from the moment it was made. A duration of zero is over at once; one that ends beyond the clock's
-/// 584 years never is.
+/// The time runs from the moment it was made, and is told in ticks of a millisecond: a sleep ends at the first tick that is
+/// not before its time. A duration of zero is over at once; one that ends beyond the clock's 584 years never is.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     host: Host,

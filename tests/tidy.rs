@@ -10,7 +10,7 @@ use std::path::Path;
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
     household(&["sync", "sync::lock"]),
-    room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid"]),
+    room(&["chance", "clock", "time::wheel", "observe::histogram", "process::payload", "process::pid"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),
     room(&["express"]),

@@ -63,12 +63,12 @@ struct State {
 impl Ringer {
     fn new(idle: Duration) -> Self {
         let clock = Clock::real();
-        let timers = Timers::new(clock.clone());
+        let timers = Timers::new(clock.clone(), 0);
         Self { clock, timers, idle, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Alarm {
-        let (key, earlier) = self.timers.insert(self.clock.now() + after, Fire::Wake(waker));
+        let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
         let alarm = Alarm { ringer: Arc::clone(self), key };
         // The lock comes after the insert: a thread that was about to sleep or to go has either seen the new alarm, or
         // is told of it, or has said under the lock that it is gone.

@@ -564,10 +564,10 @@ fn a_due_timer_waits_61_looks_at_most() {
                     ctx.sleep_until(until).await;
                     over.store(true, Ordering::SeqCst);
                 });
-                // Two turns, so that it sleeps; and the count begins when its time is over.
+                // Two turns, so that it sleeps; and the count begins when its tick is over.
                 crate::step_aside().await;
                 crate::step_aside().await;
-                while host.now() < until {
+                while host.now() < until + Duration::from_millis(1) {
                     std::hint::spin_loop();
                 }
             };

@@ -27,6 +27,8 @@ use crate::process::refusal::SendError;
 use crate::process::turn;
 use crate::stream::Replies;
 use crate::sync::Arc;
+use crate::time::interval::Interval;
+use crate::time::later::{self, TimerRef};
 use crate::time::{Sleep, Timeout};
 
 /// The acting half of a [`Context`]: everything that a process does to the world.
@@ -155,6 +157,22 @@ impl<M: Send + 'static> Me<M> {
         Sleep::new(self.host().clone(), at, Some(self.any()))
     }
 
+    /// Ticks again and again; the first tick comes one period from now.
+    ///
+    /// # Panics
+    /// With a period of zero.
+    pub fn interval(&self, every: Duration) -> Interval {
+        self.interval_at(self.now() + every, every)
+    }
+
+    /// The same with the first tick at this moment; at once if it has passed.
+    ///
+    /// # Panics
+    /// With a period of zero.
+    pub fn interval_at(&self, first: Instant, every: Duration) -> Interval {
+        Interval::new(self.sleep_until(first), every)
+    }
+
     /// Resolves as `future` does, or fails with [`Failure::TimedOut`] after this time, counted from now. The future
     /// is polled first, so what is there in time is not lost.
     pub fn timeout<F: Future>(
@@ -163,6 +181,47 @@ impl<M: Send + 'static> Me<M> {
         future: F,
     ) -> impl Future<Output = Result<F::Output, Failure>> + use<F, M> {
         Timeout::new(future, self.sleep(time))
+    }
+
+    /// Sends a message after this time, counted from now, unless this process has ended by then. What is refused then is
+    /// dropped, and counted as any message that was refused.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use procession::{Context, Exit, Runtime};
+    /// let rt = Runtime::new()?;
+    /// let reminded = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<_, Exit> {
+    ///     let late = ctx.send_after(Duration::from_secs(60), ctx.pid(), "never");
+    ///     ctx.send_after(Duration::from_millis(1), ctx.pid(), "now");
+    ///     let message = ctx.receive().await?;
+    ///     assert!(ctx.cancel_timer(late).is_some());
+    ///     Ok(message)
+    /// });
+    /// assert_eq!(rt.block_on(reminded)?, "now");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn send_after<N: Send + 'static>(&self, time: Duration, to: impl Target<N>, message: N) -> TimerRef {
+        later::send_at(&self.any(), self.now() + time, to, message)
+    }
+
+    /// Sends clones of a message again and again, each after this period, until it is cancelled, this process has ended,
+    /// or the receiver has. What comes late does not come in bursts: periods that passed meanwhile are skipped.
+    ///
+    /// # Panics
+    /// With a period of zero.
+    pub fn send_interval<N: Clone + Send + 'static>(
+        &self,
+        every: Duration,
+        to: impl Target<N>,
+        message: N,
+    ) -> TimerRef {
+        later::send_every(self.any(), every, to, message)
+    }
+
+    /// Takes back a timer of this process, and says how long it would still have taken. `None` if it is over: the
+    /// message was sent, is just being sent, or was taken back before.
+    pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
+        later::cancel(&self.control.head, timer)
     }
 
     // ---- Living together

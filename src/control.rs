@@ -27,6 +27,7 @@ use crate::process::turn;
 use crate::relay::{Place, Tenant};
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
+use crate::time::later::Pending;
 use crate::yields::{Answer, Answered, Late, Yields};
 
 /// Bits of [`Head::flags`].
@@ -83,6 +84,8 @@ struct Rare {
     exit: OnceLock<Exit>,
     inherited: Inherited,
     meter: Meter,
+    /// What will be sent for it.
+    pending: Pending,
 }
 
 impl Rare {
@@ -94,6 +97,7 @@ impl Rare {
             exit: OnceLock::new(),
             inherited,
             meter: Meter::new(limits),
+            pending: Pending::new(),
         })
     }
 }
@@ -163,6 +167,16 @@ impl Head {
     pub(crate) fn inherited(&self) -> &Inherited {
         const NOTHING: &Inherited = &Inherited(None);
         self.rare.get().map_or(NOTHING, |rare| &rare.inherited)
+    }
+
+    /// Its timers. To end them, [`pending_if_any`](Self::pending_if_any) makes no table.
+    pub(crate) fn pending(&self) -> &Pending {
+        &self.rare().pending
+    }
+
+    #[inline]
+    pub(crate) fn pending_if_any(&self) -> Option<&Pending> {
+        self.rare.get().map(|rare| &rare.pending)
     }
 
     /// Counts something beside its yields that the process waits for: a call, a sleep.

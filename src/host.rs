@@ -540,7 +540,7 @@ impl Host {
         Ok(())
     }
 
-    fn kill_at(&self, control: &Arc<dyn AnyControl>, deadline: Instant) {
+    pub(crate) fn kill_at(&self, control: &Arc<dyn AnyControl>, deadline: Instant) {
         let condemned = Arc::downgrade(control);
         self.fire_at(
             deadline,
@@ -585,6 +585,9 @@ impl Host {
     pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
         if let Some(yields) = head.yields_if_any() {
             yields.close();
+        }
+        if let Some(pending) = head.pending_if_any() {
+            pending.close(self);
         }
         // A mailbox outside any process has no states, and was never counted.
         let is_process = !head.has(flag::OUTSIDE);

@@ -129,3 +129,5 @@ pub use runtime::{Builder, Left, Runtime, Shutdown, run};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
 pub use stream::{Replier, Replies, StreamHandler};
 pub use time::Sleep;
+pub use time::interval::{Interval, Missed};
+pub use time::later::TimerRef;

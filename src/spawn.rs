@@ -7,6 +7,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
+use std::time::Duration;
 
 use async_task::{FallibleTask, Runnable, ScheduleInfo, Task, WithInfo};
 use futures::future::FusedFuture;
@@ -16,6 +17,7 @@ use pin_project_lite::pin_project;
 use crate::address::Address;
 use crate::blocking::{Job, PoolRefusal};
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::clock::Instant;
 use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
 use crate::host::{Host, Meta, Phase, Route, Target, Way};
@@ -32,6 +34,7 @@ use crate::process::turn;
 use crate::sync::Arc;
 use crate::sync::tally::{AtomicUsize, Ordering};
 use crate::task::{Driver, Entry, Machine, Raw};
+use crate::time::later::call_at;
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
 #[inline]
@@ -174,7 +177,7 @@ impl Host {
             Phase::Closing if from_inside() => {}
             Phase::Closing | Phase::Closed => return Err((SpawnRefusal::ShutDown, machine)),
         }
-        let Options { inherited, limits, by_hand } = options;
+        let Options { inherited, limits, deadline, by_hand } = options;
         if let Err(refusal) = self.realm().enter() {
             return Err((refusal, machine));
         }
@@ -199,8 +202,26 @@ impl Host {
                 control.head.set(flag::KILLED);
             }
         }
+        if let Some(deadline) = deadline {
+            self.end_at(control.clone(), deadline.0, deadline.1);
+        }
         runnable.schedule();
         Ok((task.fallible(), control))
+    }
+
+    /// Has a process told to end at a moment, and killed if it has not after its grace.
+    #[cold]
+    fn end_at(&self, control: Arc<dyn AnyControl>, at: Instant, grace: Duration) {
+        let whom = Arc::downgrade(&control);
+        let host = self.clone();
+        call_at(&control, at, move || {
+            if let Some(control) = whom.upgrade() {
+                let deadline = at + grace;
+                if control.cancel(Reason::DEADLINE, deadline) {
+                    host.kill_at(&control, deadline);
+                }
+            }
+        });
     }
 
     pub(crate) fn join_or_refuse<X: Machine>(
@@ -253,6 +274,8 @@ impl<M: Send + 'static> Me<M> {
 pub(crate) struct Options {
     inherited: Inherited,
     limits: Option<Box<Limits>>,
+    /// When it is told to end, and how long after that it is killed.
+    deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
 }
 
@@ -305,6 +328,18 @@ impl ProcessBuilder {
     /// What the process may use; where its host says something too, the tighter holds.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.options.limits = Limits::both(Some(&limits), self.options.limits.take());
+        self
+    }
+
+    /// When it has to end: then it is cancelled with `Reason::DEADLINE`, and killed one second later, whatever it waits for.
+    /// In the past that is at once; at the far end of time, never.
+    pub fn deadline(self, at: Instant) -> Self {
+        self.deadline_within(at, Duration::from_secs(1))
+    }
+
+    /// The same with another time between the cancel and the kill.
+    pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
+        self.options.deadline = Some(Box::new((at, grace)));
         self
     }
 

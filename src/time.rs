@@ -9,6 +9,8 @@ use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
 pub(crate) mod alarm;
+pub(crate) mod interval;
+pub(crate) mod later;
 pub(crate) mod timers;
 pub(crate) mod wheel;
 
@@ -62,6 +64,18 @@ impl Sleep {
     /// When it ends.
     pub fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    /// Has it end at another moment instead, also when it was over.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.stop();
+        self.alarm = None;
+        self.deadline = deadline;
+        self.over = false;
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.host.now()
     }
 
     fn stop(&mut self) {

@@ -10,7 +10,8 @@ use std::path::Path;
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
     household(&["sync", "sync::lock"]),
-    room(&["chance", "clock", "time::wheel", "observe::histogram", "process::payload", "process::pid"]),
+    room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid"]),
+    room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),
     room(&["express"]),
@@ -22,7 +23,17 @@ const ROOMS: &[Room] = &[
     Room { only: Some(&["sync", "chance", "observe"]), ..household(SCHEDULER) },
     // A process has a way back to its host, which knows it by its control block; what leaves the one for the other,
     // a completion, a sleep, a call, knows both.
-    household(&["address", "control", "dispatch", "dispatch::completion", "host", "realm", "time"]),
+    household(&[
+        "address",
+        "control",
+        "dispatch",
+        "dispatch::completion",
+        "host",
+        "realm",
+        "time",
+        "time::interval",
+        "time::later",
+    ]),
     room(&["deadline"]),
     room(&["perform"]),
     room(&["stream"]),

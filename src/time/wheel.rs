@@ -80,6 +80,7 @@ impl<T> Wheel<T> {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -314,7 +315,7 @@ impl<T> Wheel<T> {
     }
 }
 
-#[cfg(all(test, not(procession_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::chance::Rng;

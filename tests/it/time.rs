@@ -398,3 +398,194 @@ fn chance_comes_from_the_seed() {
     assert_eq!(numbers(1), numbers(1));
     assert_ne!(numbers(1), numbers(2));
 }
+
+// ---- Intervals, and messages that are sent later
+
+/// 7.1: an interval ticks at equal distances, never early; a tick that is given up is not lost.
+#[test]
+fn an_interval_ticks_at_equal_distances() {
+    within(30, || {
+        let rt = two();
+        let ticks = rt.spawn(async |ctx: Context| -> Result<_, Exit> {
+            let begun = ctx.now();
+            let mut every = ctx.interval_at(begun + ms(10), ms(4));
+            let mut ticks = Vec::new();
+            for _ in 0..5 {
+                // Polled once and given up.
+                assert!(futures::poll!(std::pin::pin!(every.tick())).is_pending());
+                let tick = every.tick().await;
+                assert!(ctx.now() >= tick, "early");
+                ticks.push(tick - begun);
+            }
+            Ok(ticks)
+        });
+        assert_eq!(rt.block_on(ticks).unwrap(), [10, 14, 18, 22, 26].map(ms));
+    });
+}
+
+/// 7.1: ticks that nobody waited for come at once, or are lost, as is wanted.
+#[test]
+fn missed_ticks_follow_the_policy() {
+    within(30, || {
+        let rt = two();
+        let late = async |ctx: Context, policy| {
+            let begun = ctx.now();
+            let mut every = ctx.interval(ms(10)).missed(policy);
+            while ctx.now() - begun < ms(45) {
+                std::hint::spin_loop();
+            }
+            let first = every.tick().await;
+            let second = every.tick().await;
+            Ok::<_, Exit>((first - begun >= ms(10) && first - begun < ms(12), second, begun))
+        };
+        let late = move |policy| move |ctx| late(ctx, policy);
+        let (prompt, second, begun) = rt.block_on(rt.spawn(late(Missed::Burst))).unwrap();
+        assert!(prompt && second - begun < ms(22), "burst: {:?}", second - begun);
+        let (prompt, second, begun) = rt.block_on(rt.spawn(late(Missed::Delay))).unwrap();
+        assert!(prompt && second - begun >= ms(55), "delay: {:?}", second - begun);
+        let (prompt, second, begun) = rt.block_on(rt.spawn(late(Missed::Skip))).unwrap();
+        let second = (second - begun).as_nanos() % ms(10).as_nanos();
+        assert!(prompt && second < ms(2).as_nanos(), "skip: {second}");
+    });
+}
+
+/// 7.1: a period of zero is refused where it is asked for.
+#[test]
+fn a_period_of_zero_is_refused() {
+    let rt = two();
+    let interval = rt.spawn(async |ctx: Context| drop(ctx.interval(Duration::ZERO)));
+    let again = rt.spawn(async |ctx: Context| {
+        ctx.send_interval(Duration::ZERO, ctx.pid(), ());
+    });
+    for refused in [interval, again] {
+        let exit = rt.block_on(refused).unwrap_err();
+        assert!(exit.to_string().contains("a period longer than zero"), "{exit}");
+    }
+}
+
+/// 7.1: a message is sent later, not early, unless it is taken back; then it is said what was left.
+#[test]
+fn messages_are_sent_later_or_taken_back() {
+    within(30, || {
+        let rt = two();
+        let body = rt.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
+            let begun = ctx.now();
+            let me = ctx.address();
+            let late = ctx.send_after(ms(60_000), &me, 1);
+            let second = ctx.send_after(ms(20), &me, 2);
+            ctx.send_after(ms(5), ctx.pid(), 3_u64);
+            ctx.send_after(Duration::ZERO, &me, 4);
+            ctx.send_after(Duration::MAX, &me, 5);
+            let mut read = Vec::new();
+            for _ in 0..3 {
+                read.push((ctx.receive().await?, ctx.now() - begun));
+            }
+            let left = ctx.cancel_timer(late).unwrap();
+            assert!(left > ms(30_000) && left <= ms(60_000), "{left:?}");
+            assert_eq!((ctx.cancel_timer(late), ctx.cancel_timer(second)), (None, None));
+            Ok(read)
+        });
+        let read = rt.block_on(body).unwrap();
+        assert_eq!(read.iter().map(|&(n, _)| n).collect::<Vec<_>>(), [4, 3, 2]);
+        assert!(read[1].1 >= ms(5) && read[2].1 >= ms(20));
+    });
+}
+
+/// 7.1: timers go with their process: what it would have sent is dropped with it, and never sent.
+#[test]
+fn timers_go_with_their_process() {
+    within(30, || {
+        let rt = two();
+        let (to, mut mailbox) = rt.mailbox::<Arc<()>>();
+        let message = Arc::new(());
+        let (own, address) = (message.clone(), to.clone());
+        let sender = rt.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            ctx.send_after(ms(30), &address, own.clone());
+            ctx.send_interval(ms(30), &address, own);
+            ctx.receive().await
+        });
+        rt.block_on(sender.started()).unwrap();
+        assert_eq!(Arc::strong_count(&message), 3);
+        sender.abort();
+        assert!(matches!(rt.block_on(sender), Err(Exit::Killed)));
+        assert_eq!(Arc::strong_count(&message), 1, "dropped before its end is known");
+        rt.block_on(rt.sleep(ms(60)));
+        assert!(mailbox.try_receive().is_none());
+    });
+}
+
+/// 7.1: a message is sent again and again, until that is taken back, or nobody is there to take it.
+#[test]
+fn messages_are_sent_again_and_again() {
+    within(30, || {
+        let rt = two();
+        let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
+            let (begun, gone) = (ctx.now(), ctx.spawn(async |_: Context<u8>| ()));
+            let to = gone.address();
+            gone.await?;
+            let nobody = ctx.send_interval(ms(1), &to, 1_u8);
+            let every = ctx.send_interval(ms(5), ctx.pid(), "tick");
+            for n in 1..=4 {
+                assert_eq!(ctx.receive().await?, "tick");
+                assert!(ctx.now() - begun >= ms(5 * n));
+            }
+            assert!(ctx.cancel_timer(every).unwrap() <= ms(5));
+            assert_eq!(ctx.cancel_timer(nobody), None, "it has ended by itself");
+            ctx.sleep(ms(20)).await;
+            assert_eq!(ctx.try_receive(), None);
+            Ok(())
+        });
+        rt.block_on(body).unwrap();
+        assert_eq!(rt.counters().refused, 1);
+    });
+}
+
+/// 7.1: very many in one tick, with cancels against them: each is sent or taken back, never both, never neither.
+#[test]
+fn a_storm_in_one_tick_against_its_cancels() {
+    within(120, || {
+        let count = if cfg!(debug_assertions) { 20_000 } else { 1_000_000_u64 };
+        let rt = two();
+        let (to, mut mailbox) = rt.mailbox::<u64>();
+        let storm = rt.spawn(async move |ctx: Context| {
+            let soon = ctx.now() + ms(if cfg!(debug_assertions) { 60 } else { 1_500 });
+            let at = soon + ms(5);
+            let timers: Vec<_> = (0..count).map(|n| ctx.send_after(at - ctx.now(), &to, n)).collect();
+            ctx.sleep_until(soon).await;
+            let cancelled: Vec<u64> = (0..count).filter(|&n| ctx.cancel_timer(timers[n as usize]).is_some()).collect();
+            ctx.sleep_until(at + ms(5)).await;
+            Ok::<_, Exit>(cancelled)
+        });
+        let mut all = rt.block_on(storm).unwrap();
+        // The turn that fires them may still be under way on the other worker.
+        while (all.len() as u64) < count {
+            all.push(rt.block_on(mailbox.receive()).unwrap());
+        }
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..count));
+        assert!(mailbox.try_receive().is_none());
+    });
+}
+
+/// 6.2: a deadline ends a process that listens, one that does not, and one that never began; one that is done in time
+/// hears nothing of it.
+#[test]
+fn a_process_ends_by_its_deadline() {
+    within(30, || {
+        let rt = two();
+        let until = rt.now() + ms(20);
+        let listens = rt.process().deadline(until).spawn(async |mut ctx: Context<()>| ctx.receive().await).unwrap();
+        let exit = rt.block_on(listens).unwrap_err();
+        assert!(matches!(exit, Exit::Cancelled(reason) if reason == Reason::DEADLINE));
+        assert!(rt.now() >= until);
+        let deaf = async |_: Context| std::future::pending::<()>().await;
+        let parked = rt.process().deadline_within(rt.now() + ms(5), ms(10)).spawn(deaf).unwrap();
+        assert!(matches!(rt.block_on(parked), Err(Exit::Killed)));
+        let late = rt.process().deadline(until).spawn(async |mut ctx: Context<()>| ctx.receive().await).unwrap();
+        assert!(matches!(rt.block_on(late), Err(Exit::Cancelled(reason)) if reason == Reason::DEADLINE));
+        let done = rt.process().deadline(rt.now() + ms(60_000)).spawn(async |_: Context| ()).unwrap();
+        let control = done.address();
+        rt.block_on(done).unwrap();
+        assert!(matches!(rt.block_on(control.ended()), Exit::Normal));
+    });
+}

@@ -1,0 +1,199 @@
+//! Messages that are sent when the time has come: once, or again and again. They belong to the process that asked for
+//! them, and go with it.
+
+use std::time::Duration;
+
+use slab::Slab;
+
+use super::interval::{Missed, next};
+use super::timers::{Fire, Key};
+use crate::clock::Instant;
+use crate::control::{AnyControl, Control, Head};
+use crate::host::{Host, Target, Way};
+use crate::process::panic::{catch, drop_caught};
+use crate::process::pid::Pid;
+use crate::process::refusal::Refusal;
+use crate::sync::{Arc, Mutex};
+
+/// Names a timer of one process, for [`Me::cancel_timer`](crate::Me::cancel_timer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimerRef {
+    slot: usize,
+    number: u64,
+}
+
+/// The timers of one process that are not over.
+#[derive(Debug)]
+pub(crate) struct Pending(Mutex<Table>);
+
+#[derive(Debug)]
+struct Table {
+    /// Each with its number, and the key once it is set.
+    timers: Slab<(u64, Option<Key>)>,
+    next_number: u64,
+    closed: bool,
+}
+
+impl Pending {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Table { timers: Slab::new(), next_number: 0, closed: false }))
+    }
+
+    /// A place for a timer that will be set; one that nothing will come of, when the process has ended.
+    fn begin(&self) -> TimerRef {
+        let mut table = self.0.lock();
+        let number = table.next_number;
+        table.next_number += 1;
+        if table.closed {
+            return TimerRef { slot: usize::MAX, number };
+        }
+        TimerRef { slot: table.timers.insert((number, None)), number }
+    }
+
+    /// The timer is set. False if it is over already, by whatever way.
+    fn set(&self, timer: TimerRef, key: Key) -> bool {
+        let mut table = self.0.lock();
+        match table.timers.get_mut(timer.slot) {
+            Some((number, known)) if *number == timer.number => {
+                *known = Some(key);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn is_there(&self, timer: TimerRef) -> bool {
+        self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
+    }
+
+    /// Ends a timer; its key, if it is set. `None` if it is over: whoever gets it is the one who ended it.
+    fn end(&self, timer: TimerRef) -> Option<Option<Key>> {
+        let mut table = self.0.lock();
+        table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
+        Some(table.timers.remove(timer.slot).1)
+    }
+
+    /// Ends all of them, and those to come.
+    pub(crate) fn close(&self, host: &Host) {
+        let mut table = self.0.lock();
+        table.closed = true;
+        let timers = std::mem::take(&mut table.timers);
+        drop(table);
+        for (_, (_, key)) in timers {
+            let fire = key.and_then(|key| host.shared().timers.cancel(key));
+            let _ = drop_caught(fire);
+        }
+    }
+}
+
+/// Where a message will go.
+enum Whither<N> {
+    Control(Arc<Control<N>>),
+    Pid(Pid),
+}
+
+impl<N: Send + 'static> Whither<N> {
+    fn new(to: impl Target<N>) -> Self {
+        match to.way() {
+            Way::Here(control) => Self::Control(Arc::clone(control)),
+            Way::Pid(pid) => Self::Pid(pid),
+        }
+    }
+
+    fn send(&self, host: &Host, message: N) -> Result<(), Refusal> {
+        let sent = match self {
+            Self::Control(control) => host.send(&crate::address::Address::new(Arc::clone(control)), message),
+            Self::Pid(pid) => host.send(*pid, message),
+        };
+        sent.map_err(|refused| refused.refusal())
+    }
+}
+
+/// Sets a timer of a process, or takes it back if that has become superfluous meanwhile.
+fn set(owner: &Arc<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
+    let host = owner.head().host();
+    let key = host.fire_at(at, Fire::Call(Box::new(call)));
+    if !owner.head().pending().set(timer, key) {
+        let _ = drop_caught(host.shared().timers.cancel(key));
+    }
+}
+
+/// Has something called at a moment, unless the process has ended by then.
+pub(crate) fn call_at(owner: &Arc<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
+    let timer = owner.head().pending().begin();
+    let own = Arc::clone(owner);
+    set(owner, timer, at, move || {
+        if own.head().pending().end(timer).is_some() {
+            call();
+        }
+    });
+    timer
+}
+
+/// A message that is sent again and again.
+struct Repeat<N> {
+    owner: Arc<dyn AnyControl>,
+    timer: TimerRef,
+    to: Whither<N>,
+    message: Mutex<N>,
+    every: Duration,
+}
+
+impl<N: Clone + Send + 'static> Repeat<N> {
+    fn set(self, due: Instant) {
+        let owner = Arc::clone(&self.owner);
+        set(&owner, self.timer, due, move || self.fire(due));
+    }
+
+    fn fire(mut self, due: Instant) {
+        let pending = self.owner.head().pending();
+        if !pending.is_there(self.timer) {
+            return;
+        }
+        let host = self.owner.head().host();
+        let sent = catch(|| self.message.get_mut().clone()).map(|message| self.to.send(host, message));
+        if matches!(sent, Ok(Ok(()) | Err(Refusal::Full))) {
+            let next = next(due, host.now(), self.every, Missed::Skip);
+            self.set(next);
+        } else {
+            // Nobody is there any more, or the message can't be cloned.
+            pending.end(self.timer);
+        }
+    }
+}
+
+/// Sends a message at a moment, unless the process has ended by then.
+pub(crate) fn send_at<N: Send + 'static>(
+    owner: &Arc<dyn AnyControl>,
+    at: Instant,
+    to: impl Target<N>,
+    message: N,
+) -> TimerRef {
+    let (to, host) = (Whither::new(to), owner.head().host().clone());
+    call_at(owner, at, move || {
+        let _refused = to.send(&host, message);
+    })
+}
+
+/// Sends clones of a message, the first at a moment, then again and again.
+pub(crate) fn send_every<N: Clone + Send + 'static>(
+    owner: Arc<dyn AnyControl>,
+    every: Duration,
+    to: impl Target<N>,
+    message: N,
+) -> TimerRef {
+    assert!(!every.is_zero(), "an interval needs a period longer than zero");
+    let timer = owner.head().pending().begin();
+    let first = owner.head().host().now() + every;
+    Repeat { owner, timer, to: Whither::new(to), message: Mutex::new(message), every }.set(first);
+    timer
+}
+
+/// Takes a timer back, and says what was left of it.
+pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
+    // One that is set at this moment is taken back by whoever sets it.
+    let key = owner.pending().end(timer)??;
+    let (fire, left) = owner.host().shared().timers.cancel(key)?;
+    let _ = drop_caught(fire);
+    Some(left)
+}

@@ -218,8 +218,8 @@ impl<M: Send + 'static> Me<M> {
         later::send_every(self.any(), every, to, message)
     }
 
-    /// Takes back a timer of this process, and says how long it would still have taken. `None` if it is over: the
-    /// message was sent, is just being sent, or was taken back before.
+    /// Takes back a timer of this process, and says how long it would still have taken: then the message is not sent.
+    /// `None` if it is over: the message was sent, or taken back before.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }

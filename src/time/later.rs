@@ -189,11 +189,13 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     timer
 }
 
-/// Takes a timer back, and says what was left of it.
+/// Takes a timer back, and says what was left of it. Whoever ends it in the table decides: one that is just firing finds
+/// itself ended, and sends nothing.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
+    let key = owner.pending().end(timer)?;
     // One that is set at this moment is taken back by whoever sets it.
-    let key = owner.pending().end(timer)??;
-    let (fire, left) = owner.host().shared().timers.cancel(key)?;
-    let _ = drop_caught(fire);
+    let cancelled = key.and_then(|key| owner.host().shared().timers.cancel(key));
+    let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, left)| left);
+    let _ = drop_caught(cancelled);
     Some(left)
 }

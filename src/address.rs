@@ -417,7 +417,7 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
             host.shared().metrics.add(Counter::Refused, 1);
             SendError::new(refusal, request)
         }),
-        Way::Pid(pid) => host.send(*pid, request),
+        way => host.send_by(way, request),
     };
     sent.map_err(|refused| {
         let error = match refused.refusal() {
@@ -450,7 +450,7 @@ impl Host {
         let party = match (asker, to.way()) {
             (Some(asker), _) => Party::Process(asker),
             (None, Way::Here(control)) => Party::Process(control.clone()),
-            (None, Way::Pid(_)) => Party::Host(self.clone()),
+            (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
         };
         let asking = Arc::new(Asking { answer: Oneshot::new(), party });
         let message = request(Reply { to: Some(ReplyTo::Future(Arc::clone(&asking))) });
@@ -460,9 +460,9 @@ impl Host {
                 let send = move || ask(control.head.host(), &Way::Here(&control), message);
                 Box::new(move || send().map_err(|(error, _)| error))
             }
-            Way::Pid(pid) => {
-                let host = self.clone();
-                Box::new(move || ask(&host, &Way::Pid(pid), message).map_err(|(error, _)| error))
+            way => {
+                let (host, to) = (self.clone(), way.keep());
+                Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))
             }
         };
         Call { state: CallState::Unsent { request: Mutex::new(request), asking }, by_process, limit: None }

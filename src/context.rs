@@ -287,6 +287,10 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: Me::new(control), front: Front::default() }
     }
 
+    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+        &self.me.control
+    }
+
     /// The pid that leads here.
     pub fn pid(&self) -> Pid {
         self.me.control.head.pid()

@@ -24,7 +24,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
-use crate::relay::{Place, Tenant};
+use crate::relay::{Place, Tenant, groups, names};
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, OnceLock};
 use crate::time::later::Pending;
@@ -50,6 +50,8 @@ pub(crate) mod flag {
     pub(crate) const LIMITED: u16 = 1 << 7;
     /// Its runtime has an observer.
     pub(crate) const OBSERVED: u16 = 1 << 8;
+    /// May have names, or be in groups.
+    pub(crate) const KNOWN: u16 = 1 << 12;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
@@ -86,6 +88,8 @@ struct Rare {
     meter: Meter,
     /// What will be sent for it.
     pending: Pending,
+    names: names::Own,
+    groups: groups::Own,
 }
 
 impl Rare {
@@ -98,6 +102,8 @@ impl Rare {
             inherited,
             meter: Meter::new(limits),
             pending: Pending::new(),
+            names: names::Own::default(),
+            groups: groups::Own::default(),
         })
     }
 }
@@ -162,6 +168,18 @@ impl Head {
     #[inline]
     pub(crate) fn yields_if_any(&self) -> Option<&Yields> {
         self.rare.get().map(|rare| &rare.yields)
+    }
+
+    /// The names that it has. Whoever gives it some calls this first, so that its end finds them.
+    pub(crate) fn names(&self) -> &names::Own {
+        self.set(flag::KNOWN);
+        &self.rare().names
+    }
+
+    /// The groups that it is in, as [`names`](Self::names).
+    pub(crate) fn groups(&self) -> &groups::Own {
+        self.set(flag::KNOWN);
+        &self.rare().groups
     }
 
     pub(crate) fn inherited(&self) -> &Inherited {

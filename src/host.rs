@@ -273,7 +273,9 @@ impl AnyControl for Attached {
     }
 }
 
-/// Whom to send to: a typed address is checked by the compiler, a `Pid` at the send.
+/// Whom to send to: a typed address or [`Name`](crate::Name) is checked by the compiler, a `Pid` or `&str` at the send.
+///
+/// A name is looked up in the host that sends, at each send, so it leads to whoever has it then.
 pub trait Target<M>: Route<M> {}
 
 #[allow(private_interfaces)]
@@ -286,6 +288,8 @@ mod sealed {
         Here(&'a Arc<Control<M>>),
         #[doc(hidden)]
         Pid(Pid),
+        #[doc(hidden)]
+        Name(&'a str),
     }
 
     impl<M> std::fmt::Debug for Way<'_, M> {
@@ -305,6 +309,41 @@ impl<M> Target<M> for Pid {}
 impl<M> Route<M> for Pid {
     fn way(&self) -> Way<'_, M> {
         Way::Pid(*self)
+    }
+}
+
+impl<M> Target<M> for &str {}
+impl<M> Route<M> for &str {
+    fn way(&self) -> Way<'_, M> {
+        Way::Name(self)
+    }
+}
+
+/// A [`Way`] for later.
+#[derive(Debug)]
+pub(crate) enum Destination<M> {
+    Here(Arc<Control<M>>),
+    Pid(Pid),
+    Name(Box<str>),
+}
+
+impl<M> Way<'_, M> {
+    pub(crate) fn keep(&self) -> Destination<M> {
+        match *self {
+            Way::Here(control) => Destination::Here(Arc::clone(control)),
+            Way::Pid(pid) => Destination::Pid(pid),
+            Way::Name(name) => Destination::Name(name.into()),
+        }
+    }
+}
+
+impl<M> Destination<M> {
+    pub(crate) fn way(&self) -> Way<'_, M> {
+        match self {
+            Destination::Here(control) => Way::Here(control),
+            Destination::Pid(pid) => Way::Pid(*pid),
+            Destination::Name(name) => Way::Name(name),
+        }
     }
 }
 
@@ -396,9 +435,20 @@ impl Host {
     /// # Errors
     /// The message and why it was refused: the process has ended or never was, or it takes another type.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
-        let sent = match to.way() {
+        self.send_by(&to.way(), message)
+    }
+
+    pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
+        let sent = match way {
             Way::Here(control) => control.push(message),
-            Way::Pid(pid) => self.send_to_pid(pid, message),
+            Way::Pid(pid) => match self.shared().relay.get(*pid) {
+                Some(control) => control.take(message),
+                None => self.send_away(*pid, message),
+            },
+            Way::Name(name) => match self.realm().names().get(name) {
+                Some(control) => control.take(message),
+                None => Err((self.gone(), message)),
+            },
         };
         sent.map_err(|(refusal, message)| {
             self.shared().metrics.add(Counter::Refused, 1);
@@ -406,13 +456,7 @@ impl Host {
         })
     }
 
-    fn send_to_pid<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
-        if let Some(control) = self.shared().relay.get(pid) {
-            if let Some(control) = control.as_any().downcast_ref::<Control<N>>() {
-                return control.push(message);
-            }
-            return control.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload)));
-        }
+    fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
         self.deliver(Package::new(pid, Payload::new(message)))
             .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
@@ -570,12 +614,17 @@ impl Host {
 
     // ---- The end of a process, in the order in which it happens
 
-    /// The pid names nothing from now on.
+    /// The pid names nothing from now on, and its names are free.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) {
         let entry = self.shared().relay.remove(head.pid());
         if entry.is_some() && head.has(flag::OUTSIDE) {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
+        }
+        // Whoever registers it marks it before it looks at the pid: see `relay::names`.
+        if head.has(flag::KNOWN) {
+            self.realm().names().release(head.names());
+            self.realm().groups().release(head.groups());
         }
         drop(entry);
     }
@@ -705,6 +754,16 @@ impl Host {
         }
         let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
         futures.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl dyn AnyControl {
+    /// Delivers a message whose type is known here.
+    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (Refusal, N)> {
+        match self.as_any().downcast_ref::<Control<N>>() {
+            Some(control) => control.push(message),
+            None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
+        }
     }
 }
 

@@ -49,6 +49,7 @@
 //! | write a process | [`Context`] for an async body, [`Process`] for a state machine, [`Methods`] for several entries |
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
+//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
@@ -75,6 +76,7 @@ mod control;
 mod deadline;
 mod dispatch;
 mod express;
+mod group;
 pub mod handler;
 mod host;
 mod limits;
@@ -83,6 +85,7 @@ mod mailbox;
 #[cfg(procession_loom)]
 #[doc(hidden)]
 pub mod model;
+mod name;
 mod observe;
 mod oneshot;
 mod perform;
@@ -106,10 +109,12 @@ pub use context::{Context, Mailbox, Me, Receive};
 pub use control::Inherited;
 pub use dispatch::Handler;
 pub use dispatch::completion::{Completion, Unwanted};
+pub use group::{Group, GroupName};
 pub use handler::Answer;
 pub use host::{Host, OnPanic, Package, Receiver, Target};
 pub use limits::{LimitExceeded, Limits};
 pub use local::Local;
+pub use name::{Name, ProcessName};
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
 pub use perform::{Cancelled, Perform};
 pub use process::command::{Asked, Command, Named, StreamCommand};
@@ -119,8 +124,8 @@ pub use process::failure::{CallError, Failure};
 pub use process::payload::Payload;
 pub use process::pid::{ParsePidError, Pid};
 pub use process::refusal::{
-    BuildError, CompleteError, CompleteRefusal, InitError, NoProcess, Refusal, SendError, SpawnError, SpawnRefusal,
-    YieldError,
+    BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, Refusal, SendError, SpawnError,
+    SpawnRefusal, YieldError,
 };
 pub use process::turn::should_yield;
 pub use process::{Events, Next, Process, Start, StepOutput};

@@ -1,4 +1,4 @@
-//! What a host has of its own where several share a runtime: a name, handlers, limits.
+//! What a host has of its own where several share a runtime: a name, handlers, limits, the names of its processes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,6 +7,8 @@ use crate::control::AnyControl;
 use crate::dispatch::Dispatcher;
 use crate::limits::Limits;
 use crate::process::refusal::{BuildError, SpawnRefusal};
+use crate::relay::groups::Groups;
+use crate::relay::names::Names;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded};
 use crate::yields::Yield;
@@ -20,11 +22,21 @@ pub(crate) struct Realm {
     most: usize,
     /// How many do; kept only if that is limited.
     alive: CachePadded<AtomicUsize>,
+    names: Names<dyn AnyControl>,
+    groups: Groups<dyn AnyControl>,
 }
 
 impl Realm {
     pub(crate) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
+    }
+
+    pub(crate) fn names(&self) -> &Names<dyn AnyControl> {
+        &self.names
+    }
+
+    pub(crate) fn groups(&self) -> &Groups<dyn AnyControl> {
+        &self.groups
     }
 
     /// The name of the host; empty for the runtime's own.
@@ -96,7 +108,14 @@ impl HostBuilder {
         let Self { dispatcher, refused, limits, most } = self;
         match refused {
             Some(error) => Err(error),
-            None => Ok(Realm { dispatcher, limits, most, alive: CachePadded(AtomicUsize::new(0)) }),
+            None => Ok(Realm {
+                dispatcher,
+                limits,
+                most,
+                alive: CachePadded(AtomicUsize::new(0)),
+                names: Names::new(),
+                groups: Groups::new(),
+            }),
         }
     }
 

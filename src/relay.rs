@@ -3,6 +3,9 @@
 //! Sharded, so that threads that spawn at once rarely meet; each shard grows by chunks that never move (64, 128, 256 …
 //! slots), so that a look-up takes no lock but the slot's. A slot whose generations are used up is retired.
 
+pub(crate) mod groups;
+pub(crate) mod names;
+
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded, Lock, OnceLock};

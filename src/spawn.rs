@@ -29,8 +29,10 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
 use crate::process::panic::{Guard, Held, catch, drop_caught};
 use crate::process::payload::Payload;
-use crate::process::refusal::{SpawnError, SpawnRefusal};
+use crate::process::pid::Pid;
+use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
+use crate::relay::names::Unclaimed;
 use crate::sync::Arc;
 use crate::sync::tally::{AtomicUsize, Ordering};
 use crate::task::{Driver, Entry, Machine, Raw};
@@ -168,25 +170,118 @@ impl Host {
     pub(crate) fn launch_with<X: Machine>(
         &self,
         machine: X,
-        options: Options,
+        mut options: Options,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
+        let deadline = options.deadline.take();
+        match self.admit(options) {
+            Ok(control) => Ok(self.begin(machine, control, deadline, spawn)),
+            Err(refusal) => Err((refusal, machine)),
+        }
+    }
+
+    /// Whether the runtime takes processes now.
+    fn is_open(&self) -> bool {
         let from_inside = || turn::pid().is_some_and(|pid| self.shared().relay.is_here(pid));
         match self.phase() {
-            Phase::Open => {}
-            Phase::Closing if from_inside() => {}
-            Phase::Closing | Phase::Closed => return Err((SpawnRefusal::ShutDown, machine)),
+            Phase::Open => true,
+            Phase::Closing => from_inside(),
+            Phase::Closed => false,
         }
-        let Options { inherited, limits, deadline, by_hand } = options;
-        if let Err(refusal) = self.realm().enter() {
-            return Err((refusal, machine));
+    }
+
+    /// The control block of a process that is to begin, with its name.
+    fn admit<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
+        match options.name.clone() {
+            None => self.enlist(options),
+            Some(name) => self.admit_as(name, options, |_| {}).map_err(|unclaimed| match unclaimed {
+                Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
+                Unclaimed::Refused(refusal) => refusal,
+            }),
         }
+    }
+
+    /// As [`admit`](Self::admit), under this name, and `prepare`d before anybody finds it.
+    fn admit_as<N: Send + 'static>(
+        &self,
+        name: Cow<'static, str>,
+        options: Options,
+        prepare: impl FnOnce(&Control<N>),
+    ) -> Result<Arc<Control<N>>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
+        let control = self.realm().names().claim(name.clone(), || {
+            let control = self.enlist(options)?;
+            prepare(&control);
+            Ok((Arc::clone(&control) as Arc<dyn AnyControl>, control))
+        })?;
+        // It ends after it has begun: nobody looks into the list before.
+        control.head.names().lock().push(name);
+        Ok(control)
+    }
+
+    /// As [`admit`](Self::admit), with a first message; or the pid of the holder of the name, which took it. A message
+    /// that was refused is left where it was.
+    fn admit_or_send<N: Send + 'static>(
+        &self,
+        options: Options,
+        message: &mut Option<N>,
+    ) -> Result<Result<Arc<Control<N>>, Pid>, SpawnRefusal> {
+        let limits = Limits::both(self.realm().limits(), options.limits.clone());
+        if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
+            return Err(SpawnRefusal::MessageRefused(Refusal::Full));
+        }
+        let give = |control: &Control<N>, message: &mut Option<N>| {
+            let given = message.take().map(|message| control.push(message).is_ok());
+            debug_assert_ne!(given, Some(false), "it has room, and is known to nobody");
+        };
+        let Some(name) = options.name.clone() else {
+            let control = self.enlist(options)?;
+            give(&control, message);
+            return Ok(Ok(control));
+        };
+        loop {
+            let holder = match self.admit_as(name.clone(), options.clone(), |control| give(control, message)) {
+                Ok(control) => return Ok(Ok(control)),
+                Err(Unclaimed::Refused(refusal)) => return Err(refusal),
+                Err(Unclaimed::Taken(holder)) => holder,
+            };
+            let Err((refusal, refused)) = holder.take(message.take().expect("nobody took it")) else {
+                return Ok(Err(holder.head().pid()));
+            };
+            *message = Some(refused);
+            match refusal {
+                // Whoever ends gives up its name before it closes its mailbox: now it is free, or another one's.
+                Refusal::NoProcess => {}
+                Refusal::ShutDown => return Err(SpawnRefusal::ShutDown),
+                refusal => return Err(SpawnRefusal::MessageRefused(refusal)),
+            }
+        }
+    }
+
+    /// The control block of a process that is to begin.
+    fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
+        let Options { inherited, limits, by_hand, .. } = options;
+        if !self.is_open() {
+            return Err(SpawnRefusal::ShutDown);
+        }
+        self.realm().enter()?;
         let limits = Limits::both(self.realm().limits(), limits);
         let flags = if by_hand { flag::BY_HAND } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits) else {
             self.realm().leave();
-            return Err((SpawnRefusal::Limit(u32::MAX as usize), machine));
+            return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };
+        Ok(control)
+    }
+
+    /// Makes a task, by `spawn`, of a process that was admitted.
+    #[inline]
+    fn begin<X: Machine>(
+        &self,
+        machine: X,
+        control: Arc<Control<X::Message>>,
+        deadline: Option<Box<(Instant, Duration)>>,
+        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
+    ) -> Spawned<X> {
         self.shared().metrics.add(Counter::Spawned, 1);
         let meta = Meta::Process(control.clone());
         let driver = Driver::new(machine, Arc::clone(&control));
@@ -206,7 +301,7 @@ impl Host {
             self.end_at(control.clone(), deadline.0, deadline.1);
         }
         runnable.schedule();
-        Ok((task.fallible(), control))
+        (task.fallible(), control)
     }
 
     /// Has a process told to end at a moment, and killed if it has not after its grace.
@@ -270,13 +365,14 @@ impl<M: Send + 'static> Me<M> {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     inherited: Inherited,
     limits: Option<Box<Limits>>,
     /// When it is told to end, and how long after that it is killed.
     deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
+    name: Option<Cow<'static, str>>,
 }
 
 /// How a process is to be spawned.
@@ -343,6 +439,13 @@ impl ProcessBuilder {
         self
     }
 
+    /// The [name](crate::Name) of the process in its host, from before its first step until it ends. If it is taken the
+    /// spawn is refused: [`SpawnRefusal::NameTaken`].
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
     /// [`started`](JoinHandle::started) waits for [`Me::ready`], not for the first step.
     pub fn ready_by_hand(mut self) -> Self {
         self.options.by_hand = true;
@@ -362,6 +465,36 @@ impl ProcessBuilder {
         match self.host.launch(AsyncBody::new(body, self.entry), self.options) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
+        }
+    }
+
+    /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
+    /// several that do so at once one spawns: there is exactly one process of that name. Returns its pid.
+    ///
+    /// Without a name it spawns.
+    ///
+    /// # Errors
+    /// The message and the body, and why they were refused: [`SpawnRefusal::MessageRefused`] when the holder of the name
+    /// does not take the message, or the new process may have none.
+    pub fn spawn_or_send<N, F, Fut>(self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        let Self { host, entry, mut options } = self;
+        let deadline = options.deadline.take();
+        let mut message = Some(message);
+        match host.admit_or_send(options, &mut message) {
+            Ok(Ok(control)) => {
+                let (task, control) = host.begin(AsyncBody::new(body, entry), control, deadline, |builder, driver| {
+                    builder.spawn(move |_| driver, WithInfo(schedule))
+                });
+                task.detach();
+                Ok(control.head.pid())
+            }
+            Ok(Err(holder)) => Ok(holder),
+            Err(refusal) => Err(SpawnError::new(refusal, (message.expect("it was refused"), body))),
         }
     }
 

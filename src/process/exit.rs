@@ -3,7 +3,7 @@
 
 use super::failure::{CallError, Failure};
 use super::pid::Pid;
-use super::refusal::{InitError, NoProcess, SendError, SpawnError, YieldError};
+use super::refusal::{InitError, NameError, NoProcess, SendError, SpawnError, YieldError};
 use crate::sync::Arc;
 use std::borrow::Cow;
 use std::error::Error;
@@ -166,6 +166,12 @@ impl From<CallError> for Exit {
 
 impl From<NoProcess> for Exit {
     fn from(error: NoProcess) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<NameError> for Exit {
+    fn from(error: NameError) -> Self {
         Self::failed(error)
     }
 }

@@ -23,6 +23,37 @@ impl fmt::Display for NoProcess {
 
 impl Error for NoProcess {}
 
+/// Why a process did not get a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It is taken.
+    Taken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        holder: Pid,
+    },
+    /// The process that was to have it has ended.
+    NoProcess {
+        /// The name.
+        name: String,
+        /// The process.
+        pid: Pid,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { name, holder } => write!(f, "the name `{name}` is taken by {holder}"),
+            Self::NoProcess { name, pid } => write!(f, "no name `{name}` for {pid}, which has ended"),
+        }
+    }
+}
+
+impl Error for NameError {}
+
 /// Why a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -113,6 +144,8 @@ pub enum SpawnRefusal {
     Limit(usize),
     /// The name is taken, by this process.
     NameTaken(Pid),
+    /// The message that was to come with it was refused, by its own mailbox or by the process that has the name.
+    MessageRefused(Refusal),
     /// The runtime has shut down.
     ShutDown,
 }
@@ -122,6 +155,7 @@ impl fmt::Display for SpawnRefusal {
         match self {
             Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
             Self::NameTaken(holder) => write!(f, "the name is taken by {holder}"),
+            Self::MessageRefused(refusal) => write!(f, "its message was refused: {refusal}"),
             Self::ShutDown => f.write_str("the runtime has shut down"),
         }
     }
@@ -420,6 +454,12 @@ mod tests {
             (&SendError::new(Refusal::ShutDown, ()), "message refused: the runtime has shut down"),
             (&SpawnError::new(SpawnRefusal::Limit(9), ()), "spawn refused: the limit of 9 processes is reached"),
             (&SpawnError::new(SpawnRefusal::NameTaken(pid()), ()), "spawn refused: the name is taken by <1.7.2>"),
+            (
+                &SpawnError::new(SpawnRefusal::MessageRefused(Refusal::Full), ()),
+                "spawn refused: its message was refused: the mailbox is full",
+            ),
+            (&NameError::Taken { name: method(), holder: pid() }, "the name `go` is taken by <1.7.2>"),
+            (&NameError::NoProcess { name: method(), pid: pid() }, "no name `go` for <1.7.2>, which has ended"),
             (&SpawnError::new(SpawnRefusal::ShutDown, ()), "spawn refused: the runtime has shut down"),
             (&InitError::UnknownMethod { method: method(), known: vec![] }, "unknown method `go`: there are none"),
             (

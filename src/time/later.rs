@@ -8,10 +8,9 @@ use slab::Slab;
 use super::interval::{Missed, next};
 use super::timers::{Fire, Key};
 use crate::clock::Instant;
-use crate::control::{AnyControl, Control, Head};
-use crate::host::{Host, Target, Way};
+use crate::control::{AnyControl, Head};
+use crate::host::{Destination, Host, Target};
 use crate::process::panic::{catch, drop_caught};
-use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
 use crate::sync::{Arc, Mutex};
 
@@ -86,29 +85,6 @@ impl Pending {
     }
 }
 
-/// Where a message will go.
-enum Whither<N> {
-    Control(Arc<Control<N>>),
-    Pid(Pid),
-}
-
-impl<N: Send + 'static> Whither<N> {
-    fn new(to: impl Target<N>) -> Self {
-        match to.way() {
-            Way::Here(control) => Self::Control(Arc::clone(control)),
-            Way::Pid(pid) => Self::Pid(pid),
-        }
-    }
-
-    fn send(&self, host: &Host, message: N) -> Result<(), Refusal> {
-        let sent = match self {
-            Self::Control(control) => host.send(&crate::address::Address::new(Arc::clone(control)), message),
-            Self::Pid(pid) => host.send(*pid, message),
-        };
-        sent.map_err(|refused| refused.refusal())
-    }
-}
-
 /// Sets a timer of a process, or takes it back if that has become superfluous meanwhile.
 fn set(owner: &Arc<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
@@ -134,7 +110,7 @@ pub(crate) fn call_at(owner: &Arc<dyn AnyControl>, at: Instant, call: impl FnOnc
 struct Repeat<N> {
     owner: Arc<dyn AnyControl>,
     timer: TimerRef,
-    to: Whither<N>,
+    to: Destination<N>,
     message: Mutex<N>,
     every: Duration,
 }
@@ -151,8 +127,14 @@ impl<N: Clone + Send + 'static> Repeat<N> {
             return;
         }
         let host = self.owner.head().host();
-        let sent = catch(|| self.message.get_mut().clone()).map(|message| self.to.send(host, message));
-        if matches!(sent, Ok(Ok(()) | Err(Refusal::Full))) {
+        let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
+        let goes_on = match sent.map(|sent| sent.map_err(|refused| refused.refusal())) {
+            Ok(Ok(()) | Err(Refusal::Full)) => true,
+            // Whoever has the name next hears of it.
+            Ok(Err(Refusal::NoProcess)) => matches!(self.to, Destination::Name(_)),
+            _ => false,
+        };
+        if goes_on {
             let next = next(due, host.now(), self.every, Missed::Skip);
             self.set(next);
         } else {
@@ -169,9 +151,9 @@ pub(crate) fn send_at<N: Send + 'static>(
     to: impl Target<N>,
     message: N,
 ) -> TimerRef {
-    let (to, host) = (Whither::new(to), owner.head().host().clone());
+    let (to, host) = (to.way().keep(), owner.head().host().clone());
     call_at(owner, at, move || {
-        let _refused = to.send(&host, message);
+        let _refused = host.send_by(&to.way(), message);
     })
 }
 
@@ -185,7 +167,7 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     assert!(!every.is_zero(), "an interval needs a period longer than zero");
     let timer = owner.head().pending().begin();
     let first = owner.head().host().now() + every;
-    Repeat { owner, timer, to: Whither::new(to), message: Mutex::new(message), every }.set(first);
+    Repeat { owner, timer, to: to.way().keep(), message: Mutex::new(message), every }.set(first);
     timer
 }
 

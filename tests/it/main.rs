@@ -11,6 +11,7 @@ mod lives;
 mod local;
 mod mail;
 mod misuse;
+mod names;
 mod panics;
 mod process;
 mod scheduling;

@@ -1,0 +1,133 @@
+//! Groups: a name for many processes. The table is `relay::groups`; here is what a user says of it.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::address::Address;
+use crate::context::Me;
+use crate::control::AnyControl;
+use crate::host::Host;
+use crate::sync::Arc;
+
+/// A name for as many processes as join it, which take messages of type `M`; to be written down once.
+///
+/// A group is there while it has members; a host has groups of its own.
+///
+/// ```
+/// use procession::{Context, Exit, Group, Runtime};
+///
+/// const ROOM: Group<&str> = Group::new("room");
+///
+/// async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
+///     ctx.join(ROOM);
+///     ctx.ready();
+///     ctx.receive().await
+/// }
+/// let rt = Runtime::new()?;
+/// let guests = [rt.process().ready_by_hand().spawn(guest)?, rt.process().ready_by_hand().spawn(guest)?];
+/// for guest in &guests {
+///     rt.block_on(guest.started())?;
+/// }
+/// assert_eq!(rt.broadcast(ROOM, "dinner"), 2);
+/// for guest in guests {
+///     assert_eq!(rt.block_on(guest)?, "dinner");
+/// }
+/// assert!(rt.members(ROOM).is_empty());
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Group<M> {
+    name: &'static str,
+    marker: PhantomData<fn(M)>,
+}
+
+impl<M> Group<M> {
+    /// The typed face of this text.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, marker: PhantomData }
+    }
+
+    /// The text.
+    pub const fn as_str(self) -> &'static str {
+        self.name
+    }
+}
+
+impl<M> Clone for Group<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Group<M> {}
+
+impl<M> PartialEq for Group<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl<M> Eq for Group<M> {}
+
+impl<M> fmt::Debug for Group<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group<{}>({:?})", type_name::<M>(), self.name)
+    }
+}
+
+mod sealed {
+    pub trait Sealed<M> {
+        #[doc(hidden)]
+        fn text(&self) -> &str;
+    }
+}
+use sealed::Sealed;
+
+/// What a group of processes that take messages of type `M` can be called: a [`Group`] of that type, or a text.
+pub trait GroupName<M>: Sealed<M> {}
+
+impl<M> GroupName<M> for Group<M> {}
+impl<M> Sealed<M> for Group<M> {
+    fn text(&self) -> &str {
+        self.name
+    }
+}
+
+impl<M> GroupName<M> for &str {}
+impl<M> Sealed<M> for &str {
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+impl Host {
+    /// The members of a group that take messages of type `N`, in the order in which they joined. Whoever joins or leaves
+    /// meanwhile may be among them or not; nobody whose end was heard of is.
+    pub fn members<N: Send + 'static>(&self, group: impl GroupName<N>) -> Vec<Address<N>> {
+        let members = self.realm().groups().members(group.text());
+        members.into_iter().filter_map(|member| member.into_any().downcast().ok().map(Address::new)).collect()
+    }
+
+    /// Sends a message to each [member](Self::members) of a group; says how many took it.
+    pub fn broadcast<N: Clone + Send + 'static>(&self, group: impl GroupName<N>, message: N) -> usize {
+        self.members(group).into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
+    }
+}
+
+impl<M: Send + 'static> Me<M> {
+    /// Joins a group of its host, until this process ends or [leaves](Self::leave) it. Joined twice, it is in it once;
+    /// one that has ended joins nothing.
+    pub fn join(&self, group: impl GroupName<M>) {
+        let head = &self.control().head;
+        let (host, pid) = (head.host(), head.pid());
+        let tenant: Arc<dyn AnyControl> = self.any();
+        let lives = || host.shared().relay.get(pid).is_some();
+        host.realm().groups().join(group.text().to_owned().into(), &tenant, head.groups(), lives);
+    }
+
+    /// Leaves a group; nothing if it was not in it.
+    pub fn leave(&self, group: impl GroupName<M>) {
+        let head = &self.control().head;
+        head.host().realm().groups().leave(group.text(), head.groups());
+    }
+}

@@ -1,0 +1,364 @@
+//! SPEC 2.5: names, groups, and spawning under a name or sending to it.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use procession::*;
+
+use crate::{on_workers, two, within};
+
+const SUM: Name<u64> = Name::new("sum");
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Adds up what comes until a zero does.
+async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
+    let mut sum = 0;
+    loop {
+        match ctx.receive().await? {
+            0 => return Ok(sum),
+            n => sum += n,
+        }
+    }
+}
+
+/// 2.5: a name leads to its process from before its first step until its end, by sends, calls and `whereis`; then it is
+/// free.
+#[test]
+fn a_name_leads_to_its_process_until_it_ends() {
+    let rt = lone();
+    let handle = rt.process().name(SUM).spawn(sum).unwrap();
+    assert_eq!((rt.whereis("sum"), rt.whereis(SUM)), (Some(handle.pid()), Some(handle.pid())));
+    rt.send(SUM, 3).unwrap();
+    rt.send("sum", 4_u64).unwrap();
+    let wrong = rt.send("sum", 'x').unwrap_err();
+    assert_eq!((wrong.refusal(), wrong.into_message()), (Refusal::WrongType { expected: "u64" }, 'x'));
+    let wrong = rt.block_on(rt.call("sum", |reply: Reply<()>| reply));
+    assert!(matches!(wrong, Err(CallError::WrongType { expected: "u64" })), "{wrong:?}");
+    let to = rt.block_on(rt.spawn(async |ctx: Context| {
+        ctx.send(SUM, 5)?;
+        Ok::<_, Exit>(ctx.host().whereis(SUM))
+    }));
+    assert_eq!(to.unwrap(), Some(handle.pid()));
+    rt.send(SUM, 0).unwrap();
+    assert_eq!(rt.block_on(handle).unwrap(), 12);
+    assert_eq!(rt.whereis(SUM), None);
+    let refused = rt.send(SUM, 1).unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 1));
+    assert!(matches!(rt.block_on(rt.call("sum", |reply: Reply<()>| reply)), Err(CallError::NoProcess)));
+}
+
+/// 2.5: a call finds its name when it is sent, not when it is made.
+#[test]
+fn a_call_by_name_finds_who_is_there_when_it_is_sent() {
+    let rt = lone();
+    let call = rt.call(format!("late-{}", 1).as_str(), |reply: Reply<u8>| reply);
+    let _ = rt.process().name("late-1").spawn(async |mut ctx: Context<Reply<u8>>| -> Result<(), Exit> {
+        ctx.receive().await?.send(7);
+        Ok(())
+    });
+    assert_eq!(rt.block_on(call).unwrap(), 7);
+}
+
+/// 2.5: a taken name is an error that says by whom, and hands back what was to be spawned.
+#[test]
+fn a_taken_name_says_by_whom() {
+    let rt = lone();
+    let first = rt.process().name(SUM).spawn(sum).unwrap();
+    let alive = rt.processes_alive();
+    let (address, mailbox) = rt.mailbox::<u64>();
+    let taken = NameError::Taken { name: "sum".into(), holder: first.pid() };
+    assert_eq!(mailbox.register(SUM).unwrap_err(), taken);
+    let second = rt.process().name("sum").spawn(sum).unwrap_err();
+    assert_eq!(*second.refusal(), SpawnRefusal::NameTaken(first.pid()));
+    assert_eq!(rt.processes_alive(), alive);
+    let body = second.into_body();
+    let second = rt.spawn(body);
+    let by_body = rt.block_on(rt.spawn(async |ctx: Context<u64>| ctx.register(SUM)));
+    assert!(by_body.unwrap_err().to_string().contains(&taken.to_string()));
+    // Another host has names of its own.
+    let other = rt.add_host(HostBuilder::new("other")).unwrap();
+    let namesake = other.process().name(SUM).spawn(sum).unwrap();
+    assert_eq!((other.whereis(SUM), rt.whereis(SUM)), (Some(namesake.pid()), Some(first.pid())));
+    first.abort();
+    assert!(matches!(rt.block_on(first), Err(Exit::Killed)));
+    mailbox.register(SUM).unwrap();
+    assert_eq!(rt.whereis(SUM), Some(address.pid()));
+    drop((second, mailbox));
+    assert_eq!(rt.whereis(SUM), None);
+}
+
+/// 2.5: a process has as many names as it likes, one of them once, and gives back its own alone; ended, it gets none.
+#[test]
+fn a_process_registers_and_unregisters() {
+    let rt = lone();
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let body = rt.spawn(async move |ctx: Context<u64>| -> Result<(), Exit> {
+        for name in ["one", "other"] {
+            ctx.register(name)?;
+        }
+        ctx.register(format!("by-{}", "text"))?;
+        ctx.register("one")?;
+        assert!(ctx.unregister("other") && !ctx.unregister("other") && !ctx.unregister("nobody's"));
+        let found = ["one", "other", "by-text"].map(|name| ctx.host().whereis(name));
+        assert_eq!(found, [Some(ctx.pid()), None, Some(ctx.pid())]);
+        *keep.lock().unwrap() = Some(ctx.split().0);
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+    assert_eq!(["one", "by-text"].map(|name| rt.whereis(name)), [None, None]);
+    let me = kept.lock().unwrap().take().unwrap();
+    let late = me.register("late").unwrap_err();
+    assert_eq!(late, NameError::NoProcess { name: "late".into(), pid: me.pid() });
+    assert_eq!(rt.whereis("late"), None);
+    me.join("late");
+    assert!(rt.members::<u64>("late").is_empty());
+    assert!(!me.unregister("one"));
+}
+
+/// 2.5: when the end of a process is heard, its name is free and its pid leads nowhere: the next one can have the name
+/// at once.
+#[test]
+fn a_name_is_free_before_the_end_is_heard() {
+    const ROUNDS: u64 = 2_000;
+    on_workers(async |host| {
+        for round in 1..=ROUNDS {
+            let by_body = round % 2 == 0;
+            let handle = match by_body {
+                true => host.process().name(SUM).spawn(sum).unwrap(),
+                false => host.spawn(async |ctx: Context<u64>| {
+                    ctx.register(SUM)?;
+                    sum(ctx).await
+                }),
+            };
+            let address = handle.address();
+            address.send(round).unwrap();
+            if round % 3 == 0 {
+                handle.abort()
+            } else {
+                address.send(0).unwrap()
+            }
+            let heard = address.ended();
+            let exit = if round % 5 == 0 { handle.await.map(drop) } else { Err(heard.await) };
+            assert!(host.whereis(SUM).is_none(), "round {round}: {exit:?}");
+            assert!(host.address::<u64>(address.pid()).is_none());
+        }
+    });
+}
+
+/// 2.5: of many that want a name at once one gets it, and the error of the others names that one; whoever registers
+/// while its process ends leaves nothing behind.
+#[test]
+fn registering_races_the_end() {
+    const ROUNDS: usize = 400;
+    within(60, || {
+        let rt = two();
+        for _ in 0..ROUNDS {
+            let mes: Vec<_> = (0..3)
+                .map(|_| {
+                    let (tell, me) = std::sync::mpsc::channel();
+                    let handle = rt.spawn(async move |ctx: Context<u64>| {
+                        let (me, mut mailbox) = ctx.split();
+                        tell.send(me).unwrap();
+                        let _ = mailbox.receive().await;
+                    });
+                    (me.recv().unwrap(), handle)
+                })
+                .collect();
+            let barrier = Barrier::new(4);
+            thread::scope(|scope| {
+                for (me, _) in &mes {
+                    let (barrier, me) = (&barrier, me.clone());
+                    scope.spawn(move || {
+                        barrier.wait();
+                        me.join("crowd");
+                        match me.register(SUM) {
+                            Ok(()) => {}
+                            Err(NameError::Taken { holder, .. }) => assert_ne!(holder, me.pid()),
+                            Err(NameError::NoProcess { pid, .. }) => assert_eq!(pid, me.pid()),
+                            Err(other) => panic!("{other}"),
+                        }
+                    });
+                }
+                barrier.wait();
+                mes.iter().for_each(|(_, handle)| handle.abort());
+            });
+            for (_, handle) in mes {
+                let _ = rt.block_on(handle);
+            }
+            assert_eq!(rt.whereis(SUM), None);
+            assert!(rt.members::<u64>("crowd").is_empty());
+        }
+    });
+}
+
+/// 2.5: spawn-or-send is one act. However many do it at once there is one process of the name, and each message is read
+/// by it, the first one first.
+#[test]
+fn spawn_or_send_spawns_one_and_loses_nothing() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 300;
+    within(60, || {
+        let rt = two();
+        for _ in 0..ROUNDS {
+            let (lives, total) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let barrier = Barrier::new(THREADS as usize);
+            let pids: Vec<Pid> = thread::scope(|scope| {
+                let senders: Vec<_> = (1..=THREADS)
+                    .map(|n| {
+                        let (host, barrier) = (rt.host().clone(), &barrier);
+                        let (lives, total) = (Arc::clone(&lives), Arc::clone(&total));
+                        scope.spawn(move || {
+                            barrier.wait();
+                            let body = async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+                                lives.fetch_add(1, SeqCst);
+                                for _ in 0..THREADS {
+                                    total.fetch_add(ctx.receive().await? as usize, SeqCst);
+                                }
+                                Ok(())
+                            };
+                            host.process().name(SUM).spawn_or_send(n, body).unwrap()
+                        })
+                    })
+                    .collect();
+                senders.into_iter().map(|sender| sender.join().unwrap()).collect()
+            });
+            assert!(matches!(rt.block_on(rt.ended(pids[0])), Exit::Normal | Exit::NoProcess));
+            assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+            assert_eq!((lives.load(SeqCst), total.load(SeqCst) as u64), (1, THREADS * (THREADS + 1) / 2));
+        }
+    });
+}
+
+/// 2.5: where processes of the name come and go all the time each message is read, or accepted by one that died with it
+/// unread; never more than one lives.
+#[test]
+fn spawn_or_send_holds_while_processes_end() {
+    const EACH: u64 = 3_000;
+    within(60, || {
+        let rt = two();
+        let mut letters = rt.dead_letters();
+        let (lives, read) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let (host, lives, read) = (rt.host().clone(), &lives, &read);
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        let (lives, read) = (Arc::clone(lives), Arc::clone(read));
+                        let body = async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+                            assert_eq!(lives.fetch_add(1, SeqCst), 0, "two of one name");
+                            ctx.receive().await?;
+                            read.fetch_add(1, SeqCst);
+                            lives.fetch_sub(1, SeqCst);
+                            Ok(())
+                        };
+                        host.process().name(SUM).spawn_or_send(n, body).unwrap();
+                    }
+                });
+            }
+        });
+        while let Some(pid) = rt.whereis(SUM) {
+            let _ = rt.block_on(rt.ended(pid));
+        }
+        let dead = std::iter::from_fn(|| letters.try_receive()).count();
+        assert_eq!(read.load(SeqCst) + dead, 2 * EACH as usize);
+        assert_eq!(rt.counters().panics, 0);
+    });
+}
+
+/// 2.5: what spawn-or-send can't do hands back the message and the body; without a name it spawns.
+#[test]
+fn spawn_or_send_hands_back_what_is_refused() {
+    let rt = lone();
+    let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
+    let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
+    let refusal = SpawnRefusal::MessageRefused(Refusal::WrongType { expected: "alloc::string::String" });
+    assert_eq!(*wrong.refusal(), refusal);
+    let (message, body) = wrong.into_body();
+    let limited = rt.process().limits(Limits::new().mail(0)).spawn_or_send(message, body).unwrap_err();
+    assert_eq!(*limited.refusal(), SpawnRefusal::MessageRefused(Refusal::Full));
+    let (message, body) = limited.into_body();
+    let pid = rt.process().spawn_or_send(message, body).unwrap();
+    let to = rt.address::<u64>(pid).unwrap();
+    to.send(0).unwrap();
+    assert!(matches!(rt.block_on(to.ended()), Exit::Normal));
+    let host = rt.host().clone();
+    drop(rt);
+    let closed = host.process().name(SUM).spawn_or_send(6, sum).unwrap_err();
+    assert_eq!((*closed.refusal(), closed.into_body().0), (SpawnRefusal::ShutDown, 6));
+}
+
+const ROOM: Group<&str> = Group::new("room");
+
+/// Joins the room and says what it hears first.
+async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
+    ctx.join(ROOM);
+    ctx.join("room");
+    ctx.receive().await
+}
+
+/// 2.5: a group has whoever joined it, once and in that order, until it leaves or ends; a broadcast says how many took
+/// it.
+#[test]
+fn a_group_has_its_members() {
+    let rt = lone();
+    rt.block_on(async {
+        let mut guests = Vec::new();
+        for _ in 0..3 {
+            guests.push(rt.spawn(guest));
+            guests.last().expect("pushed just now").started().await.unwrap();
+        }
+        let pids = |rt: &Runtime| rt.members(ROOM).iter().map(Address::pid).collect::<Vec<_>>();
+        assert_eq!(pids(&rt), guests.iter().map(|guest| guest.pid()).collect::<Vec<_>>());
+        assert!(rt.members::<u64>("room").is_empty(), "they take texts");
+        guests[1].abort();
+        guests[1].ended().await;
+        assert_eq!(pids(&rt), [guests[0].pid(), guests[2].pid()]);
+        assert_eq!((rt.broadcast(ROOM, "hush"), rt.broadcast("room", 5), rt.broadcast("void", 5)), (2, 0, 0));
+        for (guest, heard) in guests.into_iter().zip([Ok("hush"), Err(()), Ok("hush")]) {
+            assert_eq!(guest.await.map_err(drop), heard);
+        }
+        assert!(pids(&rt).is_empty());
+        let leaves = rt.spawn(async |ctx: Context<&'static str>| {
+            ctx.join(ROOM);
+            let joined = ctx.host().members(ROOM).len();
+            ctx.leave("room");
+            ctx.leave("another");
+            (joined == 1 && ctx.host().members(ROOM).is_empty()).then_some(()).ok_or("it is still there")
+        });
+        leaves.await.unwrap();
+    });
+}
+
+/// 2.5: many join and leave one group at once; a broadcast reaches each that is in it all the time.
+#[test]
+fn a_crowd_joins_and_ends() {
+    on_workers(async |host| {
+        const CROWD: usize = 2_000;
+        let stays: Vec<_> = (0..10).map(|_| host.spawn(guest)).collect();
+        for guest in &stays {
+            guest.started().await.unwrap();
+        }
+        let passes: Vec<_> = (0..CROWD)
+            .map(|_| {
+                host.spawn(async |ctx: Context<&'static str>| {
+                    ctx.join(ROOM);
+                    ctx.yield_now().await;
+                })
+            })
+            .collect();
+        let took = host.broadcast(ROOM, "heard");
+        assert!((10..=10 + CROWD).contains(&took), "{took}");
+        for handle in passes {
+            handle.await.unwrap();
+        }
+        for guest in stays {
+            assert_eq!(guest.await.unwrap(), "heard");
+        }
+        assert!(host.members(ROOM).is_empty());
+    });
+}

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::control::{AnyControl, Control, Listening};
@@ -118,61 +117,10 @@ impl<M: Send + 'static> Address<M> {
         Ended::new(Some(self.control.clone()))
     }
 
-    /// The address as a `Sink`, for whatever forwards a stream.
-    pub fn sink(&self) -> AddressSink<M> {
-        AddressSink { address: self.clone() }
-    }
-}
-
-/// An [`Address`] as a `futures::Sink`. A mailbox has no bound, so it is always ready and flushed; its error hands the
-/// message back, as that of [`Address::send`].
-///
-/// ```
-/// use futures::{StreamExt, stream};
-/// use procession::{Context, Exit, Runtime, SendError};
-///
-/// async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
-///     Ok(ctx.receive().await? + ctx.receive().await?)
-/// }
-/// let rt = Runtime::new()?;
-/// let sum = rt.spawn(sum);
-/// rt.block_on(stream::iter([1, 2]).map(Ok::<_, SendError<u64>>).forward(sum.sink()))?;
-/// assert_eq!(rt.block_on(sum)?, 3);
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-/// ```
-pub struct AddressSink<M> {
-    address: Address<M>,
-}
-
-impl<M> Clone for AddressSink<M> {
-    fn clone(&self) -> Self {
-        Self { address: self.address.clone() }
-    }
-}
-
-impl<M> fmt::Debug for AddressSink<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AddressSink").field(&self.address).finish()
-    }
-}
-
-impl<M: Send + 'static> Sink<M> for AddressSink<M> {
-    type Error = SendError<M>;
-
-    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn start_send(self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
-        self.address.send(message)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), SendError<M>>> {
-        Poll::Ready(Ok(()))
+    /// The most messages that waited unread in the mailbox at a time. Without a [`Bound`](crate::Bound) it is the longest
+    /// burst: the most that its receiver found there at once, or would now; what it had read ahead is not counted.
+    pub fn high_water(&self) -> usize {
+        self.control.inbox.high()
     }
 }
 

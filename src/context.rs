@@ -15,7 +15,7 @@ use crate::address::{Address, Call, Reply};
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control, flag};
 use crate::host::{Host, Target};
-use crate::mailbox::{Front, Inbox};
+use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::perform::{Cancelled, Perform};
 use crate::process::command::{Command, StreamCommand};
 use crate::process::event::Event;
@@ -25,6 +25,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::SendError;
 use crate::process::turn;
+use crate::send_wait::SendWait;
 use crate::stream::Replies;
 use crate::sync::Arc;
 use crate::time::interval::Interval;
@@ -124,6 +125,17 @@ impl<M: Send + 'static> Me<M> {
     /// The message and why it was refused.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.host().send(to, message)
+    }
+
+    /// Sends a message, and waits for room where the mailbox is full. As [`Host::send_wait`].
+    ///
+    /// # Errors
+    /// The message and why it was refused: see [`SendWait`].
+    ///
+    /// # Cancel safety
+    /// Dropped, the message was not sent, unless there was room by then.
+    pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
+        self.host().send_wait(to, message)
     }
 
     /// Asks, and resolves to the reply. As [`Address::call`].
@@ -317,7 +329,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// # Cancel safety
     /// Dropped, it has taken nothing: what was passed over stays in order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
-        let mut looked_at = 0;
+        let mut looked_at = LookedAt::default();
         std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await
     }
 
@@ -325,17 +337,29 @@ impl<M: Send + 'static> Mailbox<M> {
         &mut self,
         cx: &mut Cx<'_>,
         pick: &mut impl FnMut(M) -> Result<T, M>,
-        looked_at: &mut usize,
+        looked_at: &mut LookedAt,
     ) -> Poll<Result<T, Exit>> {
         loop {
             if let Some((reason, _)) = self.me.control.head.cancel() {
                 return Poll::Ready(Err(Exit::Cancelled(reason)));
             }
-            if let Some(picked) = self.front.pick(looked_at, pick) {
+            if let Some(picked) = self.front.pick(&mut looked_at.ahead, pick) {
+                if looked_at.ahead != 0 {
+                    self.me.control.inbox.passed_over(looked_at.ahead, self.front.len());
+                }
                 return Poll::Ready(Ok(picked));
             }
-            match self.take(cx, true, Inbox::gather_or_wait) {
-                Poll::Ready(Ok(())) => {}
+            let number = &mut looked_at.number;
+            match self.take(cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other)) {
+                Poll::Ready(Ok(Gathered::Ahead)) => {}
+                Poll::Ready(Ok(Gathered::One(message))) => {
+                    let place = Place { control: &self.me.control, number: *number };
+                    match pick(message) {
+                        Ok(picked) => return Poll::Ready(Ok(picked)),
+                        Err(message) => place.put_back(message),
+                    }
+                    *number += 1;
+                }
                 Poll::Ready(Err(exit)) => return Poll::Ready(Err(exit)),
                 Poll::Pending => return Poll::Pending,
             }
@@ -344,7 +368,41 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// The next message if one is there, also after a cancel: for draining.
     pub fn try_receive(&mut self) -> Option<M> {
-        self.front.pop().or_else(|| self.me.control.inbox.pop(&mut self.front))
+        self.front.pop().or_else(|| self.me.control.pop(&mut self.front))
+    }
+
+    /// Puts a message aside, to be read again after [`unstash`](Self::unstash). It does not count against a
+    /// [`Bound`]; if the process ends first it is a dead letter, as all that is unread.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Runtime};
+    /// // Handles what is for later when it is open.
+    /// async fn door(mut ctx: Context<&'static str>) -> Result<Vec<&'static str>, Exit> {
+    ///     loop {
+    ///         match ctx.receive().await? {
+    ///             "open" => break,
+    ///             early => ctx.stash(early),
+    ///         }
+    ///     }
+    ///     ctx.unstash();
+    ///     Ok(vec![ctx.receive().await?, ctx.receive().await?, ctx.receive().await?])
+    /// }
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let door = rt.spawn(door);
+    /// for message in ["a", "b", "open", "c"] {
+    ///     door.send(message)?;
+    /// }
+    /// assert_eq!(rt.block_on(door)?, ["a", "b", "c"]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn stash(&mut self, message: M) {
+        self.front.stash(message);
+    }
+
+    /// Makes what was [put aside](Self::stash) the next that is read, before all else, in the order in which it was put
+    /// aside. How many messages that is.
+    pub fn unstash(&mut self) -> usize {
+        self.front.unstash()
     }
 
     /// Waits for whatever comes next: messages, a cancel, in the order they came.
@@ -356,24 +414,10 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
-        loop {
-            if let Some(signal) = self.me.control.inbox.pop_signal(self.front.len()) {
-                return Poll::Ready(signal.into());
-            }
-            if let Some(message) = self.front.pop() {
-                return Poll::Ready(Event::Message(message));
-            }
-            match self.take(cx, false, Inbox::pop_or_wait) {
-                // A signal may have come before this message: back to the front, and look again.
-                Poll::Ready(Ok(message)) => self.front.push_front(message),
-                Poll::Ready(Err(_)) | Poll::Pending => {
-                    // Between the look at the signals and the wait one may have come, which woke nobody.
-                    match self.me.control.inbox.pop_signal(0) {
-                        Some(signal) => return Poll::Ready(signal.into()),
-                        None => return Poll::Pending,
-                    }
-                }
-            }
+        match self.take(cx, false, Inbox::next_or_wait) {
+            Poll::Ready(Ok(Ok(message))) => Poll::Ready(Event::Message(message)),
+            Poll::Ready(Ok(Err(signal))) => Poll::Ready(signal.into()),
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
 
@@ -399,13 +443,16 @@ impl<M: Send + 'static> Mailbox<M> {
         &mut self,
         cx: &mut Cx<'_>,
         heeds_cancel: bool,
-        take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Option<Waker>),
+        take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
         let own_turn = turn::is_of(self.me.control.address());
         // Cloned before the lock is taken: a waker is somebody's code.
         let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
-        let (taken, former) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
+        let (taken, Spare { former, sender }) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
         drop(former);
+        if let Some(sender) = sender {
+            self.me.control.admit(sender);
+        }
         if let Some(taken) = taken {
             return Poll::Ready(Ok(taken));
         }
@@ -440,8 +487,45 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control;
         // An outside mailbox is nobody's but its owner's: its pid dies with it.
-        if control.head.has(flag::OUTSIDE) || self.front.len() != 0 {
+        if control.head.has(flag::OUTSIDE) || !self.front.is_empty() {
             control.leave(self.front.take());
+        }
+    }
+}
+
+/// How far a selective receive has looked: never twice at one message.
+#[derive(Debug, Default)]
+struct LookedAt {
+    /// At so many of those that were read ahead, …
+    ahead: usize,
+    /// … and at those with lower numbers in a queue with a bound.
+    number: u64,
+}
+
+/// The place of a message that is looked at, in a queue with a bound: given up when the message is taken, or `pick`
+/// panicked.
+struct Place<'a, M: Send + 'static> {
+    control: &'a Control<M>,
+    number: u64,
+}
+
+impl<M: Send + 'static> Place<'_, M> {
+    fn put_back(self, message: M) {
+        let control = self.control;
+        let refused = control.inbox.fill(self.number, message);
+        std::mem::forget(self);
+        match refused {
+            Ok(()) => {}
+            Err((message, true)) => control.drop_by_policy(message),
+            Err((message, false)) => control.head.host().dead_letters_of(&control.head, std::iter::once(message)),
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for Place<'_, M> {
+    fn drop(&mut self) {
+        if let Some(sender) = self.control.inbox.settle(self.number) {
+            self.control.admit(sender);
         }
     }
 }
@@ -539,6 +623,16 @@ impl<M: Send + 'static> Context<M> {
         self.mailbox.try_receive()
     }
 
+    /// As [`Mailbox::stash`].
+    pub fn stash(&mut self, message: M) {
+        self.mailbox.stash(message);
+    }
+
+    /// As [`Mailbox::unstash`].
+    pub fn unstash(&mut self) -> usize {
+        self.mailbox.unstash()
+    }
+
     /// As [`Mailbox::event`].
     pub async fn event(&mut self) -> Event<M> {
         self.mailbox.event().await
@@ -569,7 +663,12 @@ impl Host {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn mailbox<N: Send + 'static>(&self) -> (Address<N>, Mailbox<N>) {
-        let control = self.outside_control();
+        self.mailbox_with(Bound::Unbounded)
+    }
+
+    /// As [`mailbox`](Self::mailbox), for so many messages and no more.
+    pub fn mailbox_with<N: Send + 'static>(&self, bound: Bound) -> (Address<N>, Mailbox<N>) {
+        let control = self.outside_control(bound);
         (Address::new(Arc::clone(&control)), Mailbox::new(control))
     }
 
@@ -578,7 +677,7 @@ impl Host {
     ///
     /// A [`Reply`] inside such a letter answers only when the letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
-        let control = self.outside_control();
+        let control = self.outside_control(Bound::Unbounded);
         self.shared().mourners.lock().push(Arc::clone(&control));
         Mailbox::new(control)
     }

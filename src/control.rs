@@ -15,7 +15,7 @@ use once_cell::race::OnceBox;
 use crate::clock::Instant;
 use crate::host::Host;
 use crate::limits::{Limits, Meter};
-use crate::mailbox::{Inbox, Unsent};
+use crate::mailbox::{Front, Inbox, Taken, Unsent, Wakes};
 use crate::observe::{Counter, State};
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -386,13 +386,89 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
-        let wakes = self.inbox.push(message).map_err(|unsent| match unsent {
-            Unsent::Closed(message) => (self.head.host().gone(), message),
-            Unsent::Full(message) => (Refusal::Full, message),
-        })?;
+        let wakes = match self.inbox.push(message) {
+            Ok(wakes) => wakes,
+            Err(unsent) => self.settle(unsent)?,
+        };
+        self.accepted(wakes);
+        Ok(())
+    }
+
+    #[inline]
+    fn accepted(&self, wakes: Wakes) {
         self.head.host().shared().metrics.add(Counter::Messages, 1);
         wakes.wake();
-        Ok(())
+    }
+
+    /// What a push owes that was not plain: if a message was dropped for it, it was taken all the same.
+    #[cold]
+    fn settle(&self, unsent: Unsent<M>) -> Result<Wakes, (Refusal, M)> {
+        match unsent {
+            Unsent::Closed(message) => Err((self.head.host().gone(), message)),
+            Unsent::Full(message) => Err((Refusal::Full, message)),
+            Unsent::Dropped(message, wakes) => {
+                self.drop_by_policy(message);
+                Ok(wakes)
+            }
+        }
+    }
+
+    /// Why a message would be refused now.
+    pub(crate) fn refuses(&self) -> Option<Refusal> {
+        self.inbox.refuses().map(|full| if full { Refusal::Full } else { self.head.host().gone() })
+    }
+
+    pub(crate) fn drop_by_policy(&self, message: M) {
+        let host = self.head.host();
+        host.shared().metrics.add(Counter::DroppedByPolicy, 1);
+        host.dead_letters_of(&self.head, std::iter::once(message));
+    }
+
+    /// As [`push`](Self::push), but where there is no room the message waits for it, with the waker: then a number comes
+    /// back to ask by. Without a waker it is refused. A policy that drops does not apply.
+    ///
+    /// # Errors
+    /// The message, when the process has ended or takes none.
+    pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
+        match self.inbox.push_or_wait(message, &mut waker) {
+            Ok((None, wakes)) => {
+                self.accepted(wakes);
+                Ok(None)
+            }
+            Ok((number, _)) => Ok(number),
+            Err(unsent) => self.settle(unsent).map(|_| None),
+        }
+    }
+
+    /// Wakes a sender whose message was let in.
+    pub(crate) fn admit(&self, sender: Waker) {
+        self.head.host().shared().metrics.add(Counter::Messages, 1);
+        panic::wake(sender);
+    }
+
+    /// The next message, if there is one.
+    pub(crate) fn pop(&self, front: &mut Front<M>) -> Option<M> {
+        let (message, sender) = self.inbox.pop(front);
+        if let Some(sender) = sender {
+            self.admit(sender);
+        }
+        message
+    }
+
+    /// As [`Inbox::drain`].
+    #[inline]
+    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
+        if let Some(admitted) = self.inbox.drain(taken) {
+            let (senders, wakes) = *admitted;
+            senders.into_iter().for_each(|sender| self.admit(sender));
+            wakes.wake();
+        }
+    }
+
+    /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
+    pub(crate) fn disperse(&self) {
+        self.inbox.rouse().wake();
+        self.inbox.strand().into_iter().for_each(panic::wake);
     }
 }
 
@@ -416,7 +492,7 @@ impl<M: Send + 'static> Control<M> {
         let remains = self.inbox.close();
         self.head.host().dead_letters_of(&self.head, remains.messages.into_iter());
         self.head.host().bury(&self.head, exit);
-        self.inbox.rouse().wake();
+        self.disperse();
     }
 }
 
@@ -427,6 +503,8 @@ pub(crate) trait AnyControl: Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
+    /// The most messages that waited in its mailbox.
+    fn high_water(&self) -> usize;
     /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
     fn signal(&self, signal: Signal);
     /// Wakes the process, and whoever waits on its mailbox.
@@ -455,6 +533,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
             Ok(message) => self.push(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
             Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
         }
+    }
+
+    fn high_water(&self) -> usize {
+        self.inbox.high()
     }
 
     fn signal(&self, signal: Signal) {

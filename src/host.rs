@@ -20,7 +20,7 @@ use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, Inherited, flag};
 use crate::limits::Limits;
-use crate::mailbox::Inbox;
+use crate::mailbox::{Bound, Inbox};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
@@ -259,6 +259,10 @@ impl AnyControl for Attached {
         })
     }
 
+    fn high_water(&self) -> usize {
+        0
+    }
+
     fn signal(&self, signal: crate::process::event::Signal) {
         drop(signal);
     }
@@ -439,7 +443,15 @@ impl Host {
     }
 
     pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
-        let sent = match way {
+        self.try_send_by(way, message).map_err(|(refusal, message)| {
+            self.shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, message)
+        })
+    }
+
+    /// As [`send_by`](Self::send_by); the refusal is the caller's to count.
+    pub(crate) fn try_send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), (Refusal, N)> {
+        match way {
             Way::Here(control) => control.push(message),
             Way::Pid(pid) => match self.shared().relay.get(*pid) {
                 Some(control) => control.take(message),
@@ -449,11 +461,7 @@ impl Host {
                 Some(control) => control.take(message),
                 None => Err((self.gone(), message)),
             },
-        };
-        sent.map_err(|(refusal, message)| {
-            self.shared().metrics.add(Counter::Refused, 1);
-            SendError::new(refusal, message)
-        })
+        }
     }
 
     fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
@@ -469,6 +477,11 @@ impl Host {
     /// The control block of a process that takes `N`.
     fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Arc<Control<N>>> {
         self.shared().relay.get(pid)?.into_any().downcast::<Control<N>>().ok()
+    }
+
+    /// As [`Address::high_water`](crate::Address::high_water), if the process lives.
+    pub fn high_water(&self, pid: Pid) -> Option<usize> {
+        self.shared().relay.get(pid).map(|control| control.high_water())
     }
 
     /// Attaches a receiver under a pid of its own: a way for pids to lead to whatever takes packages.
@@ -497,9 +510,9 @@ impl Host {
     /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
     ///
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
-    pub(crate) fn outside_control<N: Send + 'static>(&self) -> Arc<Control<N>> {
+    pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Arc<Control<N>> {
         self.shared().outside.fetch_add(1, Ordering::SeqCst);
-        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), None) else {
+        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), None, bound) else {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
             // No pid is free: a mailbox that is closed from the start.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
@@ -518,11 +531,12 @@ impl Host {
         flags: u16,
         inherited: Inherited,
         limits: Option<Box<Limits>>,
+        bound: Bound,
     ) -> Option<Arc<Control<N>>> {
         self.shared().relay.insert(hint, self, |place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
             let head = Head::new(place, host, flags).given(inherited, limits);
-            let control = Arc::new(Control { head, inbox: Inbox::new(most) });
+            let control = Arc::new(Control { head, inbox: Inbox::new(bound, most) });
             (Arc::clone(&control) as Arc<dyn AnyControl>, control)
         })
     }
@@ -530,7 +544,7 @@ impl Host {
     /// A control block of a process that never was: what the handle of a refused spawn points to.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Arc<Control<N>> {
         let head = Head::new(Place::NOWHERE, self.clone(), 0);
-        let control = Arc::new(Control { head, inbox: Inbox::new(None) });
+        let control = Arc::new(Control { head, inbox: Inbox::new(Bound::Unbounded, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control

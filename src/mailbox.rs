@@ -2,11 +2,17 @@
 //!
 //! Senders push under a short lock and wake after it; the receiver swaps out everything that is there. Nothing of the
 //! user's runs under the lock: not a waker, not a message's `Drop`. A closed inbox refuses what comes and hands it back.
+//! One with a bound keeps its messages in a queue of another kind: see `bounded`.
+
+mod bounded;
+
+pub use bounded::Bound;
 
 use std::collections::VecDeque;
 use std::mem;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
+use self::bounded::{Bounded, Pushed};
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
 use crate::sync::{Lock, Mutex};
@@ -63,6 +69,8 @@ struct State<M> {
     /// A wake was owed while there was no waker yet.
     missed: bool,
     closed: bool,
+    /// The longest burst that was taken out at once, where there is no bound.
+    longest: u32,
 }
 
 /// What most mailboxes never need.
@@ -77,12 +85,12 @@ struct Aside<M> {
     bounded: Option<Bounded<M>>,
 }
 
-/// The messages of a mailbox that takes so many and no more. They are taken out one by one: what a receiver has read
-/// ahead would not count.
-#[derive(Debug)]
-struct Bounded<M> {
-    queue: VecDeque<M>,
-    most: usize,
+impl<M> Aside<M> {
+    /// The message of this number was read before some that came earlier: signals that came before it don't come nearer
+    /// for that.
+    fn keep_apart(&mut self, number: i64) {
+        self.signals.iter_mut().take_while(|(before, _)| *before <= number).for_each(|(before, _)| *before += 1);
+    }
 }
 
 impl<M> Default for Aside<M> {
@@ -104,7 +112,14 @@ pub(crate) struct Remains<M> {
 /// Made at the first burst: an idle process pays a pointer for it. The lock is never taken; it makes the mailbox `Sync` for
 /// messages that are only `Send`.
 #[derive(Debug)]
-pub(crate) struct Front<M>(Option<Box<Mutex<VecDeque<M>>>>);
+pub(crate) struct Front<M>(Option<Box<Mutex<Ahead<M>>>>);
+
+#[derive(Debug)]
+struct Ahead<M> {
+    queue: VecDeque<M>,
+    /// What was read, and put aside to be read again.
+    stash: VecDeque<M>,
+}
 
 impl<M> Default for Front<M> {
     fn default() -> Self {
@@ -115,11 +130,12 @@ impl<M> Default for Front<M> {
 impl<M> Front<M> {
     #[inline]
     fn queue(&mut self) -> Option<&mut VecDeque<M>> {
-        self.0.as_deref_mut().map(Mutex::get_mut)
+        self.0.as_deref_mut().map(|ahead| &mut ahead.get_mut().queue)
     }
 
-    fn make(&mut self) -> &mut VecDeque<M> {
-        self.0.get_or_insert_with(|| Box::new(Mutex::new(VecDeque::new()))).get_mut()
+    fn make(&mut self) -> &mut Ahead<M> {
+        let make = || Box::new(Mutex::new(Ahead { queue: VecDeque::new(), stash: VecDeque::new() }));
+        self.0.get_or_insert_with(make).get_mut()
     }
 
     #[inline]
@@ -127,8 +143,18 @@ impl<M> Front<M> {
         self.queue()?.pop_front()
     }
 
-    pub(crate) fn push_front(&mut self, message: M) {
-        self.make().push_front(message);
+    /// Puts a message aside, behind those that were before.
+    pub(crate) fn stash(&mut self, message: M) {
+        self.make().stash.push_back(message);
+    }
+
+    /// Puts what is aside before what is to be read; how many those are.
+    pub(crate) fn unstash(&mut self) -> usize {
+        let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
+        let count = ahead.stash.len();
+        ahead.stash.append(&mut ahead.queue);
+        mem::swap(&mut ahead.stash, &mut ahead.queue);
+        count
     }
 
     #[inline]
@@ -136,8 +162,14 @@ impl<M> Front<M> {
         self.queue().map_or(0, |queue| queue.len())
     }
 
+    /// Everything, what was put aside too.
     pub(crate) fn take(&mut self) -> VecDeque<M> {
+        self.unstash();
         self.queue().map(mem::take).unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| ahead.queue.is_empty() && ahead.stash.is_empty())
     }
 
     /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
@@ -157,7 +189,7 @@ impl<M> Front<M> {
 
     /// Gives back what a burst needed, when the last of it was read.
     fn shrink(&mut self) {
-        if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) {
+        if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
             self.0 = None;
         }
     }
@@ -199,7 +231,8 @@ impl<M> Taken<M> {
         Some(message)
     }
 
-    fn take_from(&mut self, state: &mut State<M>) {
+    /// Takes all there is; the senders whose messages came in for it are to be woken.
+    fn take_from(&mut self, state: &mut State<M>) -> Vec<Waker> {
         if let Some(aside) = state.aside.as_deref_mut() {
             let (ahead, taken) = (self.given + self.messages.len() as u64, aside.taken);
             self.signals.extend(aside.signals.drain(..).map(|(before, signal)| {
@@ -208,7 +241,14 @@ impl<M> Taken<M> {
             }));
         }
         state.took(state.untaken());
-        state.empty_into(&mut self.messages);
+        match state.bounded() {
+            Some(bounded) => bounded.drain_into(&mut self.messages),
+            None => {
+                state.note_burst();
+                refill(&mut self.messages, &mut state.messages);
+                Vec::new()
+            }
+        }
     }
 
     /// Gives back what a burst needed, when the last of it was read.
@@ -236,27 +276,52 @@ pub(crate) struct Inbox<M> {
     state: Lock<State<M>>,
 }
 
-/// A message that was not taken.
+/// What a push that was not plain comes to.
 #[derive(Debug)]
 pub(crate) enum Unsent<M> {
     Closed(M),
     Full(M),
+    /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
+    Dropped(M, Wakes),
+}
+
+/// What a receiver that took something, or waits, owes when the lock is free.
+#[derive(Debug)]
+#[must_use = "a sender that is not woken waits for ever"]
+pub(crate) struct Spare {
+    /// No longer waited with, to be dropped.
+    pub(crate) former: Option<Waker>,
+    /// Of a sender whose message was let in.
+    pub(crate) sender: Option<Waker>,
+}
+
+/// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
+pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
+
+/// What [`Inbox::gather_or_wait`] found.
+#[derive(Debug)]
+pub(crate) enum Gathered<M> {
+    /// More in front.
+    Ahead,
+    /// A message to be looked at: it is to be [put back](Inbox::fill), or its place [given up](Inbox::settle).
+    One(M),
 }
 
 impl<M> Inbox<M> {
-    /// With `most`, no more than so many messages wait here.
+    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`.
     #[inline]
-    pub(crate) fn new(most: Option<usize>) -> Self {
+    pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
         let bounded =
-            |most| Box::new(Aside { bounded: Some(Bounded { queue: VecDeque::new(), most }), ..Aside::default() });
+            |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
         Self {
             state: Lock::new(State {
                 messages: Vec::new(),
                 own: None,
-                aside: most.map(bounded),
+                aside: bound.within(limit).map(bounded),
                 waiting: Waiting::Nobody,
                 missed: false,
                 closed: false,
+                longest: 0,
             }),
         }
     }
@@ -279,7 +344,7 @@ impl<M> Inbox<M> {
     /// Appends a message.
     ///
     /// # Errors
-    /// The message, when the inbox is closed or full.
+    /// The message, when the inbox is closed or full; or one that was dropped for it, if that is the policy.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<Wakes, Unsent<M>> {
         let mut state = self.state.lock();
@@ -292,11 +357,88 @@ impl<M> Inbox<M> {
             self.state.lock()
         };
         match state.bounded() {
-            Some(bounded) if bounded.queue.len() >= bounded.most => return Err(Unsent::Full(message)),
-            Some(bounded) => bounded.queue.push_back(message),
+            Some(bounded) => match bounded.push(message) {
+                Pushed::Stored => {}
+                Pushed::Rejected(message) => return Err(Unsent::Full(message)),
+                Pushed::Newest(message) => return Err(Unsent::Dropped(message, Wakes::default())),
+                Pushed::Oldest(oldest) => {
+                    state.took(1);
+                    if let Some(oldest) = oldest {
+                        return Err(Unsent::Dropped(oldest, state.receiver()));
+                    }
+                }
+            },
             None => state.messages.push(message),
         }
         Ok(state.receiver())
+    }
+
+    /// As [`push`](Self::push), but where there is no room the message waits for it, and `waker` is taken: then a number
+    /// comes back to ask by. Without a waker it is refused.
+    ///
+    /// # Errors
+    /// The message, when the inbox is closed, or takes none.
+    pub(crate) fn push_or_wait(
+        &self,
+        message: M,
+        waker: &mut Option<Waker>,
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Unsent::Closed(message));
+        }
+        match state.bounded() {
+            Some(bounded) => match bounded.push_or_wait(message, waker) {
+                Ok(None) => {}
+                Ok(number) => return Ok((number, Wakes::default())),
+                Err(message) => return Err(Unsent::Full(message)),
+            },
+            None => state.messages.push(message),
+        }
+        Ok((None, state.receiver()))
+    }
+
+    /// Whether the message of a sender was let in. If not, it waits by this waker from now on; what comes back in its
+    /// place is to be dropped.
+    ///
+    /// # Errors
+    /// The message, when the inbox was closed first.
+    pub(crate) fn poll_admitted(&self, number: u64, waker: &mut Option<Waker>) -> Poll<Result<(), (M, Option<Waker>)>> {
+        let mut state = self.state.lock();
+        let closed = state.closed;
+        let Some(bounded) = state.bounded() else { unreachable!("without a bound nobody waits") };
+        if closed {
+            return Poll::Ready(bounded.give_up(number).map_or(Ok(()), Err));
+        }
+        if bounded.still_waits(number, waker) { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// The sender waits no longer. What comes back was not let in, and never will be.
+    pub(crate) fn give_up(&self, number: u64) -> Option<(M, Option<Waker>)> {
+        self.state.lock().bounded()?.give_up(number)
+    }
+
+    /// Whether a push would be refused now, and then whether it is full or else closed.
+    pub(crate) fn refuses(&self) -> Option<bool> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Some(false);
+        }
+        state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
+    }
+
+    /// The senders that wait in an inbox that was closed.
+    pub(crate) fn strand(&self) -> Vec<Waker> {
+        self.state.lock().bounded().map_or_else(Vec::new, Bounded::strand)
+    }
+
+    /// The most messages that waited here at once; without a bound, that were taken out at once or wait now.
+    pub(crate) fn high(&self) -> usize {
+        let mut state = self.state.lock();
+        match state.bounded() {
+            Some(bounded) => bounded.high(),
+            None => state.messages.len().max(state.longest as usize),
+        }
     }
 
     /// Appends a signal, which always wakes the task (`wake_own` is false for an answer that comes from inside the
@@ -330,11 +472,12 @@ impl<M> Inbox<M> {
     }
 
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker.
-    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
+    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) -> Admitted {
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        let mut senders = Vec::new();
         if !state.is_empty() {
-            taken.get_or_insert_default().take_from(state);
+            senders = taken.get_or_insert_default().take_from(state);
         } else if let Some(taken) = taken {
             taken.shrink();
         }
@@ -347,25 +490,74 @@ impl<M> Inbox<M> {
         {
             state.missed = false;
         }
+        // What was let in is news for the receiver, who waits again.
+        if senders.is_empty() { None } else { Some(Box::new((senders, state.receiver()))) }
     }
 
-    /// The next message, if there is one. A single one is handed over; of several the rest moves to `front` at once,
-    /// so that a burst costs one lock.
-    pub(crate) fn pop(&self, front: &mut Front<M>) -> Option<M> {
-        self.state.lock().pop(front)
+    /// The next message, if there is one, and a sender to be woken for it. A single one is handed over; of several the
+    /// rest moves to `front` at once, so that a burst costs one lock.
+    pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Waker>) {
+        let mut state = self.state.lock();
+        (state.pop(front), state.take_admitted())
     }
 
     /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
-    /// Returns the waker that is no longer waited with, to be dropped after the unlock.
     #[inline]
-    pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Option<Waker>) {
+    pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Spare) {
         self.take_or_wait(front, other, State::pop)
     }
 
-    /// Moves all messages behind those of `front`. Some if there were any, else it waits as
+    /// What came next of all that is not read: a signal, or a message. Else it waits as
     /// [`pop_or_wait`](Self::pop_or_wait).
-    pub(crate) fn gather_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<()>, Option<Waker>) {
-        self.take_or_wait(front, other, State::gather)
+    pub(crate) fn next_or_wait(
+        &self,
+        front: &mut Front<M>,
+        other: Option<Waker>,
+    ) -> (Option<Result<M, Signal>>, Spare) {
+        self.take_or_wait(front, other, |state, front| match state.pop_signal(front.len()) {
+            Some(signal) => Some(Err(signal)),
+            None => front.pop().or_else(|| state.pop(front)).map(Ok),
+        })
+    }
+
+    /// Moves all messages behind those of `front`; where there is a bound, takes out the one of this `number`, to be
+    /// looked at, or the oldest if that is gone. With nothing there it waits as [`pop_or_wait`](Self::pop_or_wait).
+    pub(crate) fn gather_or_wait(
+        &self,
+        front: &mut Front<M>,
+        number: &mut u64,
+        other: Option<Waker>,
+    ) -> (Option<Gathered<M>>, Spare) {
+        self.take_or_wait(front, other, |state, front| match state.bounded() {
+            Some(bounded) => bounded.look(number).map(Gathered::One),
+            None => state.gather(front).map(|()| Gathered::Ahead),
+        })
+    }
+
+    /// Puts back a message that was looked at.
+    ///
+    /// # Errors
+    /// The message, when it was dropped meanwhile: true if by the policy, false if with the inbox.
+    pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
+        let mut state = self.state.lock();
+        let closed = state.closed;
+        let Some(bounded) = state.bounded() else { unreachable!("without a bound nobody looks before taking") };
+        bounded.fill(number, message).map_err(|message| (message, !closed))
+    }
+
+    /// Gives up the place of a message that was looked at and taken; a sender to be woken for it.
+    pub(crate) fn settle(&self, number: u64) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let place = state.bounded()?.settle(number)?;
+        state.took_at(place);
+        state.take_admitted()
+    }
+
+    /// A receiver took a message of its front that stood behind `passed` others; `left` are there now.
+    pub(crate) fn passed_over(&self, passed: usize, left: usize) {
+        if let Some(aside) = self.state.lock().aside.as_deref_mut() {
+            aside.keep_apart(aside.taken - 1 - left as i64 + passed as i64);
+        }
     }
 
     #[inline]
@@ -374,11 +566,11 @@ impl<M> Inbox<M> {
         front: &mut Front<M>,
         other: Option<Waker>,
         take: impl FnOnce(&mut State<M>, &mut Front<M>) -> Option<R>,
-    ) -> (Option<R>, Option<Waker>) {
+    ) -> (Option<R>, Spare) {
         let mut state = self.state.lock();
         let taken = take(&mut state, front);
         if taken.is_some() {
-            return (taken, other);
+            return (taken, Spare { former: other, sender: state.take_admitted() });
         }
         #[cfg(procession_bug = "receiver_unlocks")]
         let mut state = {
@@ -388,20 +580,11 @@ impl<M> Inbox<M> {
         state.shrink();
         let Some(other) = other else {
             state.waiting = Waiting::Own;
-            return (None, None);
+            return (None, Spare { former: None, sender: None });
         };
         state.waiting = Waiting::Other;
-        (None, state.aside.get_or_insert_default().other.replace(other))
-    }
-
-    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
-    pub(crate) fn pop_signal(&self, front: usize) -> Option<Signal> {
-        let mut state = self.state.lock();
-        let aside = state.aside.as_deref_mut()?;
-        if aside.signals.front()?.0 > aside.taken - front as i64 {
-            return None;
-        }
-        aside.signals.pop_front().map(|(_, signal)| signal)
+        let former = state.aside.get_or_insert_default().other.replace(other);
+        (None, Spare { former, sender: None })
     }
 
     /// Takes back what a receiver took out and has not read.
@@ -416,14 +599,15 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(unread);
         }
+        if state.bounded().is_some() {
+            // Read once, and put aside: there is no place for it in the queue, where it would count again.
+            return Err(unread);
+        }
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.taken -= unread.len() as i64;
         }
         unread.extend(state.take_all());
-        match state.bounded() {
-            Some(bounded) => bounded.queue = unread,
-            None => state.messages = unread.into(),
-        }
+        state.messages = unread.into();
         Ok(())
     }
 
@@ -481,21 +665,35 @@ impl<M> State<M> {
     /// How many messages are here.
     fn untaken(&self) -> usize {
         let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
-        self.messages.len() + bounded.map_or(0, |bounded| bounded.queue.len())
+        self.messages.len() + bounded.map_or(0, Bounded::len)
     }
 
     fn take_all(&mut self) -> Vec<M> {
         match self.bounded() {
-            Some(bounded) => mem::take(&mut bounded.queue).into(),
+            Some(bounded) => bounded.take_all(),
             None => mem::take(&mut self.messages),
         }
     }
 
-    fn empty_into(&mut self, queue: &mut VecDeque<M>) {
-        match self.bounded() {
-            Some(bounded) => queue.append(&mut bounded.queue),
-            None => refill(queue, &mut self.messages),
+    /// The sender whose message was let in when another one was taken.
+    #[inline]
+    fn take_admitted(&mut self) -> Option<Waker> {
+        self.bounded()?.take_admitted()
+    }
+
+    /// Remembers how many messages are about to be taken out at once.
+    #[inline]
+    fn note_burst(&mut self) {
+        self.longest = self.longest.max(u32::try_from(self.messages.len()).unwrap_or(u32::MAX));
+    }
+
+    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
+    fn pop_signal(&mut self, front: usize) -> Option<Signal> {
+        let aside = self.aside.as_deref_mut()?;
+        if aside.signals.front()?.0 > aside.taken - front as i64 {
+            return None;
         }
+        aside.signals.pop_front().map(|(_, signal)| signal)
     }
 
     /// The oldest message; `front` must be empty.
@@ -507,7 +705,7 @@ impl<M> State<M> {
         }
         let message = match self.messages.pop() {
             Some(message) => message,
-            None => match self.bounded().and_then(|bounded| bounded.queue.pop_front()) {
+            None => match self.bounded().and_then(Bounded::pop) {
                 Some(message) => message,
                 None => {
                     front.shrink();
@@ -520,13 +718,13 @@ impl<M> State<M> {
     }
 
     fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
-        let untaken = self.untaken();
-        if untaken == 0 {
+        if self.messages.is_empty() {
             front.shrink();
             return None;
         }
-        self.took(untaken);
-        self.empty_into(front.make());
+        self.took(self.messages.len());
+        self.note_burst();
+        refill(&mut front.make().queue, &mut self.messages);
         Some(())
     }
 
@@ -534,6 +732,14 @@ impl<M> State<M> {
     fn took(&mut self, messages: usize) {
         if let Some(aside) = self.aside.as_deref_mut() {
             aside.taken += messages as i64;
+        }
+    }
+
+    /// Notes that the message at this place of a queue with a bound was taken.
+    fn took_at(&mut self, place: usize) {
+        if let Some(aside) = self.aside.as_deref_mut() {
+            aside.taken += 1;
+            aside.keep_apart(aside.taken - 1 + place as i64);
         }
     }
 

@@ -166,7 +166,7 @@ impl<M: Send + 'static> Mail<M> {
         }
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
-        control.inbox.drain(&mut self.taken);
+        control.drain(&mut self.taken);
         unread(self) > before
     }
 
@@ -188,7 +188,7 @@ impl<M: Send + 'static> Events<'_, M> {
     fn look(&mut self) {
         if self.mail.look == Look::NotYet {
             self.mail.look = Look::Taken;
-            self.control.inbox.drain(&mut self.mail.taken);
+            self.control.drain(&mut self.mail.taken);
         }
     }
 

@@ -22,6 +22,7 @@ use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
 use crate::host::{Host, Meta, Phase, Route, Target, Way};
 use crate::limits::Limits;
+use crate::mailbox::Bound;
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::Process;
@@ -259,14 +260,14 @@ impl Host {
 
     /// The control block of a process that is to begin.
     fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, .. } = options;
+        let Options { inherited, limits, by_hand, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
         self.realm().enter()?;
         let limits = Limits::both(self.realm().limits(), limits);
         let flags = if by_hand { flag::BY_HAND } else { 0 };
-        let Some(control) = self.enrol(shard(), flags, inherited, limits) else {
+        let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };
@@ -373,6 +374,7 @@ pub(crate) struct Options {
     deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
     name: Option<Cow<'static, str>>,
+    bound: Bound,
 }
 
 /// How a process is to be spawned.
@@ -443,6 +445,25 @@ impl ProcessBuilder {
     /// spawn is refused: [`SpawnRefusal::NameTaken`].
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.options.name = Some(name.into());
+        self
+    }
+
+    /// How full its mailbox may get, and who loses then. Where [`Limits::mail`] allows less, that holds.
+    ///
+    /// ```
+    /// # use procession::{Bound, Context, Refusal, Runtime};
+    /// let rt = Runtime::builder().workers(0).build()?;
+    /// let slow = rt.process().mailbox(Bound::Reject(2)).spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
+    /// slow.send(1)?;
+    /// slow.send(2)?;
+    /// let refused = slow.send(3).unwrap_err();
+    /// assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 3));
+    /// // Whoever can wait is told when there is room.
+    /// rt.block_on(slow.send_wait(4))?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn mailbox(mut self, bound: Bound) -> Self {
+        self.options.bound = bound;
         self
     }
 

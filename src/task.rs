@@ -258,7 +258,7 @@ impl<X: Machine> Turn<'_, X> {
         // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
         // the process, it was not.
         if Arc::strong_count(self.me.control()) > 2 {
-            self.me.control().inbox.rouse().wake();
+            self.me.control().disperse();
         }
         exit
     }

@@ -1,7 +1,7 @@
 //! Completion against everything that races with it: another answer, a cancel, the exit, the future that waits.
 
 use super::{Waiter, join, spawn};
-use crate::mailbox::Inbox;
+use crate::mailbox::{Bound, Inbox};
 use crate::process::command::Command;
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::payload::Payload;
@@ -36,7 +36,7 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(None), tag, dropped: Arc::default() })
+        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None), tag, dropped: Arc::default() })
     }
 
     /// Answers as a completion does; whether it was the answer.

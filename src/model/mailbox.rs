@@ -2,7 +2,7 @@
 
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
-use crate::mailbox::{Front, Inbox, Unsent};
+use crate::mailbox::{Bound, Front, Inbox, Unsent};
 use crate::process::event::Signal;
 use crate::process::exit::Reason;
 use crate::sync::Arc;
@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The inbox of a process that has waited before.
 fn inbox() -> (Arc<Inbox<u32>>, Arc<Waiter>) {
-    let (inbox, own) = (Arc::new(Inbox::new(None)), Waiter::here());
+    let (inbox, own) = (Arc::new(Inbox::new(Bound::Unbounded, None)), Waiter::here());
     assert!(!inbox.set_own(own.waker()), "nothing came yet");
     (inbox, own)
 }
@@ -132,7 +132,8 @@ pub fn signal_wakes_both() {
 /// A message and a kill against the first turn: until that is over nobody has the task's waker. What the kill says is not
 /// in the inbox, and looked for before that is.
 pub fn first_turn() {
-    let (inbox, own, killed) = (Arc::new(Inbox::new(None)), Waiter::here(), Arc::new(AtomicBool::new(false)));
+    let (inbox, own, killed) =
+        (Arc::new(Inbox::new(Bound::Unbounded, None)), Waiter::here(), Arc::new(AtomicBool::new(false)));
     let sender = spawn(&inbox, |inbox| send(inbox, 1));
     let kill = Arc::clone(&killed);
     let killer = spawn(&inbox, move |inbox| {

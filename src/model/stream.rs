@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use super::{Waiter, join, spawn};
-use crate::mailbox::Inbox;
+use crate::mailbox::{Bound, Inbox};
 use crate::process::command::Command;
 use crate::process::event::{Signal, Tag};
 use crate::process::payload::Payload;
@@ -28,7 +28,7 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(None), tag })
+        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None), tag })
     }
 
     fn notice(&self, count: usize) {

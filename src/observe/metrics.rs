@@ -100,6 +100,8 @@ counters! {
     Refused => refused,
     /// Messages that were accepted and then could not be delivered.
     DeadLetters => dead_letters,
+    /// Messages that were given up for others by the policy of a full mailbox, or as the newest; dead letters too.
+    DroppedByPolicy => dropped_by_policy,
     /// Commands that processes yielded; counted when they are dispatched.
     Yields => yields,
     /// Answers that reached their process; counted by whoever answers.

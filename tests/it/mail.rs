@@ -1,8 +1,10 @@
 //! SPEC 2: pids, mailboxes, routing.
 
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::Either;
 use procession::*;
 
 use crate::{on_workers, two, within};
@@ -389,4 +391,448 @@ fn a_sink_hands_back_what_is_refused() {
     assert_eq!((refused.refusal(), refused.into_message().as_str()), (Refusal::NoProcess, "d"));
     fn shared<T: Send + Sync + Unpin + 'static>(_: &T) {}
     shared(&sink);
+}
+
+fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
+    std::iter::from_fn(|| mailbox.try_receive()).collect()
+}
+
+/// 2.3: a mailbox takes as many as its bound says, 0 means 1, and then does what its policy says: what is dropped is a
+/// dead letter, and counted.
+#[test]
+fn bounds_are_exact_and_policies_hold() {
+    use Bound::{DropNewest, DropOldest, Reject, Unbounded};
+    let table: [(Bound, &[u32], &[u32], usize); 6] = [
+        (Unbounded, &[0, 1, 2, 3, 4], &[], 0),
+        (Reject(3), &[0, 1, 2], &[], 2),
+        (Reject(0), &[0], &[], 4),
+        (DropOldest(2), &[3, 4], &[0, 1, 2], 0),
+        (DropOldest(0), &[4], &[0, 1, 2, 3], 0),
+        (DropNewest(4), &[0, 1, 2, 3], &[4], 0),
+    ];
+    for (bound, read, dropped, refused) in table {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let mut letters = rt.dead_letters();
+        let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
+        let mut back = Vec::new();
+        for n in 0..5 {
+            if let Err(full) = address.send(n) {
+                assert_eq!(full.refusal(), Refusal::Full);
+                back.push(full.into_message());
+            }
+        }
+        assert_eq!((address.high_water(), rt.high_water(address.pid())), (read.len(), Some(read.len())), "{bound:?}");
+        assert_eq!((drain(&mut mailbox), back.len()), (read.to_vec(), refused), "{bound:?}");
+        let dead: Vec<u32> = drain(&mut letters).into_iter().map(|dead| dead.payload.downcast().unwrap()).collect();
+        assert_eq!(dead, dropped, "{bound:?}");
+        let counted = rt.counters();
+        assert_eq!((counted.dropped_by_policy, counted.dead_letters), (dropped.len() as u64, dropped.len() as u64));
+        assert_eq!(counted.refused, refused as u64);
+        // There is room again.
+        address.send(9).unwrap();
+        assert_eq!(mailbox.try_receive(), Some(9));
+        assert!(address.high_water() >= read.len());
+    }
+}
+
+/// 2.3: only messages count against the bound: what a process performs is answered however full it is, a cancel is heard
+/// in its place, and both a body and a hand-written process keep to the bound.
+#[test]
+fn only_messages_count_against_a_bound() {
+    struct Echo(u8);
+    impl Command for Echo {
+        type Reply = u8;
+    }
+    let rt = Runtime::builder().workers(0).handle(|c: Echo| c.0).build().unwrap();
+    let body = async |mut ctx: Context<u8>| -> Result<Vec<String>, Exit> {
+        let answer = ctx.perform(Echo(3)).await?;
+        let mut seen = vec![answer.to_string()];
+        while !note(&mut seen, ctx.event().await) {}
+        Ok(seen)
+    };
+    fn note(seen: &mut Vec<String>, event: Event<u8>) -> bool {
+        seen.push(match event {
+            Event::Message(message) => message.to_string(),
+            Event::Cancel { reason, .. } => reason.as_str().to_owned(),
+            other => panic!("{other:?}"),
+        });
+        seen.len() == 4
+    }
+    let handle = rt.process().mailbox(Bound::Reject(2)).spawn(body).unwrap();
+    handle.send(1).unwrap();
+    rt.cancel(handle.pid(), "enough", Duration::from_secs(9)).unwrap();
+    handle.send(2).unwrap();
+    assert_eq!(handle.send(3).unwrap_err().refusal(), Refusal::Full);
+    assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
+}
+
+/// 2.3: `send_wait` waits for room, and those that wait come in as they began to; where there is room it does not wait.
+#[test]
+fn those_that_wait_for_room_come_in_one_after_the_other() {
+    use futures::FutureExt;
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    for bound in [Bound::Reject(2), Bound::DropOldest(2), Bound::DropNewest(2)] {
+        let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
+        let sent: Vec<bool> = (0..2).map(|n| address.send_wait(n).now_or_never().is_some()).collect();
+        assert_eq!(sent, [true, true]);
+        let mut waiting: Vec<_> = (2..6_u32).map(|n| rt.send_wait(address.pid(), n)).collect();
+        assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
+        // The third gives up: its message was never sent.
+        drop(waiting.remove(2));
+        assert_eq!(mailbox.try_receive(), Some(0));
+        assert!((&mut waiting[0]).now_or_never().unwrap().is_ok());
+        assert!((&mut waiting[1]).now_or_never().is_none());
+        assert_eq!(drain(&mut mailbox), [1, 2, 3, 5]);
+        for mut wait in waiting.drain(1..) {
+            assert!(!futures::future::FusedFuture::is_terminated(&wait));
+            assert!((&mut wait).now_or_never().unwrap().is_ok());
+            assert!(futures::future::FusedFuture::is_terminated(&wait));
+            assert!((&mut wait).now_or_never().is_none());
+        }
+        assert_eq!(address.high_water(), 2);
+    }
+    assert_eq!(rt.counters().dropped_by_policy, 0);
+    assert_eq!(rt.counters().messages, 3 * 5);
+}
+
+/// 2.3: whoever waits for room when the receiver ends gets the message back, as does whoever comes later or would wait
+/// for ever; a message of any type waits too.
+#[test]
+fn a_wait_for_room_ends_with_the_receiver() {
+    use futures::FutureExt;
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let full =
+        rt.process().mailbox(Bound::Reject(1)).name("full").spawn(async |ctx: Context| drop(ctx.cancelled().await));
+    let full = full.unwrap();
+    rt.send(full.pid(), 0_u8).unwrap();
+    let text = || String::from("back");
+    let mut waiting = [rt.send_wait(full.pid(), text()), rt.send_wait("full", text())];
+    assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    let ends = full.ended();
+    full.abort();
+    assert!(matches!(rt.block_on(ends), Exit::Killed));
+    for wait in waiting {
+        let refused = rt.block_on(wait).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, text()));
+    }
+    for to in [rt.send_wait(full.pid(), text()), rt.send_wait("full", text())] {
+        assert_eq!(rt.block_on(to).unwrap_err().refusal(), Refusal::NoProcess);
+    }
+    let mute =
+        rt.process().limits(Limits::new().mail(0)).spawn(async |ctx: Context<String>| drop(ctx.cancelled().await));
+    let mute = mute.unwrap();
+    assert_eq!(rt.block_on(mute.send_wait(text())).unwrap_err().refusal(), Refusal::Full);
+    let wrong = rt.block_on(rt.send_wait(mute.pid(), 5_u8)).unwrap_err();
+    assert!(matches!(wrong.refusal(), Refusal::WrongType { .. }));
+    assert_eq!(rt.counters().refused, 6);
+    // The runtime ends: whoever waits is told.
+    let (address, mailbox) = rt.mailbox_with::<u8>(Bound::Reject(1));
+    address.send(1).unwrap();
+    let mut wait = address.send_wait(2);
+    assert!((&mut wait).now_or_never().is_none());
+    drop(rt);
+    assert_eq!(futures::executor::block_on(wait).unwrap_err().into_message(), 2);
+    drop(mailbox);
+}
+
+/// 2.3: many send into a mailbox for few, by turns: each message arrives, in its sender's order, never more than fit wait
+/// there, and nobody is left waiting; a body, a selective one and a hand-written process all make room.
+#[test]
+fn room_is_neither_lost_nor_taken_twice() {
+    const SENDERS: u32 = 6;
+    const EACH: u32 = 800;
+    struct Raw(Vec<(u32, u32)>);
+    impl Process for Raw {
+        type Message = (u32, u32);
+        type Output = Vec<(u32, u32)>;
+        fn step(
+            &mut self,
+            events: Events<'_, (u32, u32)>,
+            _: &mut StepOutput<'_, (u32, u32)>,
+        ) -> Result<Next<Self::Output>, Exit> {
+            for event in events {
+                if let Event::Message(message) = event {
+                    self.0.push(message);
+                }
+            }
+            let all = self.0.len() == (SENDERS * EACH) as usize;
+            Ok(if all { Next::Done(std::mem::take(&mut self.0)) } else { Next::Wait })
+        }
+    }
+    let body = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
+        let mut read = Vec::new();
+        while read.len() < (SENDERS * EACH) as usize {
+            read.push(ctx.receive().await?);
+        }
+        Ok(read)
+    };
+    let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
+        let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
+        while read.len() < total {
+            // Every other time not the first one, as long as there are others to come.
+            let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
+            let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
+            read.push(ctx.receive_where(pick).await?);
+        }
+        Ok(read)
+    };
+    for bound in [1, 3] {
+        // What is passed over counts: where one fits, nothing can be.
+        for which in (0..3).filter(|which| (bound, *which) != (1, 1)) {
+            let (read, high) = on_workers(async move |host| {
+                let to = host.process().mailbox(Bound::Reject(bound));
+                let reader = match which {
+                    0 => to.spawn(body).unwrap(),
+                    1 => to.spawn(async move |ctx: Context<(u32, u32)>| selective(ctx).await).unwrap(),
+                    _ => to.spawn_process(Raw(Vec::new())).unwrap(),
+                };
+                for sender in 0..SENDERS {
+                    let to = reader.address();
+                    let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                        for n in 0..EACH {
+                            to.send_wait((sender, n)).await?;
+                            // Given up before it began: nothing is sent.
+                            drop(ctx.send_wait(&to, (SENDERS, 0)));
+                        }
+                        Ok(())
+                    });
+                }
+                let address = reader.address();
+                (reader.await.unwrap(), address.high_water())
+            });
+            assert_eq!(high, bound);
+            for sender in 0..SENDERS {
+                let of: Vec<u32> = read.iter().filter(|(from, _)| *from == sender).map(|(_, n)| *n).collect();
+                let mut sorted = of.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..EACH).collect::<Vec<_>>());
+                assert!(which == 1 || of == sorted, "out of order");
+            }
+        }
+    }
+}
+
+/// 2.3: while a receiver ends, and waits are given up, each message is read, a dead letter, or back at its sender; nobody
+/// is left waiting.
+#[test]
+fn waits_for_room_race_the_end_and_their_own() {
+    const ROUNDS: u64 = 1_500;
+    on_workers(async |host| {
+        let mut letters = host.dead_letters();
+        let read = Arc::new(AtomicU64::new(0));
+        let mut sent = 0;
+        for round in 0..ROUNDS {
+            let reads = Arc::clone(&read);
+            let reader = host.process().mailbox(Bound::Reject(1)).spawn(async move |mut ctx: Context<u64>| {
+                for _ in 0..round % 5 {
+                    ctx.receive().await?;
+                    reads.fetch_add(1, SeqCst);
+                }
+                Ok::<_, Exit>(())
+            });
+            let reader = reader.unwrap();
+            let senders: Vec<_> = (0..4)
+                .map(|sender| {
+                    let to = reader.address();
+                    host.spawn(async move |ctx: Context| {
+                        let mut sent = 0;
+                        loop {
+                            let wait = to.send_wait(sender);
+                            let outcome = if (sent + sender) % 3 == 1 {
+                                // Given up after some turns, or resolved before.
+                                let turns = async {
+                                    for _ in 0..=sender {
+                                        ctx.yield_now().await;
+                                    }
+                                };
+                                futures::pin_mut!(turns);
+                                match futures::future::select(wait, turns).await {
+                                    Either::Left((outcome, _)) => outcome,
+                                    Either::Right(_) => continue,
+                                }
+                            } else {
+                                wait.await
+                            };
+                            match outcome {
+                                Ok(()) => sent += 1,
+                                Err(refused) => {
+                                    assert_eq!(
+                                        (refused.refusal(), refused.into_message()),
+                                        (Refusal::NoProcess, sender)
+                                    );
+                                    return Ok::<_, Exit>(sent);
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            if round % 2 == 0 {
+                reader.abort();
+            }
+            let _ = reader.await;
+            for sender in senders {
+                sent += sender.await.unwrap();
+            }
+        }
+        let dead = drain(&mut letters).len() as u64;
+        let (read, counted) = (read.load(SeqCst), host.counters());
+        // A dead letter was taken twice, by its receiver and by ours. One that was given up may have been let in by then.
+        assert_eq!(counted.messages, read + 2 * dead);
+        assert!(sent <= read + dead, "{sent} {read} {dead}");
+        assert_eq!((counted.dead_letters, counted.panics), (dead, 0));
+    });
+}
+
+/// 2.3: what a selective receive passes over counts against the bound and keeps its place, and it is looked at once; a
+/// policy may drop it, even while it is looked at.
+#[test]
+fn a_selective_receive_looks_once() {
+    for bound in [Bound::Unbounded, Bound::Reject(40), Bound::DropOldest(40)] {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let handle = rt.process().mailbox(bound).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
+            let mut looks = Vec::new();
+            let picked = ctx.receive_where(|n| {
+                looks.push(n);
+                if n >= 30 { Ok(n) } else { Err(n) }
+            });
+            let picked = picked.await?;
+            let rest = drain(ctx.mailbox());
+            Ok((looks, picked, rest))
+        });
+        let handle = handle.unwrap();
+        let to = handle.address();
+        let _ = rt.spawn(async move |ctx: Context| {
+            for n in 0..=31 {
+                to.send(n).unwrap();
+                if n % 4 == 0 {
+                    ctx.yield_now().await;
+                }
+            }
+        });
+        let (looks, picked, rest) = rt.block_on(handle).unwrap();
+        let once: Vec<u32> = (0..=picked).collect();
+        assert_eq!((looks, picked), (once, 30), "{bound:?}");
+        assert_eq!(rest, Vec::from_iter((0..30).chain([31])), "{bound:?}");
+    }
+
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::DropOldest(2));
+    let mut letters = rt.dead_letters();
+    address.send(0).unwrap();
+    address.send(1).unwrap();
+    let to = address.clone();
+    let picked = rt.block_on(mailbox.receive_where(|n| {
+        if n == 0 {
+            // Two come while the oldest is looked at: they take its place and that of the next.
+            to.send(2).unwrap();
+            to.send(3).unwrap();
+        }
+        if n == 3 { Ok(n) } else { Err(n) }
+    }));
+    assert_eq!((picked.unwrap(), drain(&mut mailbox)), (3, vec![2]));
+    let mut dead: Vec<u32> = drain(&mut letters).into_iter().map(|dead| dead.payload.downcast().unwrap()).collect();
+    dead.sort_unstable();
+    assert_eq!((dead, rt.counters().dropped_by_policy), (vec![0, 1], 2));
+
+    // A panic in the pick loses that message and no room.
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::Reject(1));
+    address.send(0).unwrap();
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        rt.block_on(mailbox.receive_where(|_| -> Result<u32, u32> { panic!("on purpose") }))
+    }));
+    assert!(panics.is_err());
+    address.send(1).unwrap();
+    assert_eq!(drain(&mut mailbox), [1]);
+}
+
+/// 2.3: what was put aside is read next, in order, when it is taken back; it does not count, and is not lost.
+#[test]
+fn what_is_put_aside_comes_back_in_order() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    for bound in [Bound::Unbounded, Bound::Reject(3)] {
+        let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
+        let send = |from: u32| (from..from + 3).for_each(|n| address.send(n).unwrap());
+        send(0);
+        for n in 0..3 {
+            let message = mailbox.try_receive().unwrap();
+            assert_eq!(message, n);
+            mailbox.stash(message);
+        }
+        assert_eq!(mailbox.try_receive(), None);
+        send(3);
+        assert_eq!((mailbox.unstash(), mailbox.unstash()), (3, 0));
+        let picked = rt.block_on(mailbox.receive_where(|n| if n == 4 { Ok(n) } else { Err(n) })).unwrap();
+        assert_eq!(picked, 4);
+        let first = mailbox.try_receive().unwrap();
+        mailbox.stash(first);
+        mailbox.unstash();
+        assert_eq!(drain(&mut mailbox), [0, 1, 2, 3, 5]);
+        let mut letters = rt.dead_letters();
+        mailbox.stash(7);
+        address.send(8).unwrap();
+        drop(mailbox);
+        let mut dead: Vec<u32> = drain(&mut letters).into_iter().map(|dead| dead.payload.downcast().unwrap()).collect();
+        dead.sort_unstable();
+        assert_eq!(dead, [7, 8]);
+    }
+}
+
+/// 2.3: a sink waits for room, message by message, and hands back the one that waits when the receiver ends.
+#[test]
+fn a_sink_waits_for_room() {
+    use futures::{FutureExt, SinkExt, StreamExt, stream};
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::Reject(2));
+    let forward = stream::iter((0..100).map(Ok::<_, SendError<u32>>)).forward(address.sink());
+    let read = async {
+        let mut read = Vec::new();
+        while read.len() < 100 {
+            read.push(mailbox.receive().await.unwrap());
+        }
+        read
+    };
+    let (forwarded, read) = rt.block_on(futures::future::join(forward, read));
+    assert!(forwarded.is_ok());
+    assert_eq!((read, address.high_water()), ((0..100).collect::<Vec<_>>(), 2));
+    let mut sink = address.sink();
+    for n in 0..3 {
+        sink.feed(n).now_or_never().expect("it is ready").unwrap();
+    }
+    assert!(sink.flush().now_or_never().is_none());
+    assert!(sink.feed(3).now_or_never().is_none());
+    // Dropped, it takes back the one that waits.
+    drop(sink.clone());
+    drop(sink);
+    assert_eq!(drain(&mut mailbox), [0, 1]);
+    let mut sink = address.sink();
+    for n in 0..3 {
+        sink.feed(n).now_or_never().unwrap().unwrap();
+    }
+    drop(mailbox);
+    let refused = sink.flush().now_or_never().unwrap().unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 2));
+}
+
+/// 2.2, 2.3: a recipient sends one kind of message and gets back what is refused, as it was.
+#[test]
+fn a_recipient_sends_what_converts() {
+    struct Number(u64);
+    impl From<u32> for Number {
+        fn from(n: u32) -> Self {
+            Number(n.into())
+        }
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (address, mut mailbox) = rt.mailbox_with::<Number>(Bound::Reject(1));
+    let recipient: Recipient<u32> = address.recipient();
+    assert_eq!(recipient.pid(), address.pid());
+    recipient.clone().send(5).unwrap();
+    let refused = recipient.send(6).unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 6));
+    assert_eq!(mailbox.try_receive().unwrap().0, 5);
+    drop(mailbox);
+    let refused = recipient.send(7).unwrap_err();
+    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 7));
+    assert_eq!(rt.counters().refused, 2);
 }

@@ -7,6 +7,8 @@
 pub mod completion;
 pub mod idle;
 pub mod mailbox;
+pub mod names;
+pub mod room;
 pub mod slots;
 pub mod stream;
 

@@ -31,6 +31,10 @@
 //! - stream_forgets_puller: items_against_pulls
 //! - stream_end_overtakes: notices_against_pulls
 //! - yields_cancel_forgets_watchers: sender_against_cancel
+//! - names_register_looks_early: register_against_end
+//! - names_claim_unlocks: two_want_a_name
+//! - bounded_pop_admits_nobody: two_wait_for_room
+//! - bounded_strands_nobody: room_against_close
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
@@ -40,7 +44,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, idle, mailbox, slots, stream};
+use procession::model::{completion, idle, mailbox, names, room, slots, stream};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -75,9 +79,14 @@ models! {
     mailbox::own_waker, 266;
     mailbox::other_waker, 326;
     mailbox::signal_keeps_its_place, 607;
-    mailbox::signal_wakes_both, 33;
+    mailbox::signal_wakes_both, 29;
     mailbox::first_turn, 523;
     mailbox::close_against_push, 70;
+    names::register_against_end, 28;
+    names::two_want_a_name, 4;
+    room::two_wait_for_room, 481;
+    room::room_against_close, 67;
+    room::given_up_against_pop, 8;
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;

@@ -56,8 +56,16 @@ const SCHEDULER: &[&str] =
     &["scheduler", "scheduler::idle", "scheduler::lend", "scheduler::queue", "scheduler::tests", "scheduler::worker"];
 
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
-const MODEL: &[&str] =
-    &["model", "model::completion", "model::idle", "model::mailbox", "model::slots", "model::stream"];
+const MODEL: &[&str] = &[
+    "model",
+    "model::completion",
+    "model::idle",
+    "model::mailbox",
+    "model::names",
+    "model::room",
+    "model::slots",
+    "model::stream",
+];
 
 /// What one file names for all others: `std` paths, and the file.
 const GATES: &[(&[&str], &str)] = &[

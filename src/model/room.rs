@@ -1,0 +1,107 @@
+//! Room in a mailbox with a bound: whoever waits for it gets it, or its message back.
+
+use std::task::Poll;
+
+use super::{Waiter, join, spawn};
+use crate::mailbox::{Bound, Front, Inbox};
+use crate::sync::Arc;
+
+/// An inbox for one message, which is there.
+fn full() -> Arc<Inbox<u32>> {
+    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
+    inbox.push(0).expect("there is room").wake();
+    inbox
+}
+
+/// Sends as a `SendWait` does: true if the message went in, else it came back.
+fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
+    let waiter = Waiter::here();
+    let number = match inbox.push_or_wait(message, &mut Some(waiter.waker())) {
+        Ok((None, wakes)) => {
+            wakes.wake();
+            return true;
+        }
+        Ok((Some(number), _)) => number,
+        Err(_) => return false,
+    };
+    loop {
+        match inbox.poll_admitted(number, &mut Some(waiter.waker())) {
+            Poll::Ready(sent) => return sent.is_ok(),
+            Poll::Pending => waiter.wait(),
+        }
+    }
+}
+
+/// The next message, as a `Mailbox` receives it.
+fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
+    let waiter = Waiter::here();
+    loop {
+        let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()));
+        if let Some(sender) = spare.sender {
+            sender.wake();
+        }
+        match message {
+            Some(message) => return message,
+            None => waiter.wait(),
+        }
+    }
+}
+
+/// Two wait for room that a receiver makes: both get it.
+pub fn two_wait_for_room() {
+    let inbox = full();
+    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
+    let mut front = Front::default();
+    let mut read = [(); 3].map(|()| receive(&inbox, &mut front));
+    assert_eq!(read[0], 0);
+    read.sort_unstable();
+    assert_eq!(read, [0, 1, 2]);
+    assert!(senders.map(join).into_iter().all(|sent| sent));
+}
+
+/// A message that was not let in when the inbox closes comes back to whoever waits.
+pub fn room_against_close() {
+    let inbox = full();
+    let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
+    let (message, spare) = inbox.pop(&mut Front::default());
+    assert_eq!(message, Some(0));
+    if let Some(sender) = spare {
+        sender.wake();
+    }
+    let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
+    let remains = inbox.close();
+    // As `Control::disperse` does.
+    inbox.strand().into_iter().for_each(|sender| sender.wake());
+    let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
+    let mut read = remains.messages.clone();
+    read.sort_unstable();
+    assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
+}
+
+/// One that gives up has its message back, or it was let in: never both, never neither.
+pub fn given_up_against_pop() {
+    let inbox = full();
+    let sender = spawn(&inbox, |inbox| {
+        let waiter = Waiter::here();
+        match inbox.push_or_wait(1, &mut Some(waiter.waker())) {
+            Ok((None, wakes)) => {
+                wakes.wake();
+                true
+            }
+            Ok((Some(number), _)) => inbox.give_up(number).is_none(),
+            Err(_) => unreachable!("it waits, and is open"),
+        }
+    });
+    let mut front = Front::default();
+    let mut read = Vec::new();
+    for _ in 0..2 {
+        let (message, sender) = inbox.pop(&mut front);
+        read.extend(message);
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+    }
+    let sent = join(sender);
+    read.extend(inbox.pop(&mut front).0);
+    assert_eq!(read, if sent { vec![0, 1] } else { vec![0] });
+}

@@ -754,3 +754,64 @@ impl<M> State<M> {
         }
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::Instant;
+    use crate::process::exit::Reason;
+
+    fn signal(inbox: &Inbox<u32>) {
+        let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
+        inbox.signal(cancel, true).expect("it is open").wake();
+    }
+
+    /// What comes next: a message, or None for a signal.
+    fn next(inbox: &Inbox<u32>, front: &mut Front<u32>) -> Option<u32> {
+        inbox.next_or_wait(front, None).0.expect("something is there").ok()
+    }
+
+    fn wants(n: u32) -> impl FnMut(u32) -> Result<u32, u32> {
+        move |message| if message == n { Ok(message) } else { Err(message) }
+    }
+
+    #[test]
+    fn what_is_picked_from_behind_a_signal_does_not_move_it() {
+        for bound in [Bound::Unbounded, Bound::Reject(9)] {
+            for picked in 0..4 {
+                let (inbox, mut front) = (Inbox::new(bound, None), Front::default());
+                for message in 0..4 {
+                    if message == 2 {
+                        signal(&inbox);
+                    }
+                    inbox.push(message).expect("there is room").wake();
+                }
+                let mut number = 0;
+                match inbox.gather_or_wait(&mut front, &mut number, None).0 {
+                    Some(Gathered::Ahead) => {
+                        let mut looked_at = 0;
+                        assert_eq!(front.pick(&mut looked_at, &mut wants(picked)), Some(picked));
+                        inbox.passed_over(looked_at, front.len());
+                    }
+                    Some(Gathered::One(mut message)) => {
+                        while message != picked {
+                            inbox.fill(number, message).expect("nobody took its place");
+                            number += 1;
+                            let Some(Gathered::One(next)) = inbox.gather_or_wait(&mut front, &mut number, None).0
+                            else {
+                                panic!("there are more")
+                            };
+                            message = next;
+                        }
+                        assert!(inbox.settle(number).is_none(), "nobody waits");
+                    }
+                    None => panic!("there are four"),
+                }
+                let expected = [Some(0), Some(1), None, Some(2), Some(3)];
+                let expected: Vec<_> = expected.into_iter().filter(|next| *next != Some(picked)).collect();
+                let came: Vec<_> = (0..4).map(|_| next(&inbox, &mut front)).collect();
+                assert_eq!(came, expected, "{bound:?}, {picked} picked");
+            }
+        }
+    }
+}

@@ -262,7 +262,7 @@ impl<M> Bounded<M> {
     }
 }
 
-#[cfg(all(test, not(procession_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -72,12 +72,15 @@ impl World {
 pub fn register_against_end() {
     let world = World::new();
     let first = Arc::new(world.lodge());
-    let registered = Arc::clone(&first);
-    let registers = spawn(&world, move |world| drop(world.register(&registered)));
-    world.end(&first);
-    let second = world.lodge();
-    assert!(world.register(&second).is_ok(), "the end is known, and the name taken");
-    join(registers);
+    let ending = Arc::clone(&first);
+    let ends = spawn(&world, move |world| {
+        world.end(&ending);
+        let second = world.lodge();
+        assert!(world.register(&second).is_ok(), "the end is known, and the name taken");
+        second
+    });
+    drop(world.register(&first));
+    let second = join(ends);
     assert!(world.names.get("n").is_some_and(|holder| Arc::ptr_eq(&holder, &second.1)));
     world.end(&second);
     assert!(world.names.get("n").is_none());

@@ -386,12 +386,13 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
-        let wakes = match self.inbox.push(message) {
-            Ok(wakes) => wakes,
-            Err(unsent) => self.settle(unsent)?,
-        };
-        self.accepted(wakes);
-        Ok(())
+        match self.inbox.push(message) {
+            Ok(wakes) => {
+                self.accepted(wakes);
+                Ok(())
+            }
+            Err(unsent) => self.settle(unsent),
+        }
     }
 
     #[inline]
@@ -402,13 +403,14 @@ impl<M: Send + 'static> Control<M> {
 
     /// What a push owes that was not plain: if a message was dropped for it, it was taken all the same.
     #[cold]
-    fn settle(&self, unsent: Unsent<M>) -> Result<Wakes, (Refusal, M)> {
+    fn settle(&self, unsent: Unsent<M>) -> Result<(), (Refusal, M)> {
         match unsent {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((Refusal::Full, message)),
             Unsent::Dropped(message, wakes) => {
+                self.accepted(wakes);
                 self.drop_by_policy(message);
-                Ok(wakes)
+                Ok(())
             }
         }
     }
@@ -436,7 +438,7 @@ impl<M: Send + 'static> Control<M> {
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
-            Err(unsent) => self.settle(unsent).map(|_| None),
+            Err(unsent) => self.settle(unsent).map(|()| None),
         }
     }
 

@@ -356,20 +356,10 @@ impl<M> Inbox<M> {
             drop(state);
             self.state.lock()
         };
-        match state.bounded() {
-            Some(bounded) => match bounded.push(message) {
-                Pushed::Stored => {}
-                Pushed::Rejected(message) => return Err(Unsent::Full(message)),
-                Pushed::Newest(message) => return Err(Unsent::Dropped(message, Wakes::default())),
-                Pushed::Oldest(oldest) => {
-                    state.took(1);
-                    if let Some(oldest) = oldest {
-                        return Err(Unsent::Dropped(oldest, state.receiver()));
-                    }
-                }
-            },
-            None => state.messages.push(message),
+        if state.bounded().is_some() {
+            return state.push_bounded(message);
         }
+        state.messages.push(message);
         Ok(state.receiver())
     }
 
@@ -660,6 +650,23 @@ impl<M> State<M> {
     #[inline]
     fn bounded(&mut self) -> Option<&mut Bounded<M>> {
         self.aside.as_deref_mut()?.bounded.as_mut()
+    }
+
+    /// As [`Inbox::push`], where there is a bound; out of the way of the others.
+    #[cold]
+    fn push_bounded(&mut self, message: M) -> Result<Wakes, Unsent<M>> {
+        match self.bounded().map(|bounded| bounded.push(message)) {
+            Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
+            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
+            Some(Pushed::Oldest(oldest)) => {
+                self.took(1);
+                match oldest {
+                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver())),
+                    None => Ok(self.receiver()),
+                }
+            }
+            Some(Pushed::Stored) | None => Ok(self.receiver()),
+        }
     }
 
     /// How many messages are here.

@@ -182,6 +182,7 @@ impl Host {
     }
 
     /// Whether the runtime takes processes now.
+    #[inline]
     fn is_open(&self) -> bool {
         let from_inside = || turn::pid().is_some_and(|pid| self.shared().relay.is_here(pid));
         match self.phase() {
@@ -193,13 +194,16 @@ impl Host {
 
     /// The control block of a process that is to begin, with its name.
     fn admit<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        match options.name.clone() {
-            None => self.enlist(options),
-            Some(name) => self.admit_as(name, options, |_| {}).map_err(|unclaimed| match unclaimed {
-                Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
-                Unclaimed::Refused(refusal) => refusal,
-            }),
-        }
+        if options.name.is_none() { self.enlist(options) } else { self.admit_named(options) }
+    }
+
+    #[cold]
+    fn admit_named<N: Send + 'static>(&self, mut options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
+        let name = options.name.take().expect("it has one");
+        self.admit_as(name, options, |_| {}).map_err(|unclaimed| match unclaimed {
+            Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
+            Unclaimed::Refused(refusal) => refusal,
+        })
     }
 
     /// As [`admit`](Self::admit), under this name, and `prepare`d before anybody finds it.
@@ -275,7 +279,6 @@ impl Host {
     }
 
     /// Makes a task, by `spawn`, of a process that was admitted.
-    #[inline]
     fn begin<X: Machine>(
         &self,
         machine: X,

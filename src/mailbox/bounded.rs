@@ -32,6 +32,7 @@ pub enum Bound {
 
 impl Bound {
     /// The policy and the number, where the receiver may have no more than `limit` in any case.
+    #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(Policy, usize)> {
         let bound = match self {
             Self::Unbounded => None,

@@ -8,7 +8,8 @@ usage: neighbours [NAME…] [--quick] [--check] [--bars] [--rounds N] [--ops N] 
                   [--on RUNTIME]… [--csv FILE] [--svg FILE]
   NAME          the rows whose names begin so; all without one
   --quick       a twentieth of the operations, three rounds: shows that it runs, not how fast
-  --check       exit status 1 when a row costs more than 1.5 × the better of tokio and async-executor; never with --quick
+  --check       exit status 1 when a row costs more than 1.5 × the better of tokio and async-executor; without a NAME the
+                basic rows: spawn, message, command, yield; never with --quick
   --bars        exit status 1 when a row is over one of its bars; never with --quick
   --rounds N    rounds of each row
   --ops N       operations of each round
@@ -65,8 +66,9 @@ impl Options {
     }
 
     pub(crate) fn workloads(&self) -> impl Iterator<Item = &'static Workload> {
-        let wanted = |workload: &Workload| {
-            self.names.is_empty() || self.names.iter().any(|name| workload.name.starts_with(name.as_str()))
+        let wanted = |workload: &Workload| match &*self.names {
+            [] => !self.check || workload::BASIC.contains(&workload.name),
+            names => names.iter().any(|name| workload.name.starts_with(name.as_str())),
         };
         workload::all().filter(move |workload| wanted(workload))
     }

@@ -80,6 +80,20 @@ pub(crate) const ALL: &[&[Workload]] = &[
     command_thread::ROWS,
 ];
 
+/// What everything else is made of, and must not be far behind anybody: `--check` without a name is for these.
+pub(crate) const BASIC: &[&str] = &[
+    "ping-pong",
+    "counting",
+    "create-1-exit",
+    "yield",
+    "spawn-outside",
+    "spawn-inside",
+    "command-inline",
+    "command-task",
+    "command-async",
+    "command-thread",
+];
+
 pub(crate) fn all() -> impl Iterator<Item = &'static Workload> {
     ALL.iter().copied().flatten()
 }

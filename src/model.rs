@@ -11,6 +11,7 @@ pub mod names;
 pub mod room;
 pub mod slots;
 pub mod stream;
+pub mod timers;
 
 use std::task::{Wake, Waker};
 

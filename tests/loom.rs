@@ -38,13 +38,16 @@
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
+//! - timers_cancel_ignores_number: cancel_against_fire
+//! - timers_update_is_always_in_time: waker_against_fire
+//! - timers_turn_publishes_late: insert_against_turn
 #![cfg(procession_loom)]
 
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, idle, mailbox, names, room, slots, stream};
+use procession::model::{completion, idle, mailbox, names, room, slots, stream, timers};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -107,4 +110,7 @@ models! {
     stream::items_against_pulls, 159;
     stream::notices_against_pulls, 220;
     stream::sender_against_cancel, 8;
+    timers::cancel_against_fire, 60;
+    timers::waker_against_fire, 16;
+    timers::insert_against_turn, 58;
 }

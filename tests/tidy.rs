@@ -65,6 +65,7 @@ const MODEL: &[&str] = &[
     "model::room",
     "model::slots",
     "model::stream",
+    "model::timers",
 ];
 
 /// What one file names for all others: `std` paths, and the file.

@@ -60,8 +60,8 @@ struct Shard {
 }
 
 impl Shard {
-    fn publish(&self, wheel: &Wheel<Fire>) {
-        let nearest = wheel.nearest().map_or(Instant::FAR.ns(), |tick| tick.saturating_mul(TICK));
+    fn publish(&self, nearest: Option<u64>) {
+        let nearest = nearest.map_or(Instant::FAR.ns(), |tick| tick.saturating_mul(TICK));
         self.nearest.store(nearest, Ordering::SeqCst);
     }
 }
@@ -103,7 +103,7 @@ impl Timers {
         let mut wheel = shard.wheel.lock();
         let (fire, tick) = wheel.remove(key.handle)?;
         if tick.saturating_mul(TICK) <= shard.nearest.load(Ordering::Relaxed) {
-            shard.publish(&wheel);
+            shard.publish(wheel.nearest());
         }
         drop(wheel);
         Some((fire, key.at - self.clock.now()))
@@ -120,7 +120,10 @@ impl Timers {
         // Cloning and dropping a waker is somebody's code: neither happens under the lock.
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
-        let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else { return false };
+        let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
+            // It fired meanwhile, and woke the former one.
+            return cfg!(procession_bug = "timers_update_is_always_in_time");
+        };
         mem::swap(old, &mut spare);
         drop(wheel);
         true
@@ -146,7 +149,11 @@ impl Timers {
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(BATCH).collect();
-            shard.publish(&wheel);
+            let nearest = wheel.nearest();
+            #[cfg(procession_bug = "timers_turn_publishes_late")]
+            drop(wheel);
+            shard.publish(nearest);
+            #[cfg(not(procession_bug = "timers_turn_publishes_late"))]
             drop(wheel);
             fired += fires.len();
             let last = done && fires.len() < BATCH;
@@ -186,7 +193,7 @@ impl Timers {
         for shard in &self.shards {
             let mut wheel = shard.wheel.lock();
             let fires = wheel.drain();
-            shard.publish(&wheel);
+            shard.publish(wheel.nearest());
             drop(wheel);
             for fire in fires {
                 let _ = match fire {

@@ -1,0 +1,85 @@
+//! Timers: a cancel, another waker and a nearer deadline against the turn that fires.
+
+use super::{Waiter, join, spawn};
+use crate::clock::{Clock, Instant};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::time::timers::{Fire, Key, Timers};
+
+/// When the first timer of a model is due, and others that are not to come in it.
+const SOON: Instant = Instant::from_ns(1_000_000);
+const LATER: Instant = Instant::from_ns(2_000_000);
+const LATEST: Instant = Instant::from_ns(3_000_000);
+
+/// The timers of one worker and of all others, when it is `SOON`.
+fn timers() -> Arc<Timers> {
+    let clock = Clock::virtual_();
+    clock.advance(SOON - clock.now());
+    Arc::new(Timers::new(clock, 1))
+}
+
+/// Counts how often it fired.
+#[derive(Clone, Default)]
+struct Fired(Arc<AtomicUsize>);
+
+impl Fired {
+    fn set(&self, timers: &Timers, worker: Option<usize>, at: Instant) -> Key {
+        let fired = self.clone();
+        let count = move || {
+            fired.0.fetch_add(1, Ordering::SeqCst);
+        };
+        timers.insert(worker, at, Fire::Call(Box::new(count))).0
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Two turns and a cancel at once: it fires once or is taken back. A second timer that comes into its place is neither
+/// fired early nor taken back in its stead.
+pub fn cancel_against_fire() {
+    let (timers, first, second) = (timers(), Fired::default(), Fired::default());
+    let key = first.set(&timers, None, SOON);
+    let turning = spawn(&timers, |timers| timers.turn());
+    let cancelling = spawn(&timers, move |timers| timers.cancel(key).is_some());
+    timers.turn();
+    let late = second.set(&timers, None, LATER);
+    join(turning);
+    let cancelled = join(cancelling);
+    assert_eq!(first.get() + usize::from(cancelled), 1);
+    assert!(timers.cancel(key).is_none(), "gone for good");
+    assert_eq!((second.get(), timers.nearest()), (0, Some(LATER)));
+    assert!(timers.cancel(late).is_some());
+    assert_eq!(timers.nearest(), None);
+}
+
+/// A sleep is polled with another waker while it fires: the one that it was left with is woken, or the poll hears that it
+/// comes too late.
+pub fn waker_against_fire() {
+    let timers = timers();
+    let former = Waiter::here();
+    let (key, _) = timers.insert(None, SOON, Fire::Wake(former.waker()));
+    let turning = spawn(&timers, |timers| timers.turn());
+    let waiter = Waiter::here();
+    if timers.update(key, &waiter.waker()) {
+        waiter.wait();
+    }
+    join(turning);
+    assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
+}
+
+/// While a wheel is turned, what is due later comes to it and to another: neither deadline is forgotten.
+pub fn insert_against_turn() {
+    let (timers, fired) = (timers(), Fired::default());
+    fired.set(&timers, Some(0), SOON);
+    let turning = spawn(&timers, |timers| timers.turn());
+    let never = |timers: &Timers, worker, at| timers.insert(worker, at, Fire::Call(Box::new(|| ()))).0;
+    let other = spawn(&timers, move |timers| never(timers, None, LATEST));
+    let later = never(&timers, Some(0), LATER);
+    join(turning);
+    join(other);
+    assert_eq!((fired.get(), timers.nearest()), (1, Some(LATER)));
+    assert!(timers.cancel(later).is_some());
+    assert_eq!(timers.nearest(), Some(LATEST));
+}

@@ -106,10 +106,20 @@ impl Round {
 
     /// On tokio's multi-thread runtime, without drivers that nothing here needs. The measuring thread has entered it.
     pub(crate) fn tokio(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
-        let rt = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.workers())
-            .build()
-            .expect("threads can be started");
+        self.tokio_built(&mut tokio::runtime::Builder::new_multi_thread(), work)
+    }
+
+    /// The same with its timers.
+    pub(crate) fn tokio_with_time(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
+        self.tokio_built(tokio::runtime::Builder::new_multi_thread().enable_time(), work)
+    }
+
+    fn tokio_built(
+        &self,
+        builder: &mut tokio::runtime::Builder,
+        work: impl Fn(&tokio::runtime::Runtime, u64),
+    ) -> Sample {
+        let rt = builder.worker_threads(self.workers()).build().expect("threads can be started");
         let _entered = rt.enter();
         self.warm_up(|ops| work(&rt, ops));
         self.measure(|ops| work(&rt, ops))

@@ -14,6 +14,7 @@ mod ping_pong;
 mod ring;
 mod spawn;
 mod throughput;
+mod timers;
 mod wake_idle;
 mod yields;
 
@@ -78,6 +79,7 @@ pub(crate) const ALL: &[&[Workload]] = &[
     crowd::ROWS,
     command::ROWS,
     command_thread::ROWS,
+    timers::ROWS,
 ];
 
 /// What everything else is made of, and must not be far behind anybody: `--check` without a name is for these.

@@ -1,0 +1,214 @@
+//! Timers: very many that sleep at once, timers that are nearly always taken back, and how late a sleep ends. They are
+//! tokio's own and async-io's; an operation is one timer.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use async_executor::Executor;
+use futures_lite::future::poll_fn;
+use procession::{Context, Runtime};
+
+use super::Workload;
+use crate::latch::DONE;
+use crate::round::{Round, Runner};
+use crate::tasks::{Tasks, Tokio};
+use crate::verdict::{Judged, Quantity, Shape, best, cpu};
+use crate::waits::WAITS;
+
+/// The first is on ours, the second on the others.
+macro_rules! runs {
+    ($ours:expr, $theirs:expr) => {
+        &[
+            (Runner::Procession, |round| round.procession(procession::Runtime::builder(), $ours)),
+            (Runner::Tokio, |round: &Round| round.tokio_with_time(|_, n| $theirs(&Tokio, n))),
+            (Runner::AsyncExecutor, |round| round.async_executor($theirs)),
+        ]
+    };
+}
+
+pub(super) const ROWS: &[Workload] = &[
+    Workload {
+        name: "sleep",
+        ops: 1_000_000,
+        shape: Shape::Parallel,
+        judged: &[cpu(&[best(0.60)])],
+        runs: runs!(ours_sleep, sleep),
+    },
+    Workload {
+        name: "timer-cancel",
+        ops: 2_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[best(0.30)])],
+        runs: runs!(ours_cancel, cancel),
+    },
+    Workload {
+        name: "lateness",
+        ops: 20_000,
+        shape: Shape::Sequential,
+        judged: &[
+            Judged { quantity: Quantity::Wait50, bars: &[best(1.00)] },
+            Judged { quantity: Quantity::Wait99, bars: &[best(1.00)] },
+        ],
+        runs: runs!(ours_late, late),
+    },
+];
+
+/// Tasks that have timers.
+trait Timers: Tasks {
+    fn sleep(time: Duration) -> impl Future + Send;
+}
+
+impl Timers for Tokio {
+    fn sleep(time: Duration) -> impl Future + Send {
+        tokio::time::sleep(time)
+    }
+}
+
+impl Timers for Arc<Executor<'static>> {
+    fn sleep(time: Duration) -> impl Future + Send {
+        async_io::Timer::after(time)
+    }
+}
+
+/// The i-th of a row of numbers that look like chance, below `below`; the same in each round.
+fn scattered(i: u64, below: u64) -> u64 {
+    (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below
+}
+
+// ---- A million sleep at once, each in a task of its own, 500 of them due in each millisecond of two seconds
+
+fn nap(i: u64, n: u64) -> Duration {
+    Duration::from_micros(scattered(i, n * 2))
+}
+
+fn ours_sleep(rt: &Runtime, n: u64) {
+    DONE.close(n);
+    drop(rt.spawn(async move |ctx: Context| {
+        for i in 0..n {
+            drop(ctx.spawn(async move |ctx: Context| {
+                ctx.sleep(nap(i, n)).await;
+                DONE.one();
+            }));
+        }
+    }));
+    DONE.wait();
+}
+
+fn sleep<T: Timers>(on: &T, n: u64) {
+    DONE.close(n);
+    let inside = on.clone();
+    on.spawn(async move {
+        for i in 0..n {
+            inside.spawn(async move {
+                T::sleep(nap(i, n)).await;
+                DONE.one();
+            });
+        }
+    });
+    DONE.wait();
+}
+
+// ---- While 1,000 others wait, timers of some seconds are set and taken back: what a time limit does that is met
+
+const LIVE: u64 = 1_000;
+
+fn limit(i: u64) -> Duration {
+    Duration::from_millis(1_000 + scattered(i, 9_000))
+}
+
+/// Polls it once, and drops it.
+async fn give_up(sleep: impl Future) {
+    let mut sleep = pin!(sleep);
+    poll_fn(|cx| {
+        assert!(sleep.as_mut().poll(cx).is_pending(), "it takes a second at least");
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Polls all of them once.
+async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<std::pin::Pin<Box<F>>> {
+    let mut live: Vec<_> = sleeps.map(Box::pin).collect();
+    poll_fn(|cx| {
+        assert!(live.iter_mut().all(|sleep| sleep.as_mut().poll(cx).is_pending()), "they take an hour");
+        Poll::Ready(())
+    })
+    .await;
+    live
+}
+
+/// An hour and more.
+fn long(i: u64) -> Duration {
+    Duration::from_secs(3_600 + i)
+}
+
+fn ours_cancel(rt: &Runtime, n: u64) {
+    DONE.close(1);
+    drop(rt.spawn(async move |ctx: Context| {
+        let live = start((0..LIVE).map(|i| ctx.sleep(long(i)))).await;
+        for i in 0..n {
+            give_up(ctx.sleep(limit(i))).await;
+        }
+        drop(live);
+        DONE.one();
+    }));
+    DONE.wait();
+}
+
+fn cancel<T: Timers>(on: &T, n: u64) {
+    DONE.close(1);
+    on.spawn(async move {
+        let live = start((0..LIVE).map(|i| T::sleep(long(i)))).await;
+        for i in 0..n {
+            give_up(T::sleep(limit(i))).await;
+        }
+        drop(live);
+        DONE.one();
+    });
+    DONE.wait();
+}
+
+// ---- How late a sleep ends, in a runtime that has little to do: 100 tasks, some milliseconds each time
+
+const SLEEPERS: u64 = 100;
+
+fn short(i: u64) -> Duration {
+    Duration::from_micros(1_000 + scattered(i, 9_000))
+}
+
+fn wake(due: Instant) {
+    let late = Instant::now().checked_duration_since(due);
+    WAITS.add(late.expect("no sleep ends early"));
+}
+
+fn ours_late(rt: &Runtime, n: u64) {
+    DONE.close(SLEEPERS);
+    for sleeper in 0..SLEEPERS {
+        drop(rt.spawn(async move |ctx: Context| {
+            for i in (sleeper..n).step_by(SLEEPERS as usize) {
+                let due = Instant::now() + short(i);
+                ctx.sleep(short(i)).await;
+                wake(due);
+            }
+            DONE.one();
+        }));
+    }
+    DONE.wait();
+}
+
+fn late<T: Timers>(on: &T, n: u64) {
+    DONE.close(SLEEPERS);
+    for sleeper in 0..SLEEPERS {
+        on.spawn(async move {
+            for i in (sleeper..n).step_by(SLEEPERS as usize) {
+                let due = Instant::now() + short(i);
+                T::sleep(short(i)).await;
+                wake(due);
+            }
+            DONE.one();
+        });
+    }
+    DONE.wait();
+}

@@ -30,7 +30,7 @@ use crate::stream::Replies;
 use crate::sync::Arc;
 use crate::time::interval::Interval;
 use crate::time::later::{self, TimerRef};
-use crate::time::{Sleep, Timeout};
+use crate::time::{Sleep, Sleeper, Timeout};
 
 /// The acting half of a [`Context`]: everything that a process does to the world.
 ///
@@ -166,7 +166,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// Resolves at this moment; at once if it has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep::new(self.host().clone(), at, Some(self.any()))
+        Sleep::new(Sleeper::Process(self.any()), at)
     }
 
     /// Ticks again and again; the first tick comes one period from now.

@@ -22,43 +22,40 @@ use crate::host::{Host, Phase};
 use crate::process::failure::Failure;
 use crate::sync::Arc;
 
-/// Keeps a process counted as waiting for something beside its yields.
-#[derive(Debug)]
-pub(crate) struct Outstanding(Arc<dyn AnyControl>);
-
-impl Outstanding {
-    pub(crate) fn new(control: Arc<dyn AnyControl>) -> Self {
-        control.head().wait_for_one_more();
-        Self(control)
-    }
-}
-
-impl Drop for Outstanding {
-    fn drop(&mut self) {
-        self.0.head().wait_for_one_less();
-    }
-}
-
 /// Resolves when its time has come, never before; dropped, it is cancelled.
 ///
 /// The time runs from the moment it was made, and is told in ticks of a millisecond: a sleep ends at the first tick that is
 /// not before its time. A duration of zero is over at once; one that ends beyond the clock's 584 years never is.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    host: Host,
+    sleeper: Sleeper,
     deadline: Instant,
     key: Option<Key>,
     /// Rings instead, once the runtime has shut down and nobody looks at its timers.
-    alarm: Option<Alarm>,
-    /// The process that sleeps, if it is one.
-    process: Option<Arc<dyn AnyControl>>,
-    outstanding: Option<Outstanding>,
+    alarm: Option<Box<Alarm>>,
     over: bool,
+    /// The process counts it among what it waits for.
+    outstanding: bool,
+}
+
+/// Who sleeps, and so on which clock.
+pub(crate) enum Sleeper {
+    Anybody(Host),
+    Process(Arc<dyn AnyControl>),
+}
+
+impl Sleeper {
+    fn host(&self) -> &Host {
+        match self {
+            Self::Anybody(host) => host,
+            Self::Process(control) => control.head().host(),
+        }
+    }
 }
 
 impl Sleep {
-    pub(crate) fn new(host: Host, deadline: Instant, process: Option<Arc<dyn AnyControl>>) -> Self {
-        Self { host, deadline, key: None, alarm: None, process, outstanding: None, over: false }
+    pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
+        Self { sleeper, deadline, key: None, alarm: None, over: false, outstanding: false }
     }
 
     /// When it ends.
@@ -75,13 +72,26 @@ impl Sleep {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.host.now()
+        self.sleeper.host().now()
     }
 
     fn stop(&mut self) {
-        self.outstanding = None;
+        self.count(false);
         if let Some(key) = self.key.take() {
-            drop(self.host.shared().timers.cancel(key));
+            drop(self.sleeper.host().shared().timers.cancel(key));
+        }
+    }
+
+    /// Has its process count it among what it waits for, or no longer.
+    fn count(&mut self, outstanding: bool) {
+        if let Sleeper::Process(control) = &self.sleeper
+            && outstanding != self.outstanding
+        {
+            self.outstanding = outstanding;
+            match outstanding {
+                true => control.head().wait_for_one_more(),
+                false => control.head().wait_for_one_less(),
+            }
         }
     }
 }
@@ -94,26 +104,25 @@ impl Future for Sleep {
         if this.over {
             return Poll::Pending;
         }
-        if this.host.now() >= this.deadline {
+        let now = this.now();
+        if now >= this.deadline {
             this.stop();
             this.over = true;
             return Poll::Ready(());
         }
-        if this.host.phase() == Phase::Closed {
-            let rest = this.deadline.saturating_duration_since(this.host.now());
-            this.alarm = Some(alarm::ring(rest, cx.waker().clone()));
+        if this.sleeper.host().phase() == Phase::Closed {
+            this.alarm = Some(Box::new(alarm::ring(this.deadline - now, cx.waker().clone())));
             return Poll::Pending;
         }
         let armed = match this.key {
-            Some(key) => this.host.shared().timers.update(key, cx.waker()),
+            Some(key) => this.sleeper.host().shared().timers.update(key, cx.waker()),
             None => false,
         };
         if !armed {
-            if this.outstanding.is_none() {
-                this.outstanding = this.process.clone().map(Outstanding::new);
-            }
-            this.key = Some(this.host.fire_at(this.deadline, Fire::Wake(cx.waker().clone())));
-            if this.host.phase() == Phase::Closed {
+            this.count(true);
+            let host = this.sleeper.host();
+            this.key = Some(host.fire_at(this.deadline, Fire::Wake(cx.waker().clone())));
+            if host.phase() == Phase::Closed {
                 // The timers may have been cleared just before: it looks again, and is not forgotten.
                 cx.waker().wake_by_ref();
             }
@@ -172,6 +181,6 @@ impl<F: Future> Future for Timeout<F> {
 impl Host {
     /// Sleeps on the runtime's clock, wherever it is awaited.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::new(self.clone(), self.now() + time, None)
+        Sleep::new(Sleeper::Anybody(self.clone()), self.now() + time)
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         // The thread is not told: it wakes up for nothing once, and sleeps on.
-        if let Some((fire, _)) = self.ringer.timers.cancel(self.key) {
+        if let Some(fire) = self.ringer.timers.cancel(self.key) {
             let _ = drop_caught(fire);
         }
     }
@@ -76,7 +76,7 @@ impl Ringer {
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
         if !there {
-            if let Some((Fire::Wake(waker), _)) = self.timers.cancel(key) {
+            if let Some(Fire::Wake(waker)) = self.timers.cancel(key) {
                 let _ = catch(|| waker.wake());
             }
         } else if earlier {

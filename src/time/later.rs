@@ -27,8 +27,8 @@ pub(crate) struct Pending(Mutex<Table>);
 
 #[derive(Debug)]
 struct Table {
-    /// Each with its number, and the key once it is set.
-    timers: Slab<(u64, Option<Key>)>,
+    /// Each with its number, and once it is set with its key and when it is due.
+    timers: Slab<(u64, Option<(Key, Instant)>)>,
     next_number: u64,
     closed: bool,
 }
@@ -50,11 +50,11 @@ impl Pending {
     }
 
     /// The timer is set. False if it is over already, by whatever way.
-    fn set(&self, timer: TimerRef, key: Key) -> bool {
+    fn set(&self, timer: TimerRef, key: Key, at: Instant) -> bool {
         let mut table = self.0.lock();
         match table.timers.get_mut(timer.slot) {
             Some((number, known)) if *number == timer.number => {
-                *known = Some(key);
+                *known = Some((key, at));
                 true
             }
             _ => false,
@@ -65,8 +65,8 @@ impl Pending {
         self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
     }
 
-    /// Ends a timer; its key, if it is set. `None` if it is over: whoever gets it is the one who ended it.
-    fn end(&self, timer: TimerRef) -> Option<Option<Key>> {
+    /// Ends a timer; its key and when it is due, if it is set. `None` if it is over: whoever gets it is the one who ended it.
+    fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         Some(table.timers.remove(timer.slot).1)
@@ -79,7 +79,7 @@ impl Pending {
         let timers = std::mem::take(&mut table.timers);
         drop(table);
         for (_, (_, key)) in timers {
-            let fire = key.and_then(|key| host.shared().timers.cancel(key));
+            let fire = key.and_then(|(key, _)| host.shared().timers.cancel(key));
             let _ = drop_caught(fire);
         }
     }
@@ -89,7 +89,7 @@ impl Pending {
 fn set(owner: &Arc<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));
-    if !owner.head().pending().set(timer, key) {
+    if !owner.head().pending().set(timer, key, at) {
         let _ = drop_caught(host.shared().timers.cancel(key));
     }
 }
@@ -174,10 +174,10 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
 /// Takes a timer back, and says what was left of it. Whoever ends it in the table decides: one that is just firing finds
 /// itself ended, and sends nothing.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
-    let key = owner.pending().end(timer)?;
+    let set = owner.pending().end(timer)?;
     // One that is set at this moment is taken back by whoever sets it.
-    let cancelled = key.and_then(|key| owner.host().shared().timers.cancel(key));
-    let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, left)| left);
+    let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
+    let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());
     let _ = drop_caught(cancelled);
     Some(left)
 }

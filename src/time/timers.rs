@@ -35,7 +35,6 @@ impl fmt::Debug for Fire {
 /// Which timer it is: by this it is cancelled. No two timers of one `Timers` ever have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    at: Instant,
     shard: u32,
     handle: Handle,
 }
@@ -93,12 +92,11 @@ impl Timers {
         drop(wheel);
         // Of two that come at once on two wheels, the nearer one is first whoever looks: it finds nothing nearer.
         let earlier = first_here && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
-        (Key { at, shard: which as u32, handle }, earlier)
+        (Key { shard: which as u32, handle }, earlier)
     }
 
-    /// Takes a timer back: what would have happened, and how long it had still to wait. `None` if it happened, is just
-    /// happening, or was cancelled.
-    pub(crate) fn cancel(&self, key: Key) -> Option<(Fire, Duration)> {
+    /// Takes a timer back: what would have happened. `None` if it happened, is just happening, or was cancelled.
+    pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
         let shard = &self.shards[key.shard as usize];
         let mut wheel = shard.wheel.lock();
         let (fire, tick) = wheel.remove(key.handle)?;
@@ -106,7 +104,7 @@ impl Timers {
             shard.publish(wheel.nearest());
         }
         drop(wheel);
-        Some((fire, key.at - self.clock.now()))
+        Some(fire)
     }
 
     /// Has a timer wake this one instead; says whether it will. It will not if it is too late, or if it calls something.
@@ -306,8 +304,8 @@ mod tests {
         let (first, _) = f.note(10, 1);
         let (second, _) = f.note(20, 2);
         f.turn_at(4);
-        let (fire, left) = f.timers.cancel(first).expect("it waits");
-        assert_eq!((left, f.timers.nearest()), (Duration::from_millis(6), Some(at(20))));
+        let fire = f.timers.cancel(first).expect("it waits");
+        assert_eq!(f.timers.nearest(), Some(at(20)));
         drop(fire);
         assert!(f.timers.cancel(first).is_none());
         assert_eq!((f.turn_at(30), f.log()), (1, vec![2]));
@@ -398,8 +396,7 @@ mod tests {
                 }
                 3 if !keys.is_empty() => {
                     let (key, ms, what) = keys.swap_remove(rng.below(keys.len()));
-                    let cancelled = f.timers.cancel(key).map(|(_, left)| left.as_millis() as u64);
-                    assert_eq!(cancelled, model.remove(&(ms, what)).then(|| ms.saturating_sub(now)));
+                    assert_eq!(f.timers.cancel(key).is_some(), model.remove(&(ms, what)));
                 }
                 _ => {
                     now += rng.below(50) as u64;

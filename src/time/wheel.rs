@@ -7,6 +7,7 @@
 //! higher one, and no slot is ever behind.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use slab::Slab;
 
@@ -21,6 +22,11 @@ const DUE: usize = LEVELS * SLOTS;
 /// The number of no list: the entry is in the map.
 const FAR: usize = DUE + 1;
 const NOBODY: u32 = u32::MAX;
+
+/// How many bits of a tick a slot does not tell apart.
+const fn width(slot: usize) -> u32 {
+    BITS * (slot / SLOTS) as u32
+}
 
 /// Which entry it is. A number is never used twice, so one that is gone is not mistaken for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,7 +105,12 @@ impl<T> Wheel<T> {
         self.next_number += 1;
         let index = self.entries.insert(Entry { item, tick, number, list: 0, before: NOBODY, after: NOBODY });
         let index = u32::try_from(index).ok().filter(|&index| index != NOBODY).expect("fewer than 2^32 timers");
-        self.file(index);
+        let list = match self.descending {
+            // Behind those that are on their way down from where it would have been among them.
+            Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
+            _ => self.place(tick),
+        };
+        self.append(index, list);
         Handle { index, number }
     }
 
@@ -136,7 +147,7 @@ impl<T> Wheel<T> {
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
-                // Down to where the time is counted finer. It is not among the slots of now any more.
+                // Down to where the time is counted finer, or to what is due. It is not among the occupied any more.
                 while self.lists[slot].first != NOBODY {
                     if budget == 0 {
                         return false;
@@ -151,12 +162,8 @@ impl<T> Wheel<T> {
             match self.first_slot() {
                 Some((start, slot)) if start <= now => {
                     self.now = start;
-                    if slot < SLOTS {
-                        self.append_all(slot);
-                    } else {
-                        self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
-                        self.descending = Some(slot);
-                    }
+                    self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+                    self.descending = Some(slot);
                 }
                 Some(_) => break,
                 None => match self.far.first_key_value() {
@@ -215,7 +222,7 @@ impl<T> Wheel<T> {
         self.occupied = [0; LEVELS];
         self.far.clear();
         self.descending = None;
-        std::mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry.item).collect()
+        mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry.item).collect()
     }
 
     // ---- Levels and slots
@@ -229,32 +236,42 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// Puts an entry where it belongs now.
-    fn file(&mut self, index: u32) {
-        let &Entry { tick, number, .. } = &self.entries[index as usize];
+    /// The list in which what is due at `tick` belongs now.
+    fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
-        let list = if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
-            self.far.insert((tick, number), index);
-            self.entries[index as usize].list = FAR as u16;
-            return;
+        if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
+            FAR
         } else if tick <= self.now {
             DUE
         } else {
             let level = (differs.ilog2() / BITS) as usize;
-            let digit = (tick >> (BITS * level as u32)) as usize % SLOTS;
-            self.occupied[level] |= 1 << digit;
-            level * SLOTS + digit
-        };
-        let last = self.lists[list].last;
+            level * SLOTS + (tick >> (BITS * level as u32)) as usize % SLOTS
+        }
+    }
+
+    /// Puts an entry where it belongs now.
+    fn file(&mut self, index: u32) {
+        self.append(index, self.place(self.entries[index as usize].tick));
+    }
+
+    fn append(&mut self, index: u32, list: usize) {
         let entry = &mut self.entries[index as usize];
-        (entry.list, entry.before, entry.after) = (list as u16, last, NOBODY);
-        match last {
-            NOBODY => self.lists[list].first = index,
-            last => self.entries[last as usize].after = index,
+        entry.list = list as u16;
+        if list == FAR {
+            self.far.insert((entry.tick, entry.number), index);
+            return;
         }
         let filed = &mut self.lists[list];
-        filed.last = index;
-        filed.nearest = filed.nearest.min(tick);
+        let last = mem::replace(&mut filed.last, index);
+        filed.nearest = filed.nearest.min(entry.tick);
+        (entry.before, entry.after) = (last, NOBODY);
+        match last {
+            NOBODY => filed.first = index,
+            last => self.entries[last as usize].after = index,
+        }
+        if list != DUE && self.descending != Some(list) {
+            self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
+        }
     }
 
     fn unlink(&mut self, index: u32) {
@@ -283,28 +300,6 @@ impl<T> Wheel<T> {
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }
-    }
-
-    /// Moves a whole slot behind what is due.
-    fn append_all(&mut self, slot: usize) {
-        let List { first, last, nearest } = self.lists[slot];
-        self.vacate(slot);
-        let mut next = first;
-        while next != NOBODY {
-            let entry = &mut self.entries[next as usize];
-            entry.list = DUE as u16;
-            next = entry.after;
-        }
-        match self.lists[DUE].last {
-            NOBODY => self.lists[DUE].first = first,
-            former => {
-                self.entries[former as usize].after = first;
-                self.entries[first as usize].before = former;
-            }
-        }
-        let due = &mut self.lists[DUE];
-        due.last = last;
-        due.nearest = due.nearest.min(nearest);
     }
 
     /// Gives back what a burst needed.
@@ -402,6 +397,22 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_during_a_descent_goes_behind_what_was_there() {
+        let mut wheel = Wheel::new();
+        for item in 0..4 {
+            wheel.insert(70, item);
+        }
+        // Down to the finest level, three of them; and then to what is due, one of them.
+        for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
+            assert!(!wheel.advance(now, budget));
+            wheel.insert(70, item);
+        }
+        wheel.insert(3, 6);
+        assert_eq!((wheel.nearest(), due(&mut wheel, 70)), (Some(3), (0..7).collect()));
+        assert_eq!((wheel.nearest(), wheel.len(), wheel.occupied), (None, 0, [0; LEVELS]));
+    }
+
+    #[test]
     fn an_entry_takes_no_more_than_its_share() {
         // Beside an item of 24 bytes, which is what a timer has.
         assert!(size_of::<Entry<[u64; 3]>>() <= 64, "{}", size_of::<Entry<[u64; 3]>>());
@@ -441,7 +452,7 @@ mod tests {
                         };
                         let later = model.split_off(&(now.saturating_add(1), 0));
                         let expected: Vec<u64> =
-                            std::mem::replace(&mut model, later).into_keys().map(|(_, item)| item).collect();
+                            mem::replace(&mut model, later).into_keys().map(|(_, item)| item).collect();
                         assert_eq!(due(&mut wheel, now), expected, "seed {seed} at {now}");
                     }
                 }

@@ -264,6 +264,10 @@ fn spawn_or_send_holds_while_processes_end() {
         while let Some(pid) = rt.whereis(SUM) {
             let _ = rt.block_on(rt.ended(pid));
         }
+        // The name is free before the mail of its last holder is buried.
+        while rt.counters().exited != rt.counters().spawned {
+            thread::yield_now();
+        }
         let dead = std::iter::from_fn(|| letters.try_receive()).count();
         assert_eq!(read.load(SeqCst) + dead, 2 * EACH as usize);
         assert_eq!(rt.counters().panics, 0);

@@ -490,9 +490,10 @@ impl<M: Send + 'static> Control<M> {
         if self.head.has_ended() {
             return;
         }
-        self.head.host().forget(&self.head);
         let remains = self.inbox.close();
+        self.head.host().release(&self.head);
         self.head.host().dead_letters_of(&self.head, remains.messages.into_iter());
+        self.head.host().forget(&self.head);
         self.head.host().bury(&self.head, exit);
         self.disperse();
     }

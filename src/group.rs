@@ -119,10 +119,9 @@ impl<M: Send + 'static> Me<M> {
     /// one that has ended joins nothing.
     pub fn join(&self, group: impl GroupName<M>) {
         let head = &self.control().head;
-        let (host, pid) = (head.host(), head.pid());
         let tenant: Arc<dyn AnyControl> = self.any();
-        let lives = || host.shared().relay.get(pid).is_some();
-        host.realm().groups().join(group.text().to_owned().into(), &tenant, head.groups(), lives);
+        let lives = || !self.control().inbox.is_closed();
+        head.host().realm().groups().join(group.text().to_owned().into(), &tenant, head.groups(), lives);
     }
 
     /// Leaves a group; nothing if it was not in it.

@@ -628,17 +628,23 @@ impl Host {
 
     // ---- The end of a process, in the order in which it happens
 
-    /// The pid names nothing from now on, and its names are free.
+    /// Its names are free. Its mailbox has been closed: whoever registers it marks it before it looks at that, see
+    /// `relay::names`.
+    #[inline]
+    pub(crate) fn release(&self, head: &Head) {
+        if head.has(flag::KNOWN) {
+            self.realm().names().release(head.names());
+            self.realm().groups().release(head.groups());
+        }
+    }
+
+    /// The pid names nothing from now on. What it held has been let go, so that whoever finds nothing there finds
+    /// nothing left of it.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) {
         let entry = self.shared().relay.remove(head.pid());
         if entry.is_some() && head.has(flag::OUTSIDE) {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
-        }
-        // Whoever registers it marks it before it looks at the pid: see `relay::names`.
-        if head.has(flag::KNOWN) {
-            self.realm().names().release(head.names());
-            self.realm().groups().release(head.groups());
         }
         drop(entry);
     }

@@ -417,6 +417,10 @@ impl<M> Inbox<M> {
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// The senders that wait in an inbox that was closed.
     pub(crate) fn strand(&self) -> Vec<Waker> {
         self.state.lock().bounded().map_or_else(Vec::new, Bounded::strand)

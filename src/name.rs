@@ -131,7 +131,7 @@ fn register<M: Send + 'static>(control: &Arc<Control<M>>, name: Cow<'static, str
     let head = &control.head;
     let (host, pid) = (head.host(), head.pid());
     let tenant: Arc<dyn AnyControl> = control.clone();
-    let lives = || host.shared().relay.get(pid).is_some();
+    let lives = || !control.inbox.is_closed();
     host.realm().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
         Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
         Unclaimed::Refused(_) => NameError::NoProcess { name: name.into(), pid },

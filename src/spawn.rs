@@ -34,8 +34,8 @@ use crate::process::pid::Pid;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
 use crate::relay::names::Unclaimed;
-use crate::sync::Arc;
 use crate::sync::tally::{AtomicUsize, Ordering};
+use crate::sync::{Arc, thread};
 use crate::task::{Driver, Entry, Machine, Raw};
 use crate::time::later::call_at;
 
@@ -254,8 +254,8 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // Whoever ends gives up its name before it closes its mailbox: now it is free, or another one's.
-                Refusal::NoProcess => {}
+                // Whoever ends closes its mailbox and gives up its names then: that is under way.
+                Refusal::NoProcess => thread::yield_now(),
                 Refusal::ShutDown => return Err(SpawnRefusal::ShutDown),
                 refusal => return Err(SpawnRefusal::MessageRefused(refusal)),
             }

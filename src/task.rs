@@ -234,15 +234,15 @@ impl<X: Machine> Turn<'_, X> {
         Exit::Panicked(text)
     }
 
-    /// Buries the process: nobody hears of its end before its pid names nothing, and everything that it held has been
-    /// let go when its exit is known. Returns how it really ended: a panic on the way is an end of its own.
+    /// Buries the process: nobody hears of its end before its names are free and its pid names nothing, and that is when
+    /// everything that it held has been let go. Returns how it really ended: a panic on the way is an end of its own.
     fn end(&mut self, mut exit: Exit) -> Exit {
         if let Err(text) = catch(|| self.machine.as_mut().close()) {
             exit = self.panicked(text);
         }
         let control = self.me.control();
-        control.head.host().forget(&control.head);
         let remains = control.inbox.close();
+        self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
@@ -250,6 +250,7 @@ impl<X: Machine> Turn<'_, X> {
         }
         let _ = drop_caught(express::take());
         self.head().host().dead_letters_of(self.head(), remains.messages.into_iter());
+        self.head().host().forget(self.head());
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));
         }

@@ -3,10 +3,10 @@
 //! A tenant keeps a list of its own names, so that its end finds them; the table and that list change together under the
 //! lock of the list. Nothing of the user's runs under a lock.
 //!
-//! Registering races the end of the tenant, which takes its pid out of the table of pids first and releases its
-//! names then, if it is marked as one that may have some. Whoever registers marks it, takes the list's lock and looks
-//! whether the pid still leads to it. If it does, its end comes later, sees the mark, and waits for the list; if it does
-//! not, nothing is registered. So a name never outlives the end of its holder, and an end without names pays a load.
+//! Registering races the end of the tenant, which closes its mailbox first and releases its names then, if it is marked
+//! as one that may have some. Whoever registers marks it, takes the list's lock and looks whether the mailbox is open. If
+//! it is, its end comes later, sees the mark, and waits for the list; if it is not, nothing is registered. So a name
+//! never outlives the end of its holder, and an end without names pays a load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

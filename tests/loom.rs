@@ -85,7 +85,7 @@ models! {
     mailbox::signal_wakes_both, 29;
     mailbox::first_turn, 523;
     mailbox::close_against_push, 70;
-    names::register_against_end, 28;
+    names::register_against_end, 20;
     names::two_want_a_name, 4;
     room::two_wait_for_room, 481;
     room::room_against_close, 67;

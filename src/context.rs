@@ -366,6 +366,40 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
+    /// Offers what waits in a queue with a bound, oldest first, to `take`, up to the first message that it does not take;
+    /// or to the last, if `all` are to be offered. What it does not take keeps its place. Says whether some is left; if
+    /// none is, it waits for more.
+    pub(crate) fn offer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        all: bool,
+        mut take: impl FnMut(M) -> Result<(), M>,
+    ) -> Result<bool, Exit> {
+        let (mut number, mut left) = (0, false);
+        loop {
+            match self.take(cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other)) {
+                Poll::Ready(Ok(Gathered::One(message))) => {
+                    let place = Place { control: &self.me.control, number };
+                    match take(message) {
+                        Ok(()) => {}
+                        Err(message) if all => {
+                            place.put_back(message);
+                            left = true;
+                            number += 1;
+                        }
+                        Err(message) => {
+                            place.put_back(message);
+                            return Ok(true);
+                        }
+                    }
+                }
+                Poll::Ready(Ok(Gathered::Ahead)) => unreachable!("its queue has a bound"),
+                Poll::Ready(Err(exit)) => return Err(exit),
+                Poll::Pending => return Ok(left),
+            }
+        }
+    }
+
     /// The next message if one is there, also after a cancel: for draining.
     pub fn try_receive(&mut self) -> Option<M> {
         self.front.pop().or_else(|| self.me.control.pop(&mut self.front))
@@ -448,10 +482,10 @@ impl<M: Send + 'static> Mailbox<M> {
         let own_turn = turn::is_of(self.me.control.address());
         // Cloned before the lock is taken: a waker is somebody's code.
         let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
-        let (taken, Spare { former, sender }) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
+        let (taken, Spare { former, relieved }) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
         drop(former);
-        if let Some(sender) = sender {
-            self.me.control.admit(sender);
+        if let Some(relieved) = relieved {
+            self.me.control.relieve(relieved);
         }
         if let Some(taken) = taken {
             return Poll::Ready(Ok(taken));
@@ -524,8 +558,8 @@ impl<M: Send + 'static> Place<'_, M> {
 
 impl<M: Send + 'static> Drop for Place<'_, M> {
     fn drop(&mut self) {
-        if let Some(sender) = self.control.inbox.settle(self.number) {
-            self.control.admit(sender);
+        if let Some(relieved) = self.control.inbox.settle(self.number) {
+            self.control.relieve(relieved);
         }
     }
 }

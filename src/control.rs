@@ -15,7 +15,7 @@ use once_cell::race::OnceBox;
 use crate::clock::Instant;
 use crate::host::Host;
 use crate::limits::{Limits, Meter};
-use crate::mailbox::{Front, Inbox, Taken, Unsent, Wakes};
+use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::{Counter, State};
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -412,6 +412,33 @@ impl<M: Send + 'static> Control<M> {
                 self.drop_by_policy(message);
                 Ok(())
             }
+            Unsent::Routed(message, router) => self.route(message, &*router, &mut None).map(|_| ()),
+        }
+    }
+
+    /// Hands a message on, or keeps it where that can be done later; with a waker it waits for room, as
+    /// [`push_or_wait`](Self::push_or_wait).
+    fn route(
+        &self,
+        message: M,
+        router: &dyn Router<M>,
+        waker: &mut Option<Waker>,
+    ) -> Result<Option<u64>, (Refusal, M)> {
+        let message = match router.route(message) {
+            Ok(()) => {
+                self.accepted(Wakes::default());
+                return Ok(None);
+            }
+            Err(Unrouted::Full(message)) if waker.is_none() => return Err((Refusal::Full, message)),
+            Err(Unrouted::Full(message) | Unrouted::Later(message)) => message,
+        };
+        match self.inbox.keep(message, waker) {
+            Ok((None, wakes)) => {
+                self.accepted(wakes);
+                Ok(None)
+            }
+            Ok((number, _)) => Ok(number),
+            Err(unsent) => self.settle(unsent).map(|()| None),
         }
     }
 
@@ -438,21 +465,30 @@ impl<M: Send + 'static> Control<M> {
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
+            Err(Unsent::Routed(message, router)) => self.route(message, &*router, &mut waker),
             Err(unsent) => self.settle(unsent).map(|()| None),
         }
     }
 
+    /// Tells who is to know of room that was made.
+    pub(crate) fn relieve(&self, relieved: Relieved) {
+        match relieved {
+            Relieved::Sender(sender) => self.admit(sender),
+            Relieved::Watcher(watcher) => panic::wake(watcher),
+        }
+    }
+
     /// Wakes a sender whose message was let in.
-    pub(crate) fn admit(&self, sender: Waker) {
+    fn admit(&self, sender: Waker) {
         self.head.host().shared().metrics.add(Counter::Messages, 1);
         panic::wake(sender);
     }
 
     /// The next message, if there is one.
     pub(crate) fn pop(&self, front: &mut Front<M>) -> Option<M> {
-        let (message, sender) = self.inbox.pop(front);
-        if let Some(sender) = sender {
-            self.admit(sender);
+        let (message, relieved) = self.inbox.pop(front);
+        if let Some(relieved) = relieved {
+            self.relieve(relieved);
         }
         message
     }
@@ -492,7 +528,7 @@ impl<M: Send + 'static> Control<M> {
         }
         let remains = self.inbox.close();
         self.head.host().release(&self.head);
-        self.head.host().dead_letters_of(&self.head, remains.messages.into_iter());
+        self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
         self.head.host().forget(&self.head);
         self.head.host().bury(&self.head, exit);
         self.disperse();

@@ -50,6 +50,7 @@
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
 //! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
+//! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
@@ -79,6 +80,7 @@ mod express;
 mod group;
 pub mod handler;
 mod host;
+mod intensity;
 mod limits;
 mod local;
 mod mailbox;
@@ -89,6 +91,7 @@ mod name;
 mod observe;
 mod oneshot;
 mod perform;
+mod pool;
 mod process;
 mod realm;
 mod recipient;
@@ -120,6 +123,7 @@ pub use mailbox::Bound;
 pub use name::{Name, ProcessName};
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
 pub use perform::{Cancelled, Perform};
+pub use pool::Pool;
 pub use process::command::{Asked, Command, Named, StreamCommand};
 pub use process::event::{Completed, Event, Item, Tag};
 pub use process::exit::{BoxError, Exit, Reason, Result};

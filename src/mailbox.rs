@@ -5,17 +5,21 @@
 //! One with a bound keeps its messages in a queue of another kind: see `bounded`.
 
 mod bounded;
+mod routed;
 
 pub use bounded::Bound;
+pub(crate) use bounded::Relieved;
+pub(crate) use routed::{Router, Unrouted};
 
 use std::collections::VecDeque;
 use std::mem;
 use std::task::{Poll, Waker};
 
 use self::bounded::{Bounded, Pushed};
+use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
-use crate::sync::{Lock, Mutex};
+use crate::sync::{Arc, Lock, Mutex};
 
 /// Who waits for the next message.
 ///
@@ -83,6 +87,7 @@ struct Aside<M> {
     /// Whom to wake when [`Waiting::Other`].
     other: Option<Waker>,
     bounded: Option<Bounded<M>>,
+    way: Way<M>,
 }
 
 impl<M> Aside<M> {
@@ -95,16 +100,30 @@ impl<M> Aside<M> {
 
 impl<M> Default for Aside<M> {
     fn default() -> Self {
-        Self { taken: 0, signals: VecDeque::new(), other: None, bounded: None }
+        Self { taken: 0, signals: VecDeque::new(), other: None, bounded: None, way: Way::Here }
     }
 }
+
+type Unheard<M> = (Option<VecDeque<(i64, Signal)>>, Option<Waker>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
 /// What was in an inbox when it was closed.
 #[derive(Debug)]
 pub(crate) struct Remains<M> {
-    pub(crate) messages: Vec<M>,
-    /// Dropped with this: the signals that nobody heard, and the way back to the task.
-    _rest: Held<(Option<VecDeque<(i64, Signal)>>, Option<Waker>)>,
+    messages: Vec<M>,
+    /// Who may want them.
+    heir: Option<Arc<dyn Router<M>>>,
+    /// Dropped with this: the signals that nobody heard, the way back to the task, and that to others.
+    _rest: Held<Unheard<M>>,
+}
+
+impl<M> Remains<M> {
+    /// The messages that nobody will read.
+    pub(crate) fn settle(self) -> Vec<M> {
+        match self.heir {
+            Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
+            _ => self.messages,
+        }
+    }
 }
 
 /// What a receiver took out of its inbox and has not read yet.
@@ -281,6 +300,8 @@ pub(crate) struct Inbox<M> {
 pub(crate) enum Unsent<M> {
     Closed(M),
     Full(M),
+    /// It is to be handed on, or [kept](Inbox::keep) here.
+    Routed(M, Arc<dyn Router<M>>),
     /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
     Dropped(M, Wakes),
 }
@@ -291,8 +312,7 @@ pub(crate) enum Unsent<M> {
 pub(crate) struct Spare {
     /// No longer waited with, to be dropped.
     pub(crate) former: Option<Waker>,
-    /// Of a sender whose message was let in.
-    pub(crate) sender: Option<Waker>,
+    pub(crate) relieved: Option<Relieved>,
 }
 
 /// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
@@ -377,15 +397,76 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(Unsent::Closed(message));
         }
-        match state.bounded() {
-            Some(bounded) => match bounded.push_or_wait(message, waker) {
-                Ok(None) => {}
-                Ok(number) => return Ok((number, Wakes::default())),
-                Err(message) => return Err(Unsent::Full(message)),
-            },
-            None => state.messages.push(message),
+        if let Some(router) = state.router() {
+            return Err(Unsent::Routed(message, router));
         }
-        Ok((None, state.receiver()))
+        state.store_or_wait(message, waker)
+    }
+
+    /// As [`push_or_wait`](Self::push_or_wait), for a message that was not handed on. Until the inbox is empty, and its
+    /// receiver has [seen that](Self::resume), no other one is.
+    pub(crate) fn keep(&self, message: M, waker: &mut Option<Waker>) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Unsent::Closed(message));
+        }
+        state.some_wait(true);
+        state.store_or_wait(message, waker)
+    }
+
+    /// Messages go on to this router from now on, when those that wait here have.
+    pub(crate) fn route_to(&self, router: Arc<dyn Router<M>>) {
+        self.state.lock().aside.get_or_insert_default().way = Way::Routed { router, some_wait: true };
+    }
+
+    /// Hands messages on again, if none waits here.
+    pub(crate) fn resume(&self) {
+        let mut state = self.state.lock();
+        let some_wait = state.untaken() != 0;
+        state.some_wait(some_wait);
+    }
+
+    /// Does something under the lock, if messages are handed on now because none waits here.
+    pub(crate) fn if_none_waits<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        let state = self.state.lock();
+        let way = state.aside.as_deref().map(|aside| &aside.way);
+        matches!(way, Some(Way::Routed { some_wait: false, .. })).then(f)
+    }
+
+    /// What is unread when this is closed is for this router.
+    pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
+        self.state.lock().aside.get_or_insert_default().way = Way::Left(router);
+    }
+
+    /// Puts messages before all others, beyond any bound.
+    ///
+    /// # Errors
+    /// The messages, when the inbox is closed.
+    pub(crate) fn put_first(&self, messages: Vec<M>) -> Result<Wakes, Vec<M>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(messages);
+        }
+        let Some(aside) = state.aside.as_deref_mut() else { return Err(messages) };
+        let Some(bounded) = aside.bounded.as_mut() else { return Err(messages) };
+        aside.signals.iter_mut().for_each(|(before, _)| *before += messages.len() as i64);
+        bounded.put_first(messages);
+        state.some_wait(true);
+        Ok(state.receiver())
+    }
+
+    /// How many messages its receiver has before it, the one in hand included; and a number that grows with each that it
+    /// takes. Of an inbox with a bound.
+    pub(crate) fn load(&self) -> (usize, u64) {
+        self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
+    }
+
+    /// Whether there is room. If not, whoever makes some tells this waker, once.
+    pub(crate) fn watch(&self, waker: Waker) -> bool {
+        let mut waker = Some(waker);
+        let has_room = self.state.lock().bounded().is_none_or(|bounded| bounded.watch(&mut waker));
+        drop(waker);
+        has_room
     }
 
     /// Whether the message of a sender was let in. If not, it waits by this waker from now on; what comes back in its
@@ -488,11 +569,11 @@ impl<M> Inbox<M> {
         if senders.is_empty() { None } else { Some(Box::new((senders, state.receiver()))) }
     }
 
-    /// The next message, if there is one, and a sender to be woken for it. A single one is handed over; of several the
+    /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
     /// rest moves to `front` at once, so that a burst costs one lock.
-    pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Waker>) {
+    pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
         let mut state = self.state.lock();
-        (state.pop(front), state.take_admitted())
+        (state.pop(front), state.take_relieved())
     }
 
     /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
@@ -539,12 +620,12 @@ impl<M> Inbox<M> {
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 
-    /// Gives up the place of a message that was looked at and taken; a sender to be woken for it.
-    pub(crate) fn settle(&self, number: u64) -> Option<Waker> {
+    /// Gives up the place of a message that was looked at and taken; who is to be told of it.
+    pub(crate) fn settle(&self, number: u64) -> Option<Relieved> {
         let mut state = self.state.lock();
         let place = state.bounded()?.settle(number)?;
         state.took_at(place);
-        state.take_admitted()
+        state.take_relieved()
     }
 
     /// A receiver took a message of its front that stood behind `passed` others; `left` are there now.
@@ -564,7 +645,7 @@ impl<M> Inbox<M> {
         let mut state = self.state.lock();
         let taken = take(&mut state, front);
         if taken.is_some() {
-            return (taken, Spare { former: other, sender: state.take_admitted() });
+            return (taken, Spare { former: other, relieved: state.take_relieved() });
         }
         #[cfg(procession_bug = "receiver_unlocks")]
         let mut state = {
@@ -574,11 +655,11 @@ impl<M> Inbox<M> {
         state.shrink();
         let Some(other) = other else {
             state.waiting = Waiting::Own;
-            return (None, Spare { former: None, sender: None });
+            return (None, Spare { former: None, relieved: None });
         };
         state.waiting = Waiting::Other;
         let former = state.aside.get_or_insert_default().other.replace(other);
-        (None, Spare { former, sender: None })
+        (None, Spare { former, relieved: None })
     }
 
     /// Takes back what a receiver took out and has not read.
@@ -612,8 +693,15 @@ impl<M> Inbox<M> {
         state.closed = true;
         // Whom to wake stays: nobody has been told yet.
         let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
+        let way = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
         let own = state.own.take();
-        Remains { messages: state.take_all(), _rest: Held::new((signals, own)) }
+        let watcher = state.bounded().and_then(Bounded::forget_watcher);
+        let (heir, router) = match way {
+            Some(Way::Left(heir)) => (Some(heir), None),
+            Some(Way::Routed { router, .. }) => (None, Some(router)),
+            Some(Way::Here) | None => (None, None),
+        };
+        Remains { messages: state.take_all(), heir, _rest: Held::new((signals, own, watcher, router)) }
     }
 }
 
@@ -656,9 +744,39 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.bounded.as_mut()
     }
 
+    /// As [`Inbox::push_or_wait`], here.
+    fn store_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        match self.bounded() {
+            Some(bounded) => match bounded.push_or_wait(message, waker) {
+                Ok(None) => {}
+                Ok(number) => return Ok((number, Wakes::default())),
+                Err(message) => return Err(Unsent::Full(message)),
+            },
+            None => self.messages.push(message),
+        }
+        Ok((None, self.receiver()))
+    }
+
+    /// Where a message goes that comes now, if not here.
+    fn router(&self) -> Option<Arc<dyn Router<M>>> {
+        match &self.aside.as_deref()?.way {
+            Way::Routed { router, some_wait: false } => Some(Arc::clone(router)),
+            Way::Routed { .. } | Way::Left(_) | Way::Here => None,
+        }
+    }
+
+    fn some_wait(&mut self, yes: bool) {
+        if let Some(Way::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
+            *some_wait = yes;
+        }
+    }
+
     /// As [`Inbox::push`], where there is a bound; out of the way of the others.
     #[cold]
     fn push_bounded(&mut self, message: M) -> Result<Wakes, Unsent<M>> {
+        if let Some(router) = self.router() {
+            return Err(Unsent::Routed(message, router));
+        }
         match self.bounded().map(|bounded| bounded.push(message)) {
             Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
             Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
@@ -686,10 +804,10 @@ impl<M> State<M> {
         }
     }
 
-    /// The sender whose message was let in when another one was taken.
+    /// Whom room that was made is news to.
     #[inline]
-    fn take_admitted(&mut self) -> Option<Waker> {
-        self.bounded()?.take_admitted()
+    fn take_relieved(&mut self) -> Option<Relieved> {
+        self.bounded()?.take_relieved()
     }
 
     /// Remembers how many messages are about to be taken out at once.

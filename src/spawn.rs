@@ -97,15 +97,7 @@ impl Host {
         method: &str,
         input: I,
     ) -> Result<Q::Output, Exit> {
-        struct KillOnDrop<T, M: Send + 'static>(JoinHandle<T, M>);
-        impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
-            fn drop(&mut self) {
-                self.0.abort();
-            }
-        }
-        let handle = self.process().method(method.to_owned()).input(input).spawn_process(process)?;
-        let mut handle = KillOnDrop(handle);
-        (&mut handle.0).await
+        KillOnDrop(self.process().method(method.to_owned()).input(input).spawn_process(process)?).await
     }
 
     /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
@@ -492,6 +484,16 @@ impl ProcessBuilder {
         }
     }
 
+    /// Spawns an async body; refused, the handle says so.
+    pub(crate) fn spawn_or_refuse<N, F, Fut>(self, body: F) -> JoinHandle<Output<Fut>, N>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        self.host.join_or_refuse(self.host.launch(AsyncBody::new(body, self.entry), self.options))
+    }
+
     /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
     /// several that do so at once one spawns: there is exactly one process of that name. Returns its pid.
     ///
@@ -641,6 +643,24 @@ impl<T, M: Send + 'static> Drop for JoinHandle<T, M> {
         if let Some(task) = self.task.take() {
             task.detach();
         }
+    }
+}
+
+/// A handle that kills its process when it is dropped.
+#[derive(Debug)]
+pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
+
+impl<T, M: Send + 'static> Future for KillOnDrop<T, M> {
+    type Output = Result<T, Exit>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

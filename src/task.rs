@@ -249,7 +249,7 @@ impl<X: Machine> Turn<'_, X> {
             exit = self.panicked(text);
         }
         let _ = drop_caught(express::take());
-        self.head().host().dead_letters_of(self.head(), remains.messages.into_iter());
+        self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         self.head().host().forget(self.head());
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));

@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
+/// Number of the first message of a queue. Some may be put before it later.
+const FIRST: u64 = 1 << 32;
+
 /// How full a mailbox may get, and who loses then: see [`ProcessBuilder::mailbox`](crate::ProcessBuilder::mailbox).
 ///
 /// What counts is what waits there unread; what [`receive_where`](crate::Mailbox::receive_where) passed over does, what a
@@ -91,21 +94,36 @@ pub(super) struct Bounded<M> {
     /// By number, which is the order in which they came. While there are some the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// The sender whose message was admitted by the last one that was taken.
-    admitted: Option<Waker>,
+    /// Whom room that was made is news to.
+    relieved: Option<Relieved>,
+    /// Who looks for room, without a message that waits here.
+    watcher: Option<Waker>,
+    /// The receiver has taken a message, and was not back for another one.
+    busy: bool,
+}
+
+/// Whom room in a mailbox is news to.
+#[derive(Debug)]
+pub(crate) enum Relieved {
+    /// A sender: its message was let in.
+    Sender(Waker),
+    /// One that may try again.
+    Watcher(Waker),
 }
 
 impl<M> Bounded<M> {
     pub(super) fn new(policy: Policy, most: usize) -> Self {
         Self {
             queue: VecDeque::new(),
-            first: 0,
+            first: FIRST,
             most,
             policy,
             high: 0,
             senders: BTreeMap::new(),
             next_sender: 0,
-            admitted: None,
+            relieved: None,
+            watcher: None,
+            busy: false,
         }
     }
 
@@ -182,6 +200,11 @@ impl<M> Bounded<M> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
+    /// Who looks for room will find the inbox closed.
+    pub(super) fn forget_watcher(&mut self) -> Option<Waker> {
+        self.watcher.take()
+    }
+
     /// Those that wait, to be told that the receiver is gone. Their messages stay for them.
     pub(super) fn strand(&mut self) -> Vec<Waker> {
         #[cfg(procession_bug = "bounded_strands_nobody")]
@@ -200,19 +223,51 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// The sender that the last [`pop`](Self::pop) or [`settle`](Self::settle) let in, who is to be woken.
-    pub(super) fn take_admitted(&mut self) -> Option<Waker> {
-        self.admitted.take()
+    /// Who is to be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
+    pub(super) fn take_relieved(&mut self) -> Option<Relieved> {
+        self.relieved.take()
+    }
+
+    fn relieve(&mut self) {
+        self.busy = true;
+        self.relieved = self.admit().map(Relieved::Sender).or_else(|| self.watcher.take().map(Relieved::Watcher));
     }
 
     pub(super) fn pop(&mut self) -> Option<M> {
+        self.busy = false;
         let message = self.queue.pop_front()?;
         self.first += 1;
         #[cfg(not(procession_bug = "bounded_pop_admits_nobody"))]
-        {
-            self.admitted = self.admit();
-        }
+        self.relieve();
         message
+    }
+
+    /// How many messages wait, and whether the receiver has one in hand.
+    pub(super) fn load(&self) -> usize {
+        self.queue.len() + usize::from(self.busy)
+    }
+
+    /// How many messages were taken, in all.
+    pub(super) fn taken(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether there is room. If not, the next to make some tells this waker; the former one comes back in its place.
+    pub(super) fn watch(&mut self, waker: &mut Option<Waker>) -> bool {
+        if self.has_room() {
+            return true;
+        }
+        mem::swap(&mut self.watcher, waker);
+        false
+    }
+
+    /// Puts messages before all others, whether there is room for them or not.
+    pub(super) fn put_first(&mut self, messages: Vec<M>) {
+        self.first -= messages.len() as u64;
+        for message in messages.into_iter().rev() {
+            self.queue.push_front(Some(message));
+        }
+        self.high = self.high.max(self.queue.len());
     }
 
     /// Moves all messages out, and lets in as many senders as there is room for then.
@@ -232,7 +287,10 @@ impl<M> Bounded<M> {
     /// [settled](Self::settle) or filled again. `number` becomes its own.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
-        self.queue.get_mut(usize::try_from(*number - self.first).ok()?)?.take()
+        let place = usize::try_from(*number - self.first).ok()?;
+        let message = self.queue.get_mut(place).and_then(Option::take);
+        self.busy &= message.is_some();
+        message
     }
 
     fn hole(&self, number: u64) -> Option<usize> {
@@ -258,7 +316,7 @@ impl<M> Bounded<M> {
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
-        self.admitted = self.admit();
+        self.relieve();
         Some(place)
     }
 }
@@ -310,7 +368,7 @@ mod tests {
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [Ok(None), Ok(Some(0)), Ok(Some(1)), Ok(Some(2))]);
         assert_eq!(queue.push_or_wait(4, &mut None), Err(4));
         assert_eq!(queue.give_up(1).map(|(message, _)| message), Some(2));
-        assert_eq!((queue.pop(), queue.take_admitted().is_some()), (Some(0), true));
+        assert_eq!((queue.pop(), queue.take_relieved().is_some()), (Some(0), true));
         assert!(!queue.still_waits(0, &mut None) && queue.still_waits(2, &mut waker()));
         let mut all = VecDeque::new();
         assert_eq!((queue.drain_into(&mut all).len(), all, queue.pop(), queue.pop()), (1, [1].into(), Some(3), None));

@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Front, Inbox};
+use crate::mailbox::{Bound, Front, Inbox, Relieved};
 use crate::sync::Arc;
 
 /// An inbox for one message, which is there.
@@ -37,7 +37,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
         let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()));
-        if let Some(sender) = spare.sender {
+        if let Some(Relieved::Sender(sender) | Relieved::Watcher(sender)) = spare.relieved {
             sender.wake();
         }
         match message {

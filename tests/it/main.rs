@@ -13,6 +13,7 @@ mod mail;
 mod misuse;
 mod names;
 mod panics;
+mod pools;
 mod process;
 mod scheduling;
 mod states;

@@ -1,0 +1,472 @@
+//! Pools: many processes of a kind behind one address (SPEC 2.3, 3.2 and 11 for what is refused).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::{on_workers, step_aside, two, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// A job that waits for a word before it is done, and says who did it.
+struct Job {
+    until: Option<futures::channel::oneshot::Receiver<()>>,
+    reply: Reply<Pid>,
+}
+
+async fn work(mut ctx: Context<Job>) -> Result<(), Exit> {
+    loop {
+        let Job { until, reply } = ctx.receive().await?;
+        if let Some(until) = until {
+            let _ = until.await;
+        }
+        reply.send(ctx.pid());
+    }
+}
+
+fn long(pool: &Address<Job>) -> (futures::channel::oneshot::Sender<()>, Call<Pid>) {
+    let (tell, until) = futures::channel::oneshot::channel();
+    (tell, pool.call(|reply| Job { until: Some(until), reply }).start())
+}
+
+fn short(pool: &Address<Job>) -> Call<Pid> {
+    pool.call(|reply| Job { until: None, reply })
+}
+
+/// Runs what is there, until nothing moves.
+async fn settle() {
+    for _ in 0..200 {
+        step_aside().await;
+    }
+}
+
+/// Until nobody lives.
+async fn all_end(rt: &Runtime) {
+    while rt.processes_alive() != 0 {
+        step_aside().await;
+    }
+}
+
+/// Every message is read once, by a member, whoever sends and however full the pool is.
+#[test]
+fn every_message_is_read_once() {
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 2_000;
+    for routing in 0..3 {
+        let read = Arc::new(Mutex::new(BTreeMap::<u64, Vec<(Pid, u64)>>::new()));
+        let pids = Arc::clone(&read);
+        on_workers(async move |host| {
+            let body = async move |mut ctx: Context<(u64, u64)>| -> Result<(), Exit> {
+                loop {
+                    let (sender, n) = ctx.receive().await?;
+                    read.lock().unwrap().entry(sender).or_default().push((ctx.pid(), n));
+                }
+            };
+            let pool = Pool::new(3, body).queue(8).mailbox(4);
+            let pool = host.spawn_pool(match routing {
+                0 => pool,
+                1 => pool.round_robin(),
+                _ => pool.by_key(|message| message.0),
+            });
+            let senders: Vec<_> = (0..SENDERS)
+                .map(|sender| {
+                    let pool = pool.address();
+                    host.spawn(async move |_: Context| {
+                        for n in 0..EACH {
+                            pool.send_wait((sender, n)).await?;
+                        }
+                        Ok::<_, Exit>(())
+                    })
+                })
+                .collect();
+            for sender in senders {
+                sender.await.unwrap();
+            }
+            while pids.lock().unwrap().values().map(Vec::len).sum::<usize>() < (SENDERS * EACH) as usize {
+                host.spawn(async |_: Context| ()).await.unwrap();
+            }
+            let read = pids.lock().unwrap();
+            for messages in read.values() {
+                let numbers: BTreeSet<_> = messages.iter().map(|(_, n)| *n).collect();
+                assert_eq!((messages.len() as u64, numbers.len() as u64), (EACH, EACH));
+                let readers: BTreeSet<_> = messages.iter().map(|(pid, _)| *pid).collect();
+                if routing == 2 {
+                    assert_eq!(readers.len(), 1, "one key, one member");
+                    assert!(messages.iter().map(|(_, n)| *n).eq(0..EACH), "in order");
+                }
+            }
+        });
+    }
+}
+
+/// The least loaded is one that has nothing to do, while there is one; busy ones are passed over.
+#[test]
+fn the_least_loaded_gets_it() {
+    let rt = lone();
+    let pool = rt.spawn_pool(Pool::new(3, work));
+    rt.block_on(async {
+        let (first_may, first) = long(&pool);
+        let (second_may, second) = long(&pool);
+        settle().await;
+        let third = short(&pool).await.unwrap();
+        for _ in 0..5 {
+            assert_eq!(short(&pool).await.unwrap(), third, "the others have something in hand");
+        }
+        drop((first_may, second_may));
+        let busy = [first.await.unwrap(), second.await.unwrap()];
+        assert!(busy[0] != busy[1] && !busy.contains(&third));
+    });
+}
+
+/// Round robin is in turn, whatever they have to do, and past those that are full.
+#[test]
+fn round_robin_is_in_turn() {
+    let rt = lone();
+    let pool = rt.spawn_pool(Pool::new(3, work).round_robin().mailbox(1));
+    rt.block_on(async {
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            order.push(short(&pool).await.unwrap());
+        }
+        assert_eq!(order[..3], order[3..]);
+        assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 3);
+        let (may, stuck) = long(&pool);
+        settle().await;
+        let (queued_may, queued) = {
+            let others = [short(&pool).await.unwrap(), short(&pool).await.unwrap()];
+            assert_eq!(others, [order[1], order[2]]);
+            long(&pool)
+        };
+        // Its place is taken: the turn of the first one passes to the second.
+        for expected in [1, 2, 1] {
+            assert_eq!(short(&pool).await.unwrap(), order[expected]);
+        }
+        drop((may, queued_may));
+        assert_eq!([stuck.await.unwrap(), queued.await.unwrap()], [order[0]; 2]);
+    });
+}
+
+/// What no member has room for waits in the queue; beyond that it is refused and handed back, or its sender waits.
+#[test]
+fn a_full_pool_refuses_and_hands_back() {
+    let rt = lone();
+    let pool = rt.spawn_pool(
+        Pool::new(2, async |mut ctx: Context<u32>| -> Result<(), Exit> {
+            ctx.receive().await?;
+            std::future::pending().await
+        })
+        .queue(3),
+    );
+    rt.block_on(async {
+        // One in each hand, one before each, three in the queue.
+        for n in 0..2 {
+            pool.send(n).unwrap();
+            settle().await;
+        }
+        for n in 2..7 {
+            pool.send(n).unwrap();
+            settle().await;
+        }
+        let refused = pool.send(7).unwrap_err();
+        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 7));
+        let mut waits = Box::pin(pool.send_wait(8));
+        assert!(futures::poll!(&mut waits).is_pending());
+        assert_eq!(rt.counters().refused, 1);
+        rt.cancel(pool.pid(), "enough", Duration::ZERO).unwrap();
+        let ended = pool.ended().await;
+        assert!(matches!(ended, Exit::Killed | Exit::Cancelled(_)), "{ended}");
+        let refused = waits.await.unwrap_err();
+        assert_eq!(refused.into_message(), 8);
+        all_end(&rt).await;
+        assert_eq!(rt.counters().dead_letters, 5);
+    });
+}
+
+/// Messages of one key go to one member, past a member that is full there is no way, and others are not held up by it.
+#[test]
+fn a_key_has_one_member() {
+    let rt = lone();
+    let who = Arc::new(Mutex::new(BTreeMap::<u8, BTreeSet<Pid>>::new()));
+    let seen = Arc::clone(&who);
+    let gate = Arc::new(AtomicBool::new(true));
+    let open = Arc::clone(&gate);
+    let body = async move |mut ctx: Context<u8>| -> Result<(), Exit> {
+        loop {
+            let key = ctx.receive().await?;
+            who.lock().unwrap().entry(key).or_default().insert(ctx.pid());
+            while key == 0 && !gate.load(SeqCst) {
+                ctx.yield_now().await;
+            }
+        }
+    };
+    let pool = rt.spawn_pool(Pool::new(4, body).by_key(|key: &u8| *key).mailbox(2));
+    rt.block_on(async {
+        for round in 0..4 {
+            for key in 0..32 {
+                pool.send_wait(key).await.unwrap();
+            }
+            let _ = round;
+        }
+        settle().await;
+        {
+            let seen = seen.lock().unwrap();
+            assert!(seen.len() == 32 && seen.values().all(|members| members.len() == 1));
+            assert_eq!(seen.values().flatten().collect::<BTreeSet<_>>().len(), 4);
+        }
+        let (hot, other) = {
+            let seen = seen.lock().unwrap();
+            let hot = *seen[&0].first().unwrap();
+            (hot, *seen.iter().find(|(_, pids)| *pids.first().unwrap() != hot).unwrap().0)
+        };
+        open.store(false, SeqCst);
+        pool.send(0).unwrap();
+        settle().await;
+        pool.send(0).unwrap();
+        pool.send(0).unwrap();
+        assert_eq!(pool.send(0).unwrap_err().refusal(), Refusal::Full);
+        // One that waits for the member that is full does not stand before those for others.
+        let mut waits = Box::pin(pool.send_wait(0));
+        assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
+        for _ in 0..20 {
+            pool.send(other).unwrap();
+            settle().await;
+        }
+        open.store(true, SeqCst);
+        settle().await;
+        assert_eq!(seen.lock().unwrap()[&0], BTreeSet::from([hot]));
+    });
+}
+
+/// A member that dies is replaced, and loses nothing but what it had in hand; for a key the order holds.
+#[test]
+fn a_dead_member_is_replaced_and_its_mail_goes_on() {
+    for routing in 0..3 {
+        let rt = lone();
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&read);
+        let body = async move |mut ctx: Context<u32>| -> Result<(), Exit> {
+            loop {
+                let n = ctx.receive().await?;
+                if n % 10 == 3 {
+                    return Err(Exit::failed("dropped it"));
+                }
+                assert_ne!(n % 10, 7, "dropped it too");
+                read.lock().unwrap().push(n);
+                if n % 10 == 9 {
+                    return Ok(());
+                }
+            }
+        };
+        let pool = Pool::new(2, body).restarts(1_000, LONG).mailbox(30);
+        let pool = rt.spawn_pool(match routing {
+            0 => pool,
+            1 => pool.round_robin(),
+            _ => pool.by_key(|_| 1),
+        });
+        let mut letters = rt.dead_letters();
+        rt.block_on(async {
+            for n in 0..200 {
+                pool.send_wait(n).await.unwrap();
+            }
+            while seen.lock().unwrap().len() < 160 {
+                step_aside().await;
+            }
+            settle().await;
+        });
+        let mut seen = seen.lock().unwrap().clone();
+        if routing == 2 {
+            assert!(seen.is_sorted(), "{seen:?}");
+        }
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq((0..200).filter(|n| !matches!(n % 10, 3 | 7))), "{seen:?}");
+        assert!(letters.try_receive().is_none());
+        // The order of the pool's book: what was accepted was counted once.
+        assert_eq!(rt.counters().messages, 200);
+    }
+}
+
+/// Too many deaths within the time are the death of the pool, which says so; its members go with it.
+#[test]
+fn a_pool_whose_members_keep_dying_fails() {
+    let rt = lone();
+    let lives = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lives);
+    let pool = rt.spawn_pool(
+        Pool::new(2, async move |_: Context<u32>| -> Result<(), Exit> {
+            if count.fetch_add(1, SeqCst) == 0 {
+                return std::future::pending().await;
+            }
+            Err(Exit::failed("no luck"))
+        })
+        .restarts(3, LONG),
+    );
+    let address = pool.address();
+    let exit = rt.block_on(pool).unwrap_err();
+    assert_eq!(
+        exit.to_string(),
+        "failed: more than 3 members of a pool ended within 3600s, the last one: failed: no luck"
+    );
+    assert_eq!(lives.load(SeqCst), 5);
+    rt.block_on(all_end(&rt));
+    assert_eq!(address.send(1).unwrap_err().into_message(), 1);
+}
+
+/// A pool grows while there is more than its members have room for, not beyond its bound, and shrinks when they are idle.
+#[test]
+fn it_grows_and_shrinks_between_its_bounds() {
+    for least in [0, 1] {
+        let rt = lone();
+        let pool = rt.spawn_pool(Pool::new(least, work).up_to(3).idle(Duration::from_millis(5)));
+        rt.block_on(async {
+            settle().await;
+            assert_eq!(rt.processes_alive(), 1 + least);
+            let calls: Vec<_> = (0..10).map(|_| long(&pool)).collect();
+            settle().await;
+            assert_eq!(rt.processes_alive(), 1 + 3);
+            let mut pids = BTreeSet::new();
+            for (may, call) in calls {
+                drop(may);
+                pids.insert(call.await.unwrap());
+            }
+            assert_eq!(pids.len(), 3);
+            while rt.processes_alive() > 1 + least {
+                rt.sleep(Duration::from_millis(1)).await;
+            }
+            // It still works.
+            assert!(short(&pool).await.is_ok());
+        });
+    }
+}
+
+/// By key it grows when the one member that will do is full, though the others have room.
+#[test]
+fn a_full_key_makes_it_grow() {
+    let rt = lone();
+    let pool = rt.spawn_pool(Pool::new(1, work).by_key(|_| 0).mailbox(1).up_to(2));
+    rt.block_on(async {
+        settle().await;
+        let in_hand = long(&pool);
+        settle().await;
+        let unread = long(&pool);
+        assert_eq!(rt.processes_alive(), 1 + 1);
+        assert!(matches!(short(&pool).await, Err(CallError::Full)));
+        settle().await;
+        assert_eq!(rt.processes_alive(), 1 + 2);
+        drop((in_hand, unread));
+    });
+}
+
+/// Cancelled, a pool cancels its members and ends when they have; what they do in their grace is theirs.
+#[test]
+fn a_cancelled_pool_lets_its_members_finish() {
+    let rt = lone();
+    let done = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&done);
+    let pool = rt.spawn_pool(Pool::new(2, async move |mut ctx: Context<u32>| -> Result<(), Exit> {
+        loop {
+            match ctx.receive().await {
+                Ok(_) => {}
+                Err(exit) => {
+                    for _ in 0..20 {
+                        ctx.yield_now().await;
+                    }
+                    count.fetch_add(1, SeqCst);
+                    return Err(exit);
+                }
+            }
+        }
+    }));
+    rt.block_on(async {
+        pool.send(1).unwrap();
+        settle().await;
+        rt.cancel(pool.pid(), "closing time", LONG).unwrap();
+        assert_eq!(pool.await.unwrap_err().to_string(), Exit::Cancelled("closing time".into()).to_string());
+    });
+    assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
+}
+
+/// A pool has a name, and what is refused comes back.
+#[test]
+fn a_pool_is_a_process_like_others() {
+    let rt = lone();
+    let pool = rt.process().name("pool").value(7_u8).spawn_pool(Pool::new(1, async |mut ctx: Context<Reply<u8>>| {
+        let value = *ctx.value::<u8>().unwrap();
+        ctx.receive().await?.send(value);
+        Ok::<_, Exit>(())
+    }));
+    let pool = pool.unwrap();
+    assert_eq!(rt.whereis("pool"), Some(pool.pid()));
+    assert_eq!(rt.block_on(rt.call("pool", |reply: Reply<u8>| reply)).unwrap(), 7);
+    let refused = rt.process().name("pool").spawn_pool(Pool::new(5, work)).unwrap_err();
+    assert_eq!(format!("{:?}", refused.into_body()), "Pool<it::pools::Job>(5..=5)");
+    rt.kill(pool.pid()).unwrap();
+    rt.block_on(all_end(&rt));
+}
+
+/// Kills among the members, growth and many senders at once: each message is read, or lost with the member that had it in
+/// hand, and none is refused while its sender may wait.
+#[test]
+fn nothing_is_lost_in_a_storm_of_kills() {
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 1_500;
+    within(120, || {
+        let rt = two();
+        let (read, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let crew = Group::<u64>::new("crew");
+        let (seen, hands) = (Arc::clone(&read), Arc::clone(&begun));
+        let body = async move |mut ctx: Context<u64>| -> Result<(), Exit> {
+            ctx.join(crew);
+            loop {
+                ctx.receive().await?;
+                hands.fetch_add(1, SeqCst);
+                ctx.yield_now().await;
+                seen.fetch_add(1, SeqCst);
+            }
+        };
+        let pool = rt.spawn_pool(Pool::new(1, body).up_to(4).queue(16).restarts(u32::MAX, LONG));
+        let over = Arc::new(AtomicBool::new(false));
+        let killer = {
+            let (host, over) = (rt.host().clone(), Arc::clone(&over));
+            std::thread::spawn(move || {
+                let mut kills = 0_u32;
+                while !over.load(SeqCst) {
+                    if let Some(victim) = host.members(crew).first() {
+                        kills += u32::from(host.kill(victim.pid()).is_ok());
+                    }
+                    std::thread::yield_now();
+                }
+                kills
+            })
+        };
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|_| {
+                let pool = pool.address();
+                rt.spawn(async move |_: Context| {
+                    for n in 0..EACH {
+                        pool.send_wait(n).await?;
+                    }
+                    Ok::<_, Exit>(())
+                })
+            })
+            .collect();
+        for sender in senders {
+            rt.block_on(sender).unwrap();
+        }
+        over.store(true, SeqCst);
+        assert!(killer.join().unwrap() > 0);
+        // Who has received counts at once: a kill comes between steps. So whatever was read was counted.
+        let all = (SENDERS * EACH) as usize;
+        while begun.load(SeqCst) < all {
+            std::thread::yield_now();
+        }
+        assert_eq!((begun.load(SeqCst), rt.counters().messages, rt.counters().dead_letters), (all, all as u64, 0));
+        assert!(read.load(SeqCst) <= all);
+    });
+}

@@ -7,6 +7,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 
+pub(crate) mod attempt;
 pub(crate) mod completion;
 
 use self::completion::{Completion, Slip};

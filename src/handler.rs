@@ -2,7 +2,7 @@
 //!
 //! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async),
 //! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register
-//! these directly; here they are values, to be put inside other handlers.
+//! these directly; here they are values, to be put inside other handlers: those of [`layer`](crate::layer).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,6 +19,9 @@ use crate::process::panic::{catch, drop_caught};
 use crate::process::turn;
 use crate::stream::{Replier, StreamHandler};
 use crate::sync::Arc;
+
+#[doc(no_inline)]
+pub use crate::layer::{ConcurrencyLimit, RateLimit, Retry, Timeout};
 
 /// What a handler function may return: the reply, or a `Result` whose error becomes the failure.
 ///

@@ -51,7 +51,7 @@
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
 //! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
 //! | share work among many of a kind | [`Pool`] |
-//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`]; in many parts: [`StreamCommand`] |
+//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
 //! | watch it | [`Observer`], [`State`], [`Counters`] |
@@ -81,6 +81,7 @@ mod group;
 pub mod handler;
 mod host;
 mod intensity;
+pub mod layer;
 mod limits;
 mod local;
 mod mailbox;
@@ -113,6 +114,7 @@ pub use clock::Instant;
 pub use context::{Context, Mailbox, Me, Receive};
 pub use control::Inherited;
 pub use dispatch::Handler;
+pub use dispatch::attempt::Attempt;
 pub use dispatch::completion::{Completion, Unwanted};
 pub use group::{Group, GroupName};
 pub use handler::Answer;

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::future::FusedFuture;
 
+use super::attempt::Gate;
 use crate::control::AnyControl;
 use crate::host::Host;
 use crate::observe::Counter;
@@ -21,8 +22,11 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::sync::{Arc, thread};
+use crate::sync::{Arc, Mutex, thread};
 use crate::yields::{Answer, Sent};
+
+/// What a handler failed with that panicked where nobody heard its text.
+const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
 /// What becomes of a completion that is dropped on this thread.
 struct Keeping {
@@ -37,7 +41,26 @@ struct Keeping {
 thread_local! {
     static KEEPING: Keeping =
         const { Keeping { on: Cell::new(false), own: Cell::new(None), any: Cell::new(false) } };
-    static KEPT: RefCell<Vec<Slip>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A completion that is kept.
+enum Kept {
+    Slip(Slip),
+    /// One whose answer passes through layers: how to fail it.
+    Layered(Box<dyn FnOnce(Failure)>),
+}
+
+/// Keeps it; hands it back where there is nothing left to keep it in.
+fn keep(kept: Kept) -> Option<Kept> {
+    let mut kept = Some(kept);
+    let _ = KEPT.try_with(|all| {
+        if let Ok(mut all) = all.try_borrow_mut() {
+            all.extend(kept.take());
+            KEEPING.with(|keeping| keeping.any.set(true));
+        }
+    });
+    kept
 }
 
 /// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
@@ -100,7 +123,7 @@ impl Slip {
     }
 
     /// Gives up the right to answer; whoever knows the tag may.
-    fn release(mut self) -> Option<(Arc<dyn AnyControl>, Tag)> {
+    pub(super) fn release(mut self) -> Option<(Arc<dyn AnyControl>, Tag)> {
         self.0.take()
     }
 }
@@ -126,16 +149,10 @@ impl Drop for Slip {
         });
         let Some((to, tag)) = self.0.take() else { return };
         if kept.unwrap_or(false) {
-            let mut slip = Some(Slip(Some((Arc::clone(&to), tag))));
-            let _ = KEPT.try_with(|kept| {
-                if let Ok(mut kept) = kept.try_borrow_mut() {
-                    kept.extend(slip.take());
-                    KEEPING.with(|keeping| keeping.any.set(true));
-                }
-            });
-            match slip {
+            match keep(Kept::Slip(Slip(Some((Arc::clone(&to), tag))))) {
                 None => return,
-                Some(slip) => drop(slip.release()),
+                Some(Kept::Slip(slip)) => drop(slip.release()),
+                Some(Kept::Layered(_)) => unreachable!("it was a slip"),
             }
         }
         answer_or_discard(&*to, tag, Err(Failure::Abandoned));
@@ -144,7 +161,7 @@ impl Drop for Slip {
 
 /// Runs what a handler does; with the completions that it dropped while it unwound, and that of its `own` yield however
 /// it was dropped, if there are any. Whoever calls this answers them.
-fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Slip>>) {
+fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let former =
         KEEPING.with(|keeping| (keeping.on.replace(true), keeping.own.replace(own), keeping.any.replace(false)));
     let (on, own, any) = former;
@@ -161,10 +178,14 @@ fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Re
 
 /// Fails the yields whose completions a handler dropped while it unwound.
 #[cold]
-fn fail<T>(kept: Vec<Slip>, result: &Result<T, Reason>) {
-    let text = result.as_ref().err().cloned().unwrap_or_else(|| Reason::from("a handler panicked"));
-    for slip in kept {
-        slip.finish(Err(Failure::Panicked(text.clone())));
+fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
+    let text = result.as_ref().err().cloned().unwrap_or(SOME_PANIC);
+    for kept in kept {
+        let failure = Failure::Panicked(text.clone());
+        match kept {
+            Kept::Slip(slip) => slip.finish(Err(failure)),
+            Kept::Layered(fail) => drop(catch(|| fail(failure))),
+        }
     }
 }
 
@@ -199,9 +220,13 @@ impl Way {
         let own = (Arc::as_ptr(&self.to).cast::<()>() as usize, self.tag.number);
         let (result, kept) = keeping(Some(own), f);
         let Some(mut kept) = kept else { return (result, None) };
-        let mine = kept.iter().position(|slip| slip.identity() == own).map(|at| kept.swap_remove(at));
+        let is_mine = |kept: &Kept| matches!(kept, Kept::Slip(slip) if slip.identity() == own);
+        let mine = kept.iter().position(is_mine).map(|at| kept.swap_remove(at));
         fail(kept, &result);
-        (result, mine)
+        match mine {
+            Some(Kept::Slip(slip)) => (result, Some(slip)),
+            _ => (result, None),
+        }
     }
 }
 
@@ -211,15 +236,60 @@ impl Way {
 /// discarded and counted; it can never reach another process.
 pub struct Completion<T> {
     slip: Option<Slip>,
-    intercept: Option<Box<Interceptor<T>>>,
+    layer: Option<Box<dyn Layer<T>>>,
     marker: PhantomData<fn(T)>,
 }
 
-type Interceptor<T> = crate::sync::Mutex<Box<dyn FnOnce(Result<T, Failure>, Completion<T>) + Send>>;
+/// What an answer passes through on its way to the process.
+pub(super) trait Layer<T>: Send + Sync {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip);
+
+    /// How to fail it later, when it is known how the handler that holds it panicked.
+    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)>;
+
+    /// What says, beside the yield itself, whether the answer is wanted.
+    fn gate(&self) -> Option<&Arc<dyn Gate>>;
+}
+
+/// A closure that the answer passes through, and what it passes through then.
+struct Intercept<T, F> {
+    /// Never locked: the lock makes this `Sync`.
+    then: Mutex<F>,
+    before: Option<Box<dyn Layer<T>>>,
+}
+
+impl<T, F> Layer<T> for Intercept<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
+{
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip) {
+        let Self { then, before } = *self;
+        then.into_inner()(answer, Completion { slip: Some(slip), layer: before, marker: PhantomData });
+    }
+
+    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)> {
+        Box::new(move |failure| self.answer(Err(failure), slip))
+    }
+
+    fn gate(&self) -> Option<&Arc<dyn Gate>> {
+        self.before.as_ref()?.gate()
+    }
+}
 
 impl<T: Send + 'static> Completion<T> {
     pub(crate) fn new(slip: Slip) -> Self {
-        Self { slip: Some(slip), intercept: None, marker: PhantomData }
+        Self { slip: Some(slip), layer: None, marker: PhantomData }
+    }
+
+    /// Another completion of this yield, whose answer goes to `layer` alone.
+    pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
+        let (to, tag) = self.slip().parts();
+        Self { slip: Some(Slip::new(Arc::clone(to), tag)), layer: Some(layer), marker: PhantomData }
+    }
+
+    pub(super) fn gate(&self) -> Option<&Arc<dyn Gate>> {
+        self.layer.as_ref()?.gate()
     }
 
     fn slip(&self) -> &Slip {
@@ -239,30 +309,19 @@ impl<T: Send + 'static> Completion<T> {
     /// Answers.
     pub fn finish(mut self, answer: Result<T, Failure>) {
         let Some(slip) = self.slip.take() else { return };
-        match self.intercept.take() {
+        match self.layer.take() {
             None => slip.finish(answer.map(Payload::new)),
-            Some(then) => then.into_inner()(answer, Completion::new(slip)),
+            Some(layer) => layer.answer(answer, slip),
         }
     }
 
     /// A completion whose answer passes through `then` first: what layers are made of.
     ///
     /// `then` runs on the thread that answers. It is also told of [`Failure::Abandoned`] when the new completion is
-    /// dropped.
-    pub fn intercept(self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
-        let mut outer = self;
-        let slip = outer.slip.take();
-        let then: Box<dyn FnOnce(Result<T, Failure>, Completion<T>) + Send> = match outer.intercept.take() {
-            None => Box::new(then),
-            Some(before) => Box::new(move |answer, completion: Completion<T>| {
-                then(answer, Completion { slip: completion.release(), intercept: Some(before), marker: PhantomData })
-            }),
-        };
-        Completion { slip, intercept: Some(Box::new(crate::sync::Mutex::new(then))), marker: PhantomData }
-    }
-
-    fn release(mut self) -> Option<Slip> {
-        self.slip.take()
+    /// dropped, and of [`Failure::Panicked`] when the handler that holds it panics.
+    pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
+        let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
+        Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
     }
 
     /// Whose yield this is.
@@ -292,13 +351,13 @@ impl<T: Send + 'static> Completion<T> {
 
     /// Whether the answer would be discarded: the process has ended, or gave the yield up.
     pub fn is_cancelled(&self) -> bool {
-        !self.slip().is_wanted()
+        !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
 
     /// Resolves when the answer is not wanted any more.
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.slip().parts();
-        Unwanted { yielded: Some((Arc::clone(to), tag)) }
+        Unwanted { yielded: Some((Arc::clone(to), tag)), gate: self.gate().cloned() }
     }
 
     /// Sends an item of a stream, or leaves the waker to be woken when there is room.
@@ -313,23 +372,29 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.slip().watch(cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+        if self.slip().watch(cx.waker()) && self.gate().is_none_or(|gate| gate.watch(cx.waker())) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     }
 }
 
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
-        if let Some(then) = self.intercept.take()
-            && let Some(slip) = self.slip.take()
-        {
-            // A layer hears of it, and decides what its own caller hears.
-            let outer = Completion { slip: Some(slip), intercept: None, marker: PhantomData };
-            let failure = if thread::panicking() {
-                Failure::Panicked(Reason::from("a handler panicked"))
-            } else {
-                Failure::Abandoned
-            };
-            drop(catch(|| then.into_inner()(Err(failure), outer)));
+        let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
+        // A layer hears of it, and decides what its own caller hears: not while the handler unwinds, though, if whoever
+        // runs that will know how it ended.
+        if !thread::panicking() {
+            return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
+        }
+        let fail = layer.later(slip);
+        let fail = match KEEPING.try_with(|keeping| keeping.on.get()) {
+            Ok(true) => keep(Kept::Layered(fail)),
+            _ => Some(Kept::Layered(fail)),
+        };
+        if let Some(Kept::Layered(fail)) = fail {
+            drop(catch(|| fail(Failure::Panicked(SOME_PANIC))));
         }
     }
 }
@@ -349,6 +414,7 @@ impl<T> fmt::Debug for Completion<T> {
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {
     yielded: Option<(Arc<dyn AnyControl>, Tag)>,
+    gate: Option<Arc<dyn Gate>>,
 }
 
 impl Future for Unwanted {
@@ -356,9 +422,15 @@ impl Future for Unwanted {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match &self.yielded {
-            Some((to, tag)) if to.head().yields().watch(*tag, cx.waker()) => Poll::Pending,
+            Some((to, tag))
+                if to.head().yields().watch(*tag, cx.waker())
+                    && self.gate.as_ref().is_none_or(|gate| gate.watch(cx.waker())) =>
+            {
+                Poll::Pending
+            }
             _ => {
                 self.yielded = None;
+                self.gate = None;
                 Poll::Ready(())
             }
         }

@@ -168,7 +168,12 @@ pub fn close_against_push() {
                 wakes.wake();
                 None
             }
-            Err(Unsent::Closed(refused) | Unsent::Full(refused) | Unsent::Dropped(refused, _)) => Some(refused),
+            Err(
+                Unsent::Closed(refused)
+                | Unsent::Full(refused)
+                | Unsent::Dropped(refused, _)
+                | Unsent::Routed(refused, _),
+            ) => Some(refused),
         })
     });
     let mut front = Front::default();
@@ -176,7 +181,7 @@ pub fn close_against_push() {
     let waits = seen.is_empty();
     let remains = inbox.close();
     seen.extend(front.take());
-    seen.extend(&remains.messages);
+    seen.extend(remains.settle());
     // The end is known: as `Driver::end` does.
     inbox.rouse().wake();
     if waits {

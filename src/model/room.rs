@@ -32,14 +32,19 @@ fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     }
 }
 
+/// As `Control::relieve` does.
+fn relieve(relieved: Option<Relieved>) {
+    if let Some(Relieved::Sender(waker) | Relieved::Watcher(waker)) = relieved {
+        waker.wake();
+    }
+}
+
 /// The next message, as a `Mailbox` receives it.
 fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
         let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()));
-        if let Some(Relieved::Sender(sender) | Relieved::Watcher(sender)) = spare.relieved {
-            sender.wake();
-        }
+        relieve(spare.relieved);
         match message {
             Some(message) => return message,
             None => waiter.wait(),
@@ -65,15 +70,13 @@ pub fn room_against_close() {
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
     let (message, spare) = inbox.pop(&mut Front::default());
     assert_eq!(message, Some(0));
-    if let Some(sender) = spare {
-        sender.wake();
-    }
+    relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
     // As `Control::disperse` does.
     inbox.strand().into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
-    let mut read = remains.messages.clone();
+    let mut read = remains.settle();
     read.sort_unstable();
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }
@@ -95,11 +98,9 @@ pub fn given_up_against_pop() {
     let mut front = Front::default();
     let mut read = Vec::new();
     for _ in 0..2 {
-        let (message, sender) = inbox.pop(&mut front);
+        let (message, spare) = inbox.pop(&mut front);
         read.extend(message);
-        if let Some(sender) = sender {
-            sender.wake();
-        }
+        relieve(spare);
     }
     let sent = join(sender);
     read.extend(inbox.pop(&mut front).0);

@@ -7,6 +7,7 @@ mod commands;
 mod counters;
 mod embed;
 mod hosts;
+mod layers;
 mod lives;
 mod local;
 mod mail;

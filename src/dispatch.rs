@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::borrow::Cow;
+use std::collections::hash_map::Entry::Vacant;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -71,7 +72,6 @@ where
 /// A handler whose command's type is known only inside.
 trait Erased: Send + Sync {
     fn handle(&self, command: Payload, slip: Slip);
-    fn answers_at_once(&self) -> bool;
     fn answer_at_once(&self, command: Payload) -> Answer;
 }
 
@@ -83,10 +83,6 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
             Ok(command) => self.0.handle(command, Completion::new(slip)),
             Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
         }
-    }
-
-    fn answers_at_once(&self) -> bool {
-        self.0.answers_at_once()
     }
 
     fn answer_at_once(&self, command: Payload) -> Answer {
@@ -119,7 +115,8 @@ impl Hasher for TypeIdHasher {
     }
 }
 
-type ByType = HashMap<TypeId, Box<dyn Erased>, BuildHasherDefault<TypeIdHasher>>;
+/// For each type of command the place of its handler.
+type ByType = HashMap<TypeId, u32, BuildHasherDefault<TypeIdHasher>>;
 
 type ByName<C> = BTreeMap<Cow<'static, str>, Box<dyn Handler<C>>>;
 
@@ -128,19 +125,27 @@ pub(crate) struct Dispatcher {
     /// The name of the host; empty for the runtime's own.
     host: Cow<'static, str>,
     by_type: ByType,
+    /// Each with whether it answers at once.
+    typed: Vec<(bool, Box<dyn Erased>)>,
     by_name: ByName<Named>,
     streams_by_name: ByName<Streamed<Named>>,
 }
 
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dispatcher").field("types", &self.by_type.len()).field("names", &self.by_name.keys()).finish()
+        f.debug_struct("Dispatcher").field("types", &self.typed.len()).field("names", &self.by_name.keys()).finish()
     }
 }
 
 impl Dispatcher {
     pub(crate) fn new(host: Cow<'static, str>) -> Self {
-        Self { host, by_type: ByType::default(), by_name: BTreeMap::new(), streams_by_name: BTreeMap::new() }
+        Self {
+            host,
+            by_type: ByType::default(),
+            typed: Vec::new(),
+            by_name: BTreeMap::new(),
+            streams_by_name: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -160,11 +165,12 @@ impl Dispatcher {
     /// # Errors
     /// The type has one.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
-        let former = self.by_type.insert(TypeId::of::<C>(), Box::new(Typed(handler, PhantomData)));
-        match former {
-            None => Ok(()),
-            Some(_) => Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>()))),
-        }
+        let Vacant(vacant) = self.by_type.entry(TypeId::of::<C>()) else {
+            return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
+        };
+        vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
+        self.typed.push((handler.answers_at_once(), Box::new(Typed(handler, PhantomData))));
+        Ok(())
     }
 
     /// Registers the handler of a name.
@@ -197,20 +203,22 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the handler of this type of command answers at once.
-    #[inline]
-    pub(crate) fn answers_at_once(&self, command: TypeId) -> bool {
-        self.by_type.get(&command).is_some_and(|handler| handler.answers_at_once())
+    fn by_type(&self, command: TypeId) -> Option<&(bool, Box<dyn Erased>)> {
+        self.typed.get(*self.by_type.get(&command)? as usize)
     }
 
-    /// What that handler answers.
-    pub(crate) fn answer_at_once(&self, command: Payload) -> Answer {
-        match self.by_type.get(&command.type_id()) {
-            Some(handler) => match catch(|| handler.answer_at_once(command)) {
-                Ok(answer) => answer,
-                Err(text) => Err(Failure::Panicked(text)),
-            },
-            None => unreachable!("it was asked before, and handlers don't go"),
+    /// The place of the handler of this type of command, if it answers at once.
+    #[inline]
+    pub(crate) fn at_once(&self, command: TypeId) -> Option<u32> {
+        let place = *self.by_type.get(&command)?;
+        self.typed.get(place as usize).is_some_and(|(at_once, _)| *at_once).then_some(place)
+    }
+
+    /// What the handler at this place answers.
+    pub(crate) fn answer_at_once(&self, place: u32, command: Payload) -> Answer {
+        match catch(|| self.typed[place as usize].1.answer_at_once(command)) {
+            Ok(answer) => answer,
+            Err(text) => Err(Failure::Panicked(text)),
         }
     }
 
@@ -218,7 +226,7 @@ impl Dispatcher {
     pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Arc<dyn crate::control::AnyControl>) {
         let slip = Slip::new(to, tag);
         let type_id = command.type_id();
-        if let Some(handler) = self.by_type.get(&type_id) {
+        if let Some((_, handler)) = self.by_type(type_id) {
             return completion::guarded(|| handler.handle(command, slip));
         }
         let command = match command.downcast::<Named>() {

@@ -26,7 +26,8 @@ pub(crate) type Number = u64;
 
 /// What is under way.
 pub(crate) enum Parcel {
-    Command(Number, Payload),
+    /// With the place of the handler that answers it.
+    Command(Number, u32, Payload),
     Answer(Number, Answer),
 }
 
@@ -80,19 +81,19 @@ pub(crate) fn restore(parcel: Option<Parcel>) {
     }
 }
 
-/// Leaves a command in the lane, which must be free.
+/// Leaves a command in the lane, which must be free, for the handler at this place.
 #[inline]
-pub(crate) fn offer(command: Payload) -> Number {
+pub(crate) fn offer(place: u32, command: Payload) -> Number {
     let number = number();
-    put(Parcel::Command(number, command));
+    put(Parcel::Command(number, place, command));
     number
 }
 
 /// The command that was left in this step.
 #[inline]
-pub(crate) fn take_command() -> Option<(Number, Payload)> {
+pub(crate) fn take_command() -> Option<(Number, u32, Payload)> {
     match take()? {
-        Parcel::Command(number, command) => Some((number, command)),
+        Parcel::Command(number, place, command) => Some((number, place, command)),
         answer @ Parcel::Answer(..) => {
             put(answer);
             None
@@ -121,7 +122,7 @@ pub(crate) fn claim(number: Number) -> Option<Answer> {
 /// Takes back this command or its answer, whichever is here.
 pub(crate) fn withdraw(number: Number) -> Option<Parcel> {
     match take()? {
-        Parcel::Command(of, command) if of == number => Some(Parcel::Command(of, command)),
+        Parcel::Command(of, place, command) if of == number => Some(Parcel::Command(of, place, command)),
         Parcel::Answer(of, answer) if of == number => Some(Parcel::Answer(of, answer)),
         parcel => {
             put(parcel);
@@ -133,8 +134,8 @@ pub(crate) fn withdraw(number: Number) -> Option<Parcel> {
 /// Lets this command run without anybody who waits for its answer; hands out the answer if it is here.
 pub(crate) fn disown(number: Number) -> Option<Answer> {
     match withdraw(number)? {
-        Parcel::Command(_, command) => {
-            put(Parcel::Command(0, command));
+        Parcel::Command(_, place, command) => {
+            put(Parcel::Command(0, place, command));
             None
         }
         Parcel::Answer(_, answer) => Some(answer),

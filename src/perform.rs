@@ -130,14 +130,14 @@ impl<C: Command> Issue<C> {
             || !turn::is_own_waker(cx.waker())
             || !self.is_at_home()
             || head.yields_if_any().is_some_and(Yields::has_pending)
-            || !head.host().realm().dispatcher().answers_at_once(TypeId::of::<C>())
         {
             return false;
         }
+        let Some(place) = head.host().realm().dispatcher().at_once(TypeId::of::<C>()) else { return false };
         match std::mem::replace(&mut self.state, State::Over) {
             State::Fresh(command) => {
                 head.host().shared().metrics.add(Counter::Yields, 1);
-                self.state = State::Express(express::offer(command));
+                self.state = State::Express(express::offer(place, command));
                 true
             }
             other => {

@@ -210,9 +210,9 @@ impl<X: Machine> Turn<'_, X> {
     fn dispatch(&self) {
         let control = self.me.control();
         let head = &control.head;
-        if let Some((number, command)) = express::take_command() {
+        if let Some((number, place, command)) = express::take_command() {
             // The first of this step, if it took the short way.
-            let answer = head.host().realm().dispatcher().answer_at_once(command);
+            let answer = head.host().realm().dispatcher().answer_at_once(place, command);
             head.host().shared().metrics.add(Counter::Completions, 1);
             if number == 0 {
                 let _ = drop_caught(answer);

@@ -18,7 +18,7 @@ use crate::host::{Host, Target};
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::perform::{Cancelled, Perform};
 use crate::process::command::{Command, StreamCommand};
-use crate::process::event::Event;
+use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
@@ -161,7 +161,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// Resolves after this time, counted from now.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Process(self.any()), time)
+        self.sleep_until(self.now() + time)
     }
 
     /// Resolves at this moment; at once if it has passed.
@@ -448,10 +448,14 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
-        match self.take(cx, false, Inbox::next_or_wait) {
-            Poll::Ready(Ok(Ok(message))) => Poll::Ready(Event::Message(message)),
-            Poll::Ready(Ok(Err(signal))) => Poll::Ready(signal.into()),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        loop {
+            match self.take(cx, false, Inbox::next_or_wait) {
+                Poll::Ready(Ok(Ok(message))) => return Poll::Ready(Event::Message(message)),
+                // Taken back while it waited here.
+                Poll::Ready(Ok(Err(Signal::Down { monitor, .. }))) if !self.me.control.head.collect(monitor) => {}
+                Poll::Ready(Ok(Err(signal))) => return Poll::Ready(signal.into()),
+                Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! The typed part is the mailbox; `AnyControl` is the view of whoever knows only the pid.
 
 use std::any::{Any, type_name};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
@@ -15,9 +16,10 @@ use once_cell::race::OnceBox;
 use crate::clock::Instant;
 use crate::host::Host;
 use crate::limits::{Limits, Meter};
+use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::{Counter, State};
-use crate::process::event::{Completed, Signal, Tag};
+use crate::process::event::{Completed, MonitorRef, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, Guard, Held, drop_caught};
 use crate::process::payload::Payload;
@@ -26,7 +28,7 @@ use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant, groups, names};
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, OnceLock};
+use crate::sync::{Arc, OnceLock, thread_local};
 use crate::time::later::Pending;
 use crate::yields::{Answer, Answered, Late, Yields};
 
@@ -50,6 +52,8 @@ pub(crate) mod flag {
     pub(crate) const LIMITED: u16 = 1 << 7;
     /// Its runtime has an observer.
     pub(crate) const OBSERVED: u16 = 1 << 8;
+    /// Has a table of links and monitors.
+    pub(crate) const TIED: u16 = 1 << 9;
     /// May have names, or be in groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
 }
@@ -90,6 +94,8 @@ struct Rare {
     pending: Pending,
     names: names::Own,
     groups: groups::Own,
+    /// Whom it is tied to, if it is.
+    links: OnceBox<Links<dyn AnyControl>>,
 }
 
 impl Rare {
@@ -104,6 +110,7 @@ impl Rare {
             pending: Pending::new(),
             names: names::Own::default(),
             groups: groups::Own::default(),
+            links: OnceBox::new(),
         })
     }
 }
@@ -180,6 +187,30 @@ impl Head {
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
         &self.rare().groups
+    }
+
+    /// Its links and monitors. Whoever ties it to something calls this first, so that its end finds that: the mark and
+    /// the end are read-modify-writes of one word, so either the end sees the mark, or who asks for its end after this
+    /// sees that.
+    pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
+        if !self.has(flag::TIED) {
+            self.set(flag::TIED);
+        }
+        self.rare().links.get_or_init(Box::default)
+    }
+
+    fn links_if_any(&self) -> Option<&Links<dyn AnyControl>> {
+        self.rare.get()?.links.get()
+    }
+
+    /// Whether a down that was in its mailbox and is read now is news.
+    pub(crate) fn collect(&self, monitor: MonitorRef) -> bool {
+        self.links_if_any().is_some_and(|links| links.collect(monitor))
+    }
+
+    /// How a process ends that has to die.
+    pub(crate) fn fate(&self) -> Exit {
+        self.links_if_any().and_then(Links::fate).unwrap_or(Exit::Killed)
     }
 
     pub(crate) fn inherited(&self) -> &Inherited {
@@ -276,25 +307,32 @@ impl Head {
         self.has(flag::ENDED)
     }
 
+    /// It has ended: whoever wants to hear of it does.
     #[inline]
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
             let _ = self.rare().exit.set(exit.clone());
         }
-        self.announce(flag::ENDED);
+        let former = self.announce(flag::ENDED);
+        if former & flag::TIED != 0
+            && let Some(links) = self.links_if_any()
+        {
+            // That of the first end, if there were two at once.
+            links.dissolve(self.pid(), &self.exit().unwrap_or(Exit::Normal));
+        }
     }
 
-    /// Sets a flag that others wait for, and tells them. True if it was not set before.
+    /// Sets a flag that others wait for, and tells them. Returns all that were set before.
     ///
     /// Whoever listens sets `LISTENED` before it looks at the flags; both are read-modify-writes of one word, so
     /// either the listener sees the flag or this sees the listener.
     #[inline]
-    fn announce(&self, flag: u16) -> bool {
+    fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
         if former & flag::LISTENED != 0 {
             self.rare().news.notify(usize::MAX);
         }
-        former & flag == 0
+        former
     }
 
     /// Polls until `check` finds something, sleeping in between on what is announced.
@@ -544,8 +582,11 @@ pub(crate) trait AnyControl: Send + Sync + 'static {
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
     /// The most messages that waited in its mailbox.
     fn high_water(&self) -> usize;
-    /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
-    fn signal(&self, signal: Signal);
+    /// Puts a signal into the mailbox.
+    ///
+    /// # Errors
+    /// The signal, when the mailbox is closed.
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
     /// Wakes the process, and whoever waits on its mailbox.
     fn rouse(&self);
     /// Wakes the process alone.
@@ -578,17 +619,13 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         self.inbox.high()
     }
 
-    fn signal(&self, signal: Signal) {
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        match self.inbox.signal(signal, !own_turn) {
-            Ok(wakes) => {
-                if own_turn {
-                    turn::answered();
-                }
-                wakes.wake();
-            }
-            Err(refused) => drop(drop_caught(refused)),
+        let wakes = self.inbox.signal(signal, !own_turn)?;
+        if own_turn {
+            turn::answered();
         }
+        Ok(wakes)
     }
 
     fn rouse(&self) {
@@ -610,7 +647,68 @@ impl Tenant for dyn AnyControl {
     }
 }
 
+thread_local! {
+    /// Mailboxes outside any process that a link condemned while another one ends on this thread: closed one after the
+    /// other, for chains of them may be long.
+    static FALLEN: RefCell<Option<Vec<(Arc<dyn AnyControl>, Exit)>>> = const { RefCell::new(None) };
+}
+
+impl Party for dyn AnyControl {
+    fn pid(&self) -> Pid {
+        self.head().pid()
+    }
+
+    fn links(&self) -> &Links<Self> {
+        self.head().links()
+    }
+
+    fn exit(&self) -> Option<Exit> {
+        self.head().exit()
+    }
+
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
+        AnyControl::put(self, signal)
+    }
+
+    fn condemn(&self) -> bool {
+        self.head().set(flag::KILLED)
+    }
+
+    fn fall(self: &Arc<Self>, fate: &Exit) {
+        if !self.head().has(flag::OUTSIDE) {
+            return self.rouse();
+        }
+        let mut next = Some((Arc::clone(self), fate.clone()));
+        let is_first = FALLEN.try_with(|fallen| match &mut *fallen.borrow_mut() {
+            Some(fallen) => {
+                fallen.extend(next.take());
+                false
+            }
+            first => {
+                *first = Some(Vec::new());
+                true
+            }
+        });
+        while let Some((outside, fate)) = next {
+            outside.close_outside(&fate);
+            drop((outside, fate));
+            next = FALLEN.try_with(|fallen| fallen.borrow_mut().as_mut().and_then(Vec::pop)).ok().flatten();
+        }
+        if matches!(is_first, Ok(true)) {
+            FALLEN.with(|fallen| fallen.take());
+        }
+    }
+}
+
 impl dyn AnyControl {
+    /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
+    pub(crate) fn signal(&self, signal: Signal) {
+        match AnyControl::put(self, signal) {
+            Ok(wakes) => wakes.wake(),
+            Err(refused) => drop(drop_caught(refused)),
+        }
+    }
+
     /// Answers a yield of this process, whoever it is that answers.
     pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
         let head = self.head();

@@ -20,9 +20,9 @@ use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, Inherited, flag};
 use crate::limits::Limits;
-use crate::mailbox::{Bound, Inbox};
+use crate::mailbox::{Bound, Inbox, Wakes};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
-use crate::process::event::Tag;
+use crate::process::event::{Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
@@ -263,8 +263,8 @@ impl AnyControl for Attached {
         0
     }
 
-    fn signal(&self, signal: crate::process::event::Signal) {
-        drop(signal);
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
+        Err(signal)
     }
 
     fn rouse(&self) {}

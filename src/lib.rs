@@ -53,6 +53,7 @@
 //! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
+//! | tie it to others, and hear of their ends | [`lives`], [`Me::link`], [`Me::monitor`], [`Me::spawn_monitor`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
 //! | watch it | [`Observer`], [`State`], [`Counters`] |
 //!
@@ -83,6 +84,8 @@ mod host;
 mod intensity;
 pub mod layer;
 mod limits;
+mod link;
+pub mod lives;
 mod local;
 mod mailbox;
 #[cfg(procession_loom)]
@@ -127,7 +130,7 @@ pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState}
 pub use perform::{Cancelled, Perform};
 pub use pool::Pool;
 pub use process::command::{Asked, Command, Named, StreamCommand};
-pub use process::event::{Completed, Event, Item, Tag};
+pub use process::event::{Completed, Event, Item, MonitorRef, Tag};
 pub use process::exit::{BoxError, Exit, Reason, Result};
 pub use process::failure::{CallError, Failure};
 pub use process::payload::Payload;

@@ -115,7 +115,7 @@ impl Local<'_> {
         let launched = host.launch_with(machine, Options::default(), |builder, driver| {
             builder.spawn_local(move |_| driver, WithInfo(schedule))
         });
-        if let Ok((_, control)) = &launched {
+        if let Ok((_, control, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
                 // Before it grows; and then by so much that this is not done for each of them.

@@ -6,6 +6,7 @@
 
 pub mod completion;
 pub mod idle;
+pub mod links;
 pub mod mailbox;
 pub mod names;
 pub mod room;

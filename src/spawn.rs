@@ -22,10 +22,12 @@ use crate::context::Me;
 use crate::control::{AnyControl, Control, Inherited, Listening, flag};
 use crate::host::{Host, Meta, Phase, Route, Target, Way};
 use crate::limits::Limits;
+use crate::link::table::{self, Ties};
 use crate::mailbox::Bound;
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::Process;
+use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
 use crate::process::panic::{Guard, Held, catch, drop_caught};
@@ -61,7 +63,8 @@ fn shard() -> usize {
 
 type Joined<T> = FallibleTask<Held<Result<T, Exit>>, Meta>;
 type Unjoined<X> = Task<Held<Result<<X as Machine>::Output, Exit>>, Meta>;
-pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>);
+pub(crate) type Spawned<X> =
+    (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>, Option<MonitorRef>);
 
 impl Host {
     /// Spawns an async body as a process. It returns at once; the body runs on a worker.
@@ -167,8 +170,9 @@ impl Host {
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let deadline = options.deadline.take();
-        match self.admit(options) {
-            Ok(control) => Ok(self.begin(machine, control, deadline, spawn)),
+        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options)?)));
+        match admitted {
+            Ok((parent, control)) => Ok(self.begin(machine, control, deadline, parent, spawn)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -276,6 +280,7 @@ impl Host {
         machine: X,
         control: Arc<Control<X::Message>>,
         deadline: Option<Box<(Instant, Duration)>>,
+        parent: Option<(Arc<dyn AnyControl>, Ties)>,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> Spawned<X> {
         self.shared().metrics.add(Counter::Spawned, 1);
@@ -296,8 +301,10 @@ impl Host {
         if let Some(deadline) = deadline {
             self.end_at(control.clone(), deadline.0, deadline.1);
         }
+        // Before it can end in any way.
+        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
         runnable.schedule();
-        (task.fallible(), control)
+        (task.fallible(), control, monitor)
     }
 
     /// Has a process told to end at a moment, and killed if it has not after its grace.
@@ -327,6 +334,7 @@ impl Host {
                 JoinHandle {
                     task: None,
                     address: Address::new(self.stillborn(exit)),
+                    monitor: None,
                     guard: Guard::default(),
                     over: false,
                 }
@@ -355,9 +363,69 @@ impl<M: Send + 'static> Me<M> {
         self.host().join_or_refuse(self.host().launch(Raw::new(process, None), self.options()))
     }
 
+    /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
+    /// one hears of it. As [`spawn`](Self::spawn) otherwise; refused, it counts as a process that ended so.
+    pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        self.spawn_tied(body, Ties { link: true, monitor: false })
+    }
+
+    /// Spawns an async body that this process [monitors](Self::monitor) from its beginning: however early it ends, its
+    /// down comes. As [`spawn`](Self::spawn) otherwise; refused, it counts as a process that ended so.
+    ///
+    /// ```
+    /// # use procession::{Context, Event, Exit, Runtime};
+    /// async fn parent(mut ctx: Context) -> Result<(), Exit> {
+    ///     let (child, watch) = ctx.spawn_monitor(async |_: Context| Err::<(), _>("no luck"));
+    ///     match ctx.event().await {
+    ///         Event::Down { monitor, pid, reason: Exit::Failed(_) } => {
+    ///             assert_eq!((monitor, pid), (watch, child.pid()));
+    ///             Ok(())
+    ///         }
+    ///         other => Err(Exit::failed(format!("{other:?}"))),
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// rt.block_on(rt.spawn(parent))?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn spawn_monitor<N, F, Fut>(&self, body: F) -> (JoinHandle<Output<Fut>, N>, MonitorRef)
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        let handle = self.spawn_tied(body, Ties { link: false, monitor: true });
+        let monitor = handle.monitor.expect("it was asked for");
+        (handle, monitor)
+    }
+
+    fn spawn_tied<N, F, Fut>(&self, body: F, ties: Ties) -> JoinHandle<Output<Fut>, N>
+    where
+        N: Send + 'static,
+        F: Body<N, Fut>,
+        Fut: BodyFuture,
+    {
+        let parent = Some(Parent { process: Some(self.any()), ties });
+        let options = Options { parent, ..self.options() };
+        let mut handle = self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), options));
+        if handle.task.is_none()
+            && let Some(exit) = handle.address.control().head.exit()
+        {
+            handle.monitor = table::bereave(&self.any(), handle.pid(), &exit, ties);
+        }
+        handle
+    }
+
     /// Spawns with options; a refusal hands the body back.
     pub fn process(&self) -> ProcessBuilder {
-        ProcessBuilder { host: self.host().clone(), entry: None, options: self.options() }
+        let parent = Parent { process: Some(self.any()), ties: Ties::default() };
+        let options = Options { parent: Some(parent), ..self.options() };
+        ProcessBuilder { host: self.host().clone(), entry: None, options }
     }
 }
 
@@ -370,6 +438,28 @@ pub(crate) struct Options {
     by_hand: bool,
     name: Option<Cow<'static, str>>,
     bound: Bound,
+    parent: Option<Parent>,
+}
+
+impl Options {
+    /// Whom it is to be tied to, if to anybody.
+    #[inline]
+    fn take_parent(&mut self) -> Result<Option<(Arc<dyn AnyControl>, Ties)>, SpawnRefusal> {
+        match self.parent.take() {
+            None => Ok(None),
+            Some(Parent { ties: Ties { link: false, monitor: false }, .. }) => Ok(None),
+            Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
+            Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
+        }
+    }
+}
+
+/// Whom a process is tied to from its beginning.
+#[derive(Debug, Clone)]
+struct Parent {
+    /// Nobody, if it is a host that spawns.
+    process: Option<Arc<dyn AnyControl>>,
+    ties: Ties,
 }
 
 /// How a process is to be spawned.
@@ -468,6 +558,25 @@ impl ProcessBuilder {
         self
     }
 
+    /// Links the process to the one that spawns it, from its beginning: see [`Me::spawn_link`]. Of a builder that a
+    /// [`Host`] gave, the spawn is refused: [`SpawnRefusal::NoParent`].
+    pub fn link(mut self) -> Self {
+        self.ties().link = true;
+        self
+    }
+
+    /// Has the process that spawns it monitor it, from its beginning: see [`Me::spawn_monitor`], and
+    /// [`JoinHandle::monitor_ref`]. Of a builder that a [`Host`] gave, the spawn is refused:
+    /// [`SpawnRefusal::NoParent`].
+    pub fn monitor(mut self) -> Self {
+        self.ties().monitor = true;
+        self
+    }
+
+    fn ties(&mut self) -> &mut Ties {
+        &mut self.options.parent.get_or_insert(Parent { process: None, ties: Ties::default() }).ties
+    }
+
     /// Spawns an async body.
     ///
     /// # Errors
@@ -511,9 +620,13 @@ impl ProcessBuilder {
         let Self { host, entry, mut options } = self;
         let deadline = options.deadline.take();
         let mut message = Some(message);
-        match host.admit_or_send(options, &mut message) {
-            Ok(Ok(control)) => {
-                let (task, control) = host.begin(AsyncBody::new(body, entry), control, deadline, |builder, driver| {
+        let admitted = options
+            .take_parent()
+            .and_then(|parent| Ok(host.admit_or_send(options, &mut message)?.map(|control| (parent, control))));
+        match admitted {
+            Ok(Ok((parent, control))) => {
+                let body = AsyncBody::new(body, entry);
+                let (task, control, _) = host.begin(body, control, deadline, parent, |builder, driver| {
                     builder.spawn(move |_| driver, WithInfo(schedule))
                 });
                 task.detach();
@@ -544,6 +657,7 @@ impl ProcessBuilder {
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     task: Option<Joined<T>>,
     address: Address<M>,
+    monitor: Option<MonitorRef>,
     guard: Guard,
     over: bool,
 }
@@ -555,8 +669,8 @@ impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
 }
 
 impl<T, M: Send + 'static> JoinHandle<T, M> {
-    fn new((task, control): (Joined<T>, Arc<Control<M>>)) -> Self {
-        Self { task: Some(task), address: Address::new(control), guard: Guard::default(), over: false }
+    fn new((task, control, monitor): (Joined<T>, Arc<Control<M>>, Option<MonitorRef>)) -> Self {
+        Self { task: Some(task), address: Address::new(control), monitor, guard: Guard::default(), over: false }
     }
 
     /// The typed address of the process.
@@ -568,6 +682,11 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
     /// with how it ended before that.
     pub fn started(&self) -> Started {
         Started { control: self.address.control().clone(), listening: Listening::default(), over: false }
+    }
+
+    /// The monitor that was set with the spawn, if one [was](ProcessBuilder::monitor).
+    pub fn monitor_ref(&self) -> Option<MonitorRef> {
+        self.monitor
     }
 
     /// Kills the process.

@@ -8,11 +8,11 @@
 
 #[cfg(not(procession_loom))]
 mod lock;
+#[cfg(not(procession_loom))]
+pub(crate) use self::lock::{Lock, LockGuard};
 /// The model checker knows its own lock, and sees that.
 #[cfg(procession_loom)]
-pub(crate) use self::Mutex as Lock;
-#[cfg(not(procession_loom))]
-pub(crate) use self::lock::Lock;
+pub(crate) use self::{Mutex as Lock, MutexGuard as LockGuard};
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 

@@ -299,7 +299,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             if this.head().has(flag::KILLED) {
-                return Poll::Ready(Err(this.end(Exit::Killed)));
+                let fate = this.head().fate();
+                return Poll::Ready(Err(this.end(fate)));
             }
             let next = this.step_within_limits(cx);
             if matches!(next, Ok(Next::Wait | Next::Again)) && !this.head().has(flag::STARTED | flag::BY_HAND) {

@@ -35,20 +35,23 @@
 //! - names_claim_unlocks: two_want_a_name
 //! - bounded_pop_admits_nobody: two_wait_for_room
 //! - bounded_strands_nobody: room_against_close
+//! - links_look_before_locking: link_against_exit
+//! - links_hear_strangers: unlink_against_exit
+//! - links_lock_in_any_order: two_link_at_once
+//! - links_down_was_never_taken_back: demonitor_against_exit
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
 //! - timers_cancel_ignores_number: cancel_against_fire
 //! - timers_update_is_always_in_time: waker_against_fire
 //! - timers_turn_publishes_late: insert_against_turn
-//! - timers_keeper_looks_once: insert_against_keeper
 #![cfg(procession_loom)]
 
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, idle, mailbox, names, room, slots, stream, timers};
+use procession::model::{completion, idle, links, mailbox, names, room, slots, stream, timers};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -97,14 +100,20 @@ models! {
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;
-    idle::two_lenders, 30_000;
-    idle::nearer_deadline, 120;
+    idle::two_lenders, 36113;
+    idle::nearer_deadline, 142;
     completion::two_answers, 4;
     completion::answer_against_exit, 11;
     completion::answer_against_cancel, 4;
     completion::answer_against_poll, 16;
     completion::answer_against_poll_by_the_task, 13;
     completion::watch_against_cancel, 7;
+    links::link_against_exit, 20;
+    links::unlink_against_exit, 16;
+    links::two_link_at_once, 49;
+    links::two_ends_at_once, 43;
+    links::monitor_against_send_and_exit, 20;
+    links::demonitor_against_exit, 13;
     slots::stale_pid, 16;
     slots::two_come_at_once, 7;
     slots::slot_wears_out, 69;
@@ -114,5 +123,4 @@ models! {
     timers::cancel_against_fire, 60;
     timers::waker_against_fire, 16;
     timers::insert_against_turn, 58;
-    timers::insert_against_keeper, 1;
 }

@@ -21,7 +21,7 @@ const ROOMS: &[Room] = &[
     room(&["relay::groups"]),
     room(&["intensity", "mailbox::bounded", "mailbox::routed"]),
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
-    room(&["yields"]),
+    room(&["link::table", "yields"]),
     room(&["time::alarm"]),
     room(&["scheduler::idle", "scheduler::queue"]),
     Room { only: Some(&["sync", "chance", "observe", "scheduler::idle", "scheduler::queue"]), ..household(SCHEDULER) },
@@ -47,7 +47,7 @@ const ROOMS: &[Room] = &[
     room(&["layer"]),
     room(&["handler"]),
     room(&["context"]),
-    room(&["group", "name", "process"]),
+    room(&["group", "link", "name", "process"]),
     room(&["task"]),
     room(&["body"]),
     room(&["spawn"]),
@@ -55,6 +55,8 @@ const ROOMS: &[Room] = &[
     room(&["pool"]),
     room(&["runtime"]),
     room(&["local"]),
+    // A page.
+    room(&["lives"]),
     household(MODEL),
 ];
 
@@ -66,6 +68,7 @@ const MODEL: &[&str] = &[
     "model",
     "model::completion",
     "model::idle",
+    "model::links",
     "model::mailbox",
     "model::names",
     "model::room",
@@ -213,6 +216,16 @@ fn every_promise_is_held_by_tests_that_cite_it() {
     }
     assert!(seen.len() > 10, "the list is not read: {seen:?}");
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn the_page_on_lives_names_tests_that_are_there() {
+    let (page, tests) = (read("src/lives.rs"), read("tests/it/links.rs"));
+    let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
+    let named: BTreeSet<&str> = rows.flat_map(|(_, tests)| tests.split('`').skip(1).step_by(2)).collect();
+    assert!(named.len() > 20, "the page is not read: {named:?}");
+    let missing: Vec<_> = named.iter().filter(|name| !tests.contains(&format!("\nfn {name}()"))).collect();
+    assert!(missing.is_empty(), "the page names no test: {missing:?}");
 }
 
 #[test]

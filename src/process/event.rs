@@ -5,9 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::command::{Command, StreamCommand};
-use super::exit::Reason;
+use super::exit::{Exit, Reason};
 use super::failure::Failure;
 use super::payload::Payload;
+use super::pid::Pid;
 use crate::clock::Instant;
 
 /// All that can reach a process, in the order it came.
@@ -30,6 +31,22 @@ pub enum Event<M = Payload> {
         /// When it is killed.
         deadline: Instant,
     },
+    /// A process that is [monitored](crate::Me::monitor) has ended; told once for each monitor.
+    Down {
+        /// Which monitor told it.
+        monitor: MonitorRef,
+        /// Who has ended.
+        pid: Pid,
+        /// How.
+        reason: Exit,
+    },
+    /// A process that was [linked](crate::Me::link) has ended, and this one [traps exits](crate::Me::trap_exit).
+    Exit {
+        /// Who has ended.
+        from: Pid,
+        /// How.
+        reason: Exit,
+    },
 }
 
 /// What waits in a mailbox beside the messages.
@@ -42,6 +59,16 @@ pub(crate) enum Signal {
         reason: Reason,
         deadline: Instant,
     },
+    /// Whoever reads it asks whether the monitor still stands.
+    Down {
+        monitor: MonitorRef,
+        pid: Pid,
+        reason: Exit,
+    },
+    Exit {
+        from: Pid,
+        reason: Exit,
+    },
 }
 
 impl<M> From<Signal> for Event<M> {
@@ -50,6 +77,8 @@ impl<M> From<Signal> for Event<M> {
             Signal::Completed(completed) => Event::Completed(completed),
             Signal::Notice(_) => unreachable!("whoever reads events turns notices into what they stand for"),
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
+            Signal::Down { monitor, pid, reason } => Event::Down { monitor, pid, reason },
+            Signal::Exit { from, reason } => Event::Exit { from, reason },
         }
     }
 }
@@ -124,6 +153,35 @@ pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Resu
     answer?.downcast::<T>().map_err(|payload| {
         Failure::new(format!("the answer is a `{}` where a `{}` was expected", payload.type_name(), type_name::<T>()))
     })
+}
+
+/// Names one monitor: `Copy`, comparable, hashable; no other one is ever called the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MonitorRef {
+    watcher: Pid,
+    /// Counts the monitors of one process.
+    number: u64,
+}
+
+impl MonitorRef {
+    pub(crate) fn new(watcher: Pid, number: u64) -> Self {
+        Self { watcher, number }
+    }
+
+    /// Whether this process set it.
+    pub(crate) fn is_of(self, watcher: Pid) -> bool {
+        self.watcher == watcher
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+}
+
+impl fmt::Debug for MonitorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MonitorRef({} of {})", self.number, self.watcher)
+    }
 }
 
 /// Which yield an answer belongs to: `Copy`, comparable with any other tag of the same process, never used twice.

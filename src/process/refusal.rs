@@ -146,6 +146,8 @@ pub enum SpawnRefusal {
     NameTaken(Pid),
     /// The message that was to come with it was refused, by its own mailbox or by the process that has the name.
     MessageRefused(Refusal),
+    /// It was to be linked or monitored by a builder of a [`Host`](crate::Host), which is nobody to tie it to.
+    NoParent,
     /// The runtime has shut down.
     ShutDown,
 }
@@ -156,6 +158,7 @@ impl fmt::Display for SpawnRefusal {
             Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
             Self::NameTaken(holder) => write!(f, "the name is taken by {holder}"),
             Self::MessageRefused(refusal) => write!(f, "its message was refused: {refusal}"),
+            Self::NoParent => f.write_str("no process spawns it that it could be tied to"),
             Self::ShutDown => f.write_str("the runtime has shut down"),
         }
     }

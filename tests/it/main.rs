@@ -8,6 +8,7 @@ mod counters;
 mod embed;
 mod hosts;
 mod layers;
+mod links;
 mod lives;
 mod local;
 mod mail;

@@ -1,0 +1,80 @@
+//! How lives end, and who hears of it: exits, links and monitors, rule by rule.
+//!
+//! A process ends once, with one [`Exit`](crate::Exit). Whoever holds its [`JoinHandle`](crate::JoinHandle) gets the
+//! result or that exit; [`ended`](crate::Host::ended) tells anybody. Two other ways are for processes among each other,
+//! and mean what they mean in Erlang:
+//!
+//! - a **link** is for those that have no business living on without each other. It goes both ways: an exit that is not
+//!   normal ends the other one too, unless that [traps exits](crate::Me::trap_exit) and so hears of it by an
+//!   [`Event::Exit`](crate::Event::Exit);
+//! - a **monitor** is for those that only want to know. It goes one way: an [`Event::Down`](crate::Event::Down), for
+//!   every kind of end.
+//!
+//! ```
+//! use procession::{Context, Event, Exit, Runtime};
+//!
+//! async fn worker(_: Context, n: u64) -> Result<u64, String> {
+//!     if n == 3 { Err("three".into()) } else { Ok(n) }
+//! }
+//!
+//! async fn parent(mut ctx: Context) -> Result<String, Exit> {
+//!     ctx.trap_exit(true);
+//!     let _ = ctx.spawn_link(|ctx| worker(ctx, 1));
+//!     let (_, watch) = ctx.spawn_monitor(|ctx| worker(ctx, 3));
+//!     let mut told = Vec::new();
+//!     while told.len() < 2 {
+//!         match ctx.event().await {
+//!             Event::Exit { reason, .. } => told.push(format!("linked: {reason}")),
+//!             Event::Down { monitor, reason, .. } if monitor == watch => told.push(format!("monitored: {reason}")),
+//!             _ => {}
+//!         }
+//!     }
+//!     told.sort();
+//!     Ok(told.join("; "))
+//! }
+//! let rt = Runtime::new()?;
+//! let told = rt.block_on(rt.spawn(parent))?;
+//! assert_eq!(told, "linked: ended normally; monitored: failed: three");
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! # The rules
+//!
+//! Beside each stands the test that holds it, in `tests/it/links.rs`.
+//!
+//! | rule | test |
+//! |---|---|
+//! | **Order.** What a process sent before its end arrives before its `Down` and its `Exit`. | `what_was_sent_before_a_death_arrives_before_it` |
+//! | Whoever hears of an end finds the names of the dead free, its pid leading nowhere, and one process less. | `the_dead_is_gone_before_anybody_hears` |
+//! | Downs and exits wait for [`event`](crate::Mailbox::event): a receive leaves them where they are. | `downs_wait_for_event` |
+//! | **Links.** An abnormal exit (an error, a panic, a failed `init`, a kill, a cancel) ends whoever is linked: `Exit::Linked`. | `an_abnormal_exit_ends_the_linked` |
+//! | It does so from either end. | `a_link_goes_both_ways` |
+//! | `Exit::Linked` names the first to die and how that one ended, and is never nested. | `the_first_to_die_is_named_however_long_the_chain` |
+//! | A normal exit is nothing to the linked, unless they trap. | `a_normal_exit_is_ignored_unless_trapped` |
+//! | Trapped, an exit is an event; what counts is whether one traps when it arrives. | `a_trapped_exit_is_an_event` |
+//! | A kill can't be trapped. It comes to the linked as `Killed`, which can. | `a_kill_is_not_trapped_and_what_it_does_is` |
+//! | Linking to the dead is `Err(NoProcess)`; to one that traps, an exit event. | `linking_to_the_dead_is_an_error_or_an_event` |
+//! | A second link changes nothing; to itself, a process is not linked. | `linking_twice_is_one_exit_and_to_oneself_nothing` |
+//! | Once an unlink has returned, nothing new comes of the other's end. | `nothing_comes_after_an_unlink` |
+//! | An exit that comes to a process that dies of something else is neither heard twice nor lost: it has one exit. | `an_exit_meets_a_death`, `two_linked_ones_end_at_once` |
+//! | A circle or a clique of linked processes dies once, one turn each, in work linear in its links. | `a_circle_dies_once`, `a_clique_dies_once` |
+//! | **Monitors.** The dead give one down, `NoProcess`; to oneself there is none. | `monitoring_the_dead_gives_one_down` |
+//! | Each monitor has a down of its own; normal ends are told too. | `monitored_twice_is_told_twice` |
+//! | A monitor that is taken back in time never tells, and says so; a flush takes also a down that was not read. | `a_monitor_is_taken_back_with_flush_and_with_info` |
+//! | A link and a monitor on one process both tell. | `a_link_and_a_monitor_both_tell` |
+//! | **Spawning.** `spawn_link`, `spawn_monitor` and both at once are set before the child runs: no end is missed, in `init` neither. | `ties_are_set_before_the_child_begins` |
+//! | A spawn that is refused tells as an end does, where the refusal is not returned as an error. | `a_refused_spawn_is_told` |
+//! | **Elsewhere.** Ties reach all hosts of a runtime. A pid of another node is told of as `NodeDown`. | `ties_reach_other_hosts_and_no_other_runtime` |
+//! | A [mailbox outside](crate::Host::mailbox) any process is tied as a process is. | `mailboxes_outside_are_tied_too` |
+//! | A hand-written process does and hears the same. | `a_hand_written_process_hears_of_others` |
+//! | Random graphs of links, ends and kills do as an executable model says. | `random_graphs_do_as_the_model_says` |
+//!
+//! # Where this differs from Erlang
+//!
+//! - A link's exit takes effect at the next scheduling point of whoever dies of it, as a kill does: a step that runs is
+//!   not interrupted, and if it ends the process, that is how it ended.
+//! - The reason that travels is wrapped once, in `Linked`, so that the first to die is known; Erlang passes on the bare
+//!   reason.
+//! - A process is not ended by the *reason* `normal` or `kill` of somebody's choosing: there is no `exit(Pid, Reason)`.
+//!   [`cancel`](crate::Host::cancel) asks, [`kill`](crate::Host::kill) does not.
+//! - Of another node's pid the answer is at once `NodeDown`, whatever is attached for that node.

@@ -1,0 +1,167 @@
+//! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
+
+use super::{join, spawn};
+use crate::link::table::{Gone, Links, Party, demonitor, link, monitor, unlink};
+use crate::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::process::event::{MonitorRef, Signal};
+use crate::process::exit::{Exit, Reason};
+use crate::process::pid::Pid;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicU8, Ordering};
+
+const ENDED: u8 = 1;
+const TIED: u8 = 1 << 1;
+const KILLED: u8 = 1 << 2;
+
+/// A process, as far as it matters here: ended by `end`, condemned, and never run.
+struct Peer {
+    pid: Pid,
+    flags: AtomicU8,
+    links: Links<Peer>,
+    inbox: Inbox<u8>,
+}
+
+impl Peer {
+    fn new(number: u32) -> Arc<Self> {
+        Arc::new(Self {
+            pid: Pid::new(0, 0, number, 1),
+            flags: AtomicU8::new(0),
+            links: Links::default(),
+            inbox: Inbox::new(Bound::Unbounded, None),
+        })
+    }
+
+    fn pair() -> Arc<(Arc<Self>, Arc<Self>)> {
+        Arc::new((Self::new(1), Self::new(2)))
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag != 0
+    }
+
+    /// As `Head::set_exit` does.
+    fn end(&self) {
+        drop(self.inbox.close());
+        if self.flags.fetch_or(ENDED, Ordering::SeqCst) & TIED != 0 {
+            self.links.dissolve(self.pid, &Exit::Panicked(Reason::new("here")));
+        }
+    }
+
+    /// What is in its mailbox, as `Mailbox::event` reads it: messages by their numbers, downs and exits by 0.
+    fn read(&self) -> Vec<u8> {
+        let (mut front, mut read) = (Front::default(), Vec::new());
+        loop {
+            match self.inbox.next_or_wait(&mut front, None).0 {
+                Some(Ok(message)) => read.push(message),
+                Some(Err(Signal::Down { monitor, .. })) if !self.links.collect(monitor) => {}
+                Some(Err(_)) => read.push(0),
+                None => return read,
+            }
+        }
+    }
+
+    /// Nothing leads from it to others, nor from them to it.
+    fn is_alone(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+}
+
+impl Party for Peer {
+    fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// As `Head::links` does.
+    fn links(&self) -> &Links<Self> {
+        if !self.has(TIED) {
+            self.flags.fetch_or(TIED, Ordering::SeqCst);
+        }
+        &self.links
+    }
+
+    fn exit(&self) -> Option<Exit> {
+        self.has(ENDED).then_some(Exit::Killed)
+    }
+
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
+        self.inbox.signal(signal, true)
+    }
+
+    fn condemn(&self) -> bool {
+        self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
+    }
+
+    fn fall(self: &Arc<Self>, _: &Exit) {}
+}
+
+/// One links to another that ends: it dies of it, or learns that nobody is there.
+pub fn link_against_exit() {
+    let peers = Peer::pair();
+    let ends = spawn(&peers, |(_, ending)| ending.end());
+    let linked = link(&peers.0, peers.1.pid, Ok(&peers.1));
+    join(ends);
+    assert_eq!(linked.is_ok(), peers.0.has(KILLED), "an exit was lost, or came from a stranger");
+    assert_ne!(linked, Err(Gone::Caller));
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// Once a link is cut, the end of the other does nothing that it had not done by then.
+pub fn unlink_against_exit() {
+    let peers = Peer::pair();
+    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
+    let ends = spawn(&peers, |(_, ending)| ending.end());
+    unlink(&*peers.0, peers.1.pid);
+    let heard = peers.0.has(KILLED);
+    join(ends);
+    assert_eq!(peers.0.has(KILLED), heard, "an exit came after the unlink");
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// Two link to each other, and one of them ends then: the other one dies, once.
+pub fn two_link_at_once() {
+    let peers = Peer::pair();
+    let links = spawn(&peers, |(one, other)| link(other, one.pid, Ok(one)));
+    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
+    join(links).expect("both live");
+    peers.0.links().trap(true);
+    peers.1.end();
+    assert_eq!(peers.0.read(), [0]);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// Two that are linked end at the same time: nobody waits for ever, and nothing leads to them any more.
+pub fn two_ends_at_once() {
+    let peers = Peer::pair();
+    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
+    monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    let ends = spawn(&peers, |(one, _)| one.end());
+    peers.1.end();
+    join(ends);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// One monitors another that sends it something and ends: there is one down, behind the message if that was sent by then.
+pub fn monitor_against_send_and_exit() {
+    let peers = Peer::pair();
+    let ends = spawn(&peers, |(watcher, ending)| {
+        watcher.inbox.push(1).expect("it is open").wake();
+        ending.end();
+    });
+    monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    join(ends);
+    assert_eq!(peers.0.read(), [1, 0]);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// A monitor is taken back while what it watches ends: its down comes if, and only if, that is said.
+pub fn demonitor_against_exit() {
+    let peers = Peer::pair();
+    let watch: MonitorRef = monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    let ends = spawn(&peers, |(_, ending)| ending.end());
+    let in_time = demonitor(&*peers.0, watch, false);
+    join(ends);
+    // Not as `read` does, which would leave out what was taken back.
+    let down = peers.0.inbox.next_or_wait(&mut Front::default(), None).0.is_some();
+    assert_eq!(down, !in_time);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}

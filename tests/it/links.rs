@@ -1,0 +1,1031 @@
+//! SPEC 6.3: links, monitors, and what travels along them. The page `procession::lives` names these tests beside its
+//! rules.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use procession::*;
+
+use crate::{on_workers, two, within};
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// What a child is told to do.
+#[derive(Debug, Clone, Copy)]
+enum Do {
+    End,
+    Fail,
+    Panic,
+    LinkTo(Pid),
+    Trap,
+}
+
+/// Does what it is told; tells `ears` of each exit that it hears.
+async fn child(mut ctx: Context<Do>, ears: Ears) -> Result<(), Exit> {
+    loop {
+        match ctx.event().await {
+            Event::Message(Do::End) => return Ok(()),
+            Event::Message(Do::Fail) => return Err(Exit::failed("failed")),
+            Event::Message(Do::Panic) => panic!("panicked"),
+            Event::Message(Do::LinkTo(pid)) => ctx.link(pid)?,
+            Event::Message(Do::Trap) => drop(ctx.trap_exit(true)),
+            Event::Exit { from, reason } => ears.lock().unwrap().push((from, reason)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+type Ears = Arc<Mutex<Vec<(Pid, Exit)>>>;
+
+fn told(ears: &Ears) -> Vec<(Pid, String)> {
+    ears.lock().unwrap().iter().map(|(pid, exit)| (*pid, exit.to_string())).collect()
+}
+
+fn spawn(host: &Host) -> JoinHandle<(), Do> {
+    host.spawn(|ctx| child(ctx, Ears::default()))
+}
+
+fn spawn_with(host: &Host) -> (JoinHandle<(), Do>, Ears) {
+    let ears = Ears::default();
+    let handle = host.spawn({
+        let ears = Arc::clone(&ears);
+        |ctx| child(ctx, ears)
+    });
+    (handle, ears)
+}
+
+/// Lets all of a runtime without workers run that can.
+fn settle(rt: &Runtime) {
+    let quiet = rt.spawn(async |ctx: Context| {
+        for _ in 0..64 {
+            ctx.yield_now().await;
+        }
+    });
+    rt.block_on(quiet).unwrap();
+}
+
+/// 6.3: an abnormal exit, of whatever kind, ends whoever is linked, as `Linked`, which says who was first and how that
+/// one ended.
+#[test]
+fn an_abnormal_exit_ends_the_linked() {
+    let rt = lone();
+    for how in [Some(Do::Fail), Some(Do::Panic), None] {
+        let (first, second) = (spawn(&rt), spawn(&rt));
+        second.send(Do::LinkTo(first.pid())).unwrap();
+        settle(&rt);
+        match how {
+            Some(how) => first.send(how).unwrap(),
+            None => first.abort(),
+        }
+        let pid = first.pid();
+        let first = rt.block_on(first).unwrap_err();
+        let Err(Exit::Linked { origin, reason }) = rt.block_on(second) else { panic!("it lives on") };
+        assert_eq!((origin, reason.to_string()), (pid, first.to_string()));
+    }
+}
+
+/// 6.3: a link goes both ways.
+#[test]
+fn a_link_goes_both_ways() {
+    let rt = lone();
+    let (first, second) = (spawn(&rt), spawn(&rt));
+    second.send(Do::LinkTo(first.pid())).unwrap();
+    settle(&rt);
+    second.send(Do::Fail).unwrap();
+    assert!(matches!(rt.block_on(first), Err(Exit::Linked { origin, .. }) if origin == second.pid()));
+}
+
+/// 6.3: a normal exit is nothing to whoever is linked, unless it traps.
+#[test]
+fn a_normal_exit_is_ignored_unless_trapped() {
+    let rt = lone();
+    let first = spawn(&rt);
+    let (deaf, heard_deaf) = spawn_with(&rt);
+    let (trapping, heard) = spawn_with(&rt);
+    trapping.send(Do::Trap).unwrap();
+    for other in [&deaf, &trapping] {
+        other.send(Do::LinkTo(first.pid())).unwrap();
+    }
+    settle(&rt);
+    let pid = first.pid();
+    first.send(Do::End).unwrap();
+    rt.block_on(first).unwrap();
+    settle(&rt);
+    assert_eq!(told(&heard), [(pid, "ended normally".to_owned())]);
+    assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
+}
+
+/// 6.3: an exit that is trapped is an event, a kill's too, and says how that one ended.
+#[test]
+fn a_trapped_exit_is_an_event() {
+    let rt = lone();
+    let (trapping, heard) = spawn_with(&rt);
+    trapping.send(Do::Trap).unwrap();
+    let mut expected = Vec::new();
+    for how in [Some(Do::Fail), None] {
+        let first = spawn(&rt);
+        trapping.send(Do::LinkTo(first.pid())).unwrap();
+        settle(&rt);
+        match how {
+            Some(how) => first.send(how).unwrap(),
+            None => first.abort(),
+        }
+        let pid = first.pid();
+        expected.push((pid, rt.block_on(first).unwrap_err().to_string()));
+    }
+    settle(&rt);
+    assert_eq!(told(&heard), expected);
+    assert_eq!(expected[1].1, Exit::Killed.to_string());
+}
+
+/// 6.2, 6.3: a kill ends also whoever traps exits; that it comes to the linked as `Killed` can be trapped.
+#[test]
+fn a_kill_is_not_trapped_and_what_it_does_is() {
+    let rt = lone();
+    let (first, _) = spawn_with(&rt);
+    let (peer, heard) = spawn_with(&rt);
+    first.send(Do::Trap).unwrap();
+    peer.send(Do::Trap).unwrap();
+    peer.send(Do::LinkTo(first.pid())).unwrap();
+    settle(&rt);
+    let pid = first.pid();
+    rt.kill(pid).unwrap();
+    assert!(matches!(rt.block_on(first), Err(Exit::Killed)));
+    settle(&rt);
+    assert!(matches!(heard.lock().unwrap()[..], [(from, Exit::Killed)] if from == pid));
+    assert!(!peer.is_finished());
+}
+
+/// 6.1, 6.3: however long the chain, the reason names the first to die, and is never nested.
+#[test]
+fn the_first_to_die_is_named_however_long_the_chain() {
+    let rt = lone();
+    let chain: Vec<_> = (0..50).map(|_| spawn(&rt)).collect();
+    let (trapping, heard) = spawn_with(&rt);
+    for (handle, next) in chain.iter().zip(&chain[1..]) {
+        handle.send(Do::LinkTo(next.pid())).unwrap();
+    }
+    trapping.send(Do::Trap).unwrap();
+    trapping.send(Do::LinkTo(chain[49].pid())).unwrap();
+    settle(&rt);
+    let (first, last) = (chain[0].pid(), chain[49].pid());
+    chain[0].send(Do::Fail).unwrap();
+    for (place, handle) in chain.into_iter().enumerate() {
+        let exit = rt.block_on(handle).unwrap_err();
+        match exit {
+            Exit::Failed(_) => assert_eq!(place, 0),
+            Exit::Linked { origin, reason } => assert!(origin == first && matches!(*reason, Exit::Failed(_))),
+            other => panic!("{other}"),
+        }
+    }
+    settle(&rt);
+    let heard = heard.lock().unwrap();
+    let [(from, Exit::Linked { origin, reason })] = &heard[..] else { panic!("{heard:?}") };
+    assert!((*from, *origin) == (last, first) && matches!(**reason, Exit::Failed(_)));
+}
+
+/// 6.3: linking to the dead is an error, or an exit event for one that traps.
+#[test]
+fn linking_to_the_dead_is_an_error_or_an_event() {
+    let rt = lone();
+    let dead = spawn(&rt);
+    let pid = dead.pid();
+    dead.send(Do::Fail).unwrap();
+    rt.block_on(dead).unwrap_err();
+    let body = rt.spawn(async move |mut ctx: Context| {
+        assert_eq!(ctx.link(pid), Err(NoProcess(pid)));
+        assert!(!ctx.trap_exit(true));
+        assert_eq!(ctx.link(pid), Ok(()));
+        assert!(matches!(ctx.event().await, Event::Exit { from, reason: Exit::NoProcess } if from == pid));
+        assert!(ctx.trap_exit(false));
+        assert_eq!(ctx.link(pid), Err(NoProcess(pid)));
+    });
+    rt.block_on(body).unwrap();
+    // One that has ended links nobody, and nothing comes of it.
+    struct Keep(Arc<Mutex<Option<Me>>>);
+    let kept = Keep(Arc::default());
+    let keep = Keep(Arc::clone(&kept.0));
+    let gone = rt.spawn(async move |ctx: Context| *keep.0.lock().unwrap() = Some(ctx.split().0));
+    let gone_pid = gone.pid();
+    rt.block_on(gone).unwrap();
+    let me = kept.0.lock().unwrap().take().unwrap();
+    let living = spawn(&rt);
+    assert_eq!(me.link(living.pid()), Err(NoProcess(gone_pid)));
+    me.monitor(living.pid());
+    settle(&rt);
+    assert!(!living.is_finished());
+}
+
+/// 6.3: a second link changes nothing, from whichever side; to itself, a process is not linked.
+#[test]
+fn linking_twice_is_one_exit_and_to_oneself_nothing() {
+    let rt = lone();
+    let (first, (trapping, heard)) = (spawn(&rt), spawn_with(&rt));
+    trapping.send(Do::Trap).unwrap();
+    for _ in 0..2 {
+        trapping.send(Do::LinkTo(first.pid())).unwrap();
+        trapping.send(Do::LinkTo(trapping.pid())).unwrap();
+        first.send(Do::LinkTo(trapping.pid())).unwrap();
+    }
+    settle(&rt);
+    first.send(Do::Fail).unwrap();
+    let pid = first.pid();
+    rt.block_on(first).unwrap_err();
+    settle(&rt);
+    assert_eq!(heard.lock().unwrap().iter().map(|heard| heard.0).collect::<Vec<_>>(), [pid]);
+    trapping.send(Do::Fail).unwrap();
+    assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
+}
+
+/// 6.3: once an unlink has returned, nothing new comes of the other's end; what came before is there to be read.
+#[test]
+fn nothing_comes_after_an_unlink() {
+    let rt = lone();
+    let rounds = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+        let other = ctx.spawn_link(|ctx| child(ctx, Ears::default()));
+        ctx.unlink(other.pid());
+        ctx.unlink(other.pid());
+        let watch = ctx.monitor(other.pid());
+        other.send(Do::Fail)?;
+        assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
+        ctx.trap_exit(true);
+        let other = ctx.spawn_link(|ctx| child(ctx, Ears::default()));
+        other.send(Do::Fail)?;
+        let pid = other.pid();
+        let _ = other.await;
+        ctx.unlink(pid);
+        assert!(matches!(ctx.event().await, Event::Exit { from, .. } if from == pid));
+        Ok(())
+    });
+    rt.block_on(rounds).unwrap();
+    // Against ends on other workers: what does not come before the unlink returns does not come at all.
+    within(60, || {
+        let rt = two();
+        let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {
+            ctx.trap_exit(true);
+            let mut heard = 0;
+            for _ in 0..3_000 {
+                let other = ctx.spawn_link(|ctx| child(ctx, Ears::default()));
+                other.send(Do::Fail)?;
+                for _ in 0..ctx.random() % 4 {
+                    ctx.yield_now().await;
+                }
+                ctx.unlink(other.pid());
+                let before = futures::poll_fn_once(&mut ctx);
+                let _ = other.await;
+                assert!(futures::poll_fn_once(&mut ctx).is_none(), "it came after the unlink");
+                heard += usize::from(before.is_some());
+            }
+            Ok(heard)
+        });
+        futures::block_on(race).unwrap();
+    });
+}
+
+/// What is needed of `futures` here, under short names.
+mod futures {
+    use ::futures::FutureExt as _;
+    pub(super) use ::futures::executor::block_on;
+    use procession::*;
+
+    /// An event that is there.
+    pub(super) fn poll_fn_once<M: Send + 'static>(ctx: &mut Context<M>) -> Option<Event<M>> {
+        ctx.event().boxed().now_or_never()
+    }
+}
+
+/// 6.3: monitoring the dead gives one down, `NoProcess`, and one only.
+#[test]
+fn monitoring_the_dead_gives_one_down() {
+    let rt = lone();
+    let dead = spawn(&rt);
+    let pid = dead.pid();
+    dead.abort();
+    rt.block_on(dead).unwrap_err();
+    let body = rt.spawn(async move |mut ctx: Context| {
+        let watch = ctx.monitor(pid);
+        let down = ctx.event().await;
+        assert!(
+            matches!(down, Event::Down { monitor, pid: of, reason: Exit::NoProcess } if (monitor, of) == (watch, pid)),
+            "{down:?}"
+        );
+        assert!(!ctx.demonitor(watch));
+        ctx.yield_now().await;
+        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        // Nobody is told of its own end.
+        let own = ctx.monitor(ctx.pid());
+        assert!(!ctx.demonitor(own));
+    });
+    rt.block_on(body).unwrap();
+}
+
+/// 6.3: each monitor has its down, with the reason; a normal end is told as any other.
+#[test]
+fn monitored_twice_is_told_twice() {
+    let rt = lone();
+    for how in [Do::End, Do::Fail, Do::Panic] {
+        let body = rt.spawn(async move |mut ctx: Context| -> Result<String, Exit> {
+            let other = ctx.spawn(|ctx| child(ctx, Ears::default()));
+            let watches = [ctx.monitor(other.pid()), ctx.monitor(other.pid())];
+            assert_ne!(watches[0], watches[1]);
+            other.send(how)?;
+            let mut told = HashSet::new();
+            let mut last = None;
+            for _ in 0..2 {
+                let Event::Down { monitor, pid, reason } = ctx.event().await else { panic!("no down") };
+                assert!(told.insert(monitor) && watches.contains(&monitor) && pid == other.pid());
+                last = Some(reason.to_string());
+            }
+            let exit = other.await.err().unwrap_or(Exit::Normal).to_string();
+            assert_eq!(last.as_ref(), Some(&exit));
+            Ok(exit)
+        });
+        let expected = match how {
+            Do::End => "ended normally",
+            Do::Fail => "failed: failed",
+            _ => "panicked: panicked",
+        };
+        assert_eq!(rt.block_on(body).unwrap(), expected);
+    }
+}
+
+/// 6.3: a monitor that is taken back says whether its down has come; with a flush one that was not read is gone too.
+#[test]
+fn a_monitor_is_taken_back_with_flush_and_with_info() {
+    let rt = lone();
+    let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
+        let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
+        let other = spawn(&ctx);
+        // Taken back in time: true, and nothing comes.
+        let early = ctx.monitor(other.pid());
+        assert!(ctx.demonitor(early) && !ctx.demonitor(early) && !ctx.demonitor_flush(early));
+        let (late, flushed, read) = (ctx.monitor(other.pid()), ctx.monitor(other.pid()), ctx.monitor(other.pid()));
+        other.send(Do::End)?;
+        other.await?;
+        // Too late: the down stays, or is flushed.
+        assert!(!ctx.demonitor(late) && !ctx.demonitor_flush(flushed));
+        for expected in [late, read] {
+            assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == expected));
+        }
+        assert!(!ctx.demonitor_flush(read));
+        // Somebody else's is not one's own.
+        let other = spawn(&ctx);
+        let watch = ctx.monitor(other.pid());
+        let thief = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor_flush(watch)));
+        thief.await?;
+        other.abort();
+        assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
+        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+}
+
+/// 6.3: a link and a monitor on one process both tell.
+#[test]
+fn a_link_and_a_monitor_both_tell() {
+    let rt = lone();
+    let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+        ctx.trap_exit(true);
+        let other = ctx.process().link().monitor().spawn(|ctx| child(ctx, Ears::default()))?;
+        other.send(Do::Fail)?;
+        let (mut exits, mut downs) = (0, 0);
+        for _ in 0..2 {
+            match ctx.event().await {
+                Event::Exit { from, reason: Exit::Failed(_) } if from == other.pid() => exits += 1,
+                Event::Down { monitor, reason: Exit::Failed(_), .. } if Some(monitor) == other.monitor_ref() => {
+                    downs += 1
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((exits, downs), (1, 1));
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+}
+
+/// A hand-written process that gives up in `init`: returns an error, panics, or is fine and ends in its first step.
+struct Brief(u8);
+
+impl Process for Brief {
+    type Message = ();
+    type Output = ();
+
+    fn init(&mut self, _: Start<'_>) -> Result<(), InitError> {
+        match self.0 {
+            0 => Err(InitError::Failed("no".into())),
+            1 => panic!("in init"),
+            _ => Ok(()),
+        }
+    }
+
+    fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        Err(Exit::failed("at once"))
+    }
+}
+
+/// 6.3: `spawn_link`, `spawn_monitor` and both at once are set before anything of the child runs: no end is missed, in
+/// `init` neither.
+#[test]
+fn ties_are_set_before_the_child_begins() {
+    const ROUNDS: usize = 300;
+    on_workers(async |host| {
+        let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+            ctx.trap_exit(true);
+            for round in 0..ROUNDS {
+                let brief = Brief((round % 3) as u8);
+                let raw = ctx.process().link().monitor().spawn_process(brief)?;
+                let linked = ctx.spawn_link(async |_: Context| Err::<(), _>("at once"));
+                let (monitored, watch) = ctx.spawn_monitor(async |_: Context| -> Result { panic!("at once") });
+                let mut left: BTreeSet<(&str, Pid)> =
+                    [("down", raw.pid()), ("exit", raw.pid()), ("exit", linked.pid()), ("down", monitored.pid())]
+                        .into();
+                while !left.is_empty() {
+                    match ctx.event().await {
+                        Event::Exit { from, reason } => {
+                            assert!(left.remove(&("exit", from)) && !matches!(reason, Exit::NoProcess));
+                        }
+                        Event::Down { pid, monitor, reason } => {
+                            assert!(left.remove(&("down", pid)) && !matches!(reason, Exit::NoProcess));
+                            assert!(monitor == watch || Some(monitor) == raw.monitor_ref());
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            Ok(())
+        });
+        parent.await.unwrap();
+        // Not trapped, the child's end is the parent's.
+        let parent = host.spawn(async |ctx: Context| {
+            drop(ctx.process().link().spawn_process(Brief(0)).unwrap());
+            std::future::pending::<()>().await;
+        });
+        let exit = parent.await.unwrap_err();
+        assert!(matches!(&exit, Exit::Linked { reason, .. } if matches!(**reason, Exit::InitFailed(_))), "{exit}");
+    });
+}
+
+/// 6.3, 2.3: downs and exits wait for `event`; a receive leaves them queued, in their places.
+#[test]
+fn downs_wait_for_event() {
+    let rt = lone();
+    let body = rt.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
+        ctx.send(&ctx.address(), 1)?;
+        let (other, watch) = ctx.spawn_monitor(async |_: Context| {});
+        other.await?;
+        ctx.send(&ctx.address(), 2)?;
+        ctx.send(&ctx.address(), 3)?;
+        assert_eq!(ctx.receive().await?, 1);
+        assert_eq!(ctx.receive().await?, 2);
+        assert_eq!(ctx.try_receive(), Some(3));
+        assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+}
+
+/// 2.3, 6.3: what a process sent before its end arrives before its down, and before its exit.
+#[test]
+fn what_was_sent_before_a_death_arrives_before_it() {
+    on_workers(async |host| {
+        let parent = host.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
+            ctx.trap_exit(true);
+            for round in 0..1_000 {
+                let to = ctx.address();
+                let body = async move |_: Context| -> Result<(), Exit> {
+                    to.send(round)?;
+                    to.send(round + 1)?;
+                    Err(Exit::failed("over"))
+                };
+                let _ = ctx.process().link().monitor().spawn(body)?;
+                let mut order = Vec::new();
+                for _ in 0..4 {
+                    order.push(match ctx.event().await {
+                        Event::Message(number) => number - round,
+                        Event::Exit { .. } | Event::Down { .. } => 2,
+                        other => panic!("{other:?}"),
+                    });
+                }
+                assert_eq!(order, [0, 1, 2, 2]);
+            }
+            Ok(())
+        });
+        parent.await.unwrap();
+    });
+}
+
+/// 6.3, 2.5: whoever hears of an end finds the name free and nobody alive under the pid.
+#[test]
+fn the_dead_is_gone_before_anybody_hears() {
+    const NAME: Name<()> = Name::new("brief");
+    on_workers(async |host| {
+        let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+            ctx.trap_exit(true);
+            for round in 0..2_000 {
+                let builder = ctx.process().name(NAME);
+                let builder = if round % 2 == 0 { builder.link() } else { builder.monitor() };
+                let child = builder.spawn(async |_: Context<()>| Err::<(), _>("over"))?;
+                match ctx.event().await {
+                    Event::Exit { .. } | Event::Down { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+                assert_eq!(ctx.host().whereis(NAME), None);
+                assert!(child.is_finished() && ctx.host().address::<()>(child.pid()).is_none());
+                assert_eq!(ctx.send(child.pid(), ()).unwrap_err().refusal(), Refusal::NoProcess);
+                assert_eq!(ctx.host().processes_alive(), 1);
+            }
+            Ok(())
+        });
+        parent.await.unwrap();
+    });
+}
+
+/// Links processes as told, has the first fail, and holds that all of them die of it, each once.
+fn die_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
+    enum Msg {
+        Link(Vec<Pid>, Reply<()>),
+        Fail,
+    }
+    async fn member(mut ctx: Context<Msg>) -> Result<(), Exit> {
+        loop {
+            match ctx.receive().await? {
+                Msg::Link(pids, reply) => {
+                    for pid in pids {
+                        ctx.link(pid)?;
+                    }
+                    reply.send(());
+                }
+                Msg::Fail => return Err(Exit::failed("failed")),
+            }
+        }
+    }
+    within(120, move || {
+        let rt = two();
+        let all: Vec<_> = (0..count).map(|_| rt.spawn(member)).collect();
+        let pids: Vec<_> = all.iter().map(|handle| handle.pid()).collect();
+        let watcher = {
+            let pids = pids.clone();
+            rt.spawn(async move |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
+                let mut watches: HashSet<_> = pids.iter().map(|&pid| ctx.monitor(pid)).collect();
+                ctx.receive().await?.send(());
+                while !watches.is_empty() {
+                    let Event::Down { monitor, .. } = ctx.event().await else { panic!("something else") };
+                    assert!(watches.remove(&monitor), "told twice");
+                }
+                assert!(futures::poll_fn_once(&mut ctx).is_none());
+                Ok(())
+            })
+        };
+        rt.block_on(watcher.call(|reply| reply)).unwrap();
+        for (place, handle) in all.iter().enumerate() {
+            let links = links(place).into_iter().map(|other| pids[other]).collect();
+            rt.block_on(handle.call(|reply| Msg::Link(links, reply))).unwrap();
+        }
+        let before = rt.counters();
+        all[0].send(Msg::Fail).unwrap();
+        for (place, handle) in all.into_iter().enumerate() {
+            match rt.block_on(handle).unwrap_err() {
+                Exit::Failed(_) => assert_eq!(place, 0),
+                Exit::Linked { origin, reason } => {
+                    assert_eq!((origin, &*reason.to_string()), (pids[0], "failed: failed"));
+                }
+                other => panic!("{other}"),
+            }
+        }
+        rt.block_on(watcher).unwrap();
+        assert_eq!(rt.counters().exited - before.exited, count as u64 + 1);
+    });
+}
+
+/// 6.3: a circle of a thousand dies, each once.
+#[test]
+fn a_circle_dies_once() {
+    die_together(1_000, |place| vec![(place + 1) % 1_000]);
+}
+
+/// 6.3: a thousand that are all linked die, each once.
+#[test]
+fn a_clique_dies_once() {
+    die_together(1_000, |place| (0..place).collect());
+}
+
+/// 6.3: an exit that comes to a process that dies of something else is neither heard twice nor lost: it has one end, of
+/// one reason, which all that are tied to it hear, once.
+#[test]
+fn an_exit_meets_a_death() {
+    on_workers(async |host| {
+        let judge = host.spawn(async |mut ctx: Context| -> Result<[usize; 3], Exit> {
+            ctx.trap_exit(true);
+            let mut ends = [0; 3];
+            for round in 0..2_000 {
+                let middle = ctx.process().link().monitor().spawn(|ctx| child(ctx, Ears::default()))?;
+                let pid = middle.pid();
+                let other = ctx.spawn(async move |ctx: Context| -> Result<(), Exit> {
+                    ctx.link(pid)?;
+                    Err(Exit::failed("over"))
+                });
+                match round % 3 {
+                    0 => middle.abort(),
+                    1 => middle.send(Do::Fail).or_else(|_| Ok::<_, Exit>(()))?,
+                    _ => {}
+                }
+                let (mut exits, mut downs) = (Vec::new(), Vec::new());
+                while exits.is_empty() || downs.is_empty() {
+                    match ctx.event().await {
+                        Event::Exit { from, reason } => exits.push((from, reason)),
+                        Event::Down { pid, reason, .. } => downs.push((pid, reason)),
+                        other => panic!("{other:?}"),
+                    }
+                    if round % 3 == 2 && other.is_finished() && exits.is_empty() && !middle.is_finished() {
+                        middle.abort();
+                    }
+                }
+                let exit = middle.await.unwrap_err();
+                let _ = other.await;
+                assert!(futures::poll_fn_once(&mut ctx).is_none(), "heard twice");
+                for (from, reason) in exits.iter().chain(&downs) {
+                    assert_eq!((*from, reason.to_string()), (pid, exit.to_string()));
+                }
+                ends[match exit {
+                    Exit::Killed => 0,
+                    Exit::Failed(_) => 1,
+                    Exit::Linked { .. } => 2,
+                    other => panic!("{other}"),
+                }] += 1;
+            }
+            Ok(ends)
+        });
+        judge.await.unwrap();
+    });
+}
+
+/// 6.3: two linked processes end at the same time: each is told of at most once, and both are gone.
+#[test]
+fn two_linked_ones_end_at_once() {
+    within(60, || {
+        let rt = two();
+        for _ in 0..500 {
+            let (one, other) = (spawn(&rt), spawn(&rt));
+            one.send(Do::LinkTo(other.pid())).unwrap();
+            let gate = Arc::new(Barrier::new(2));
+            let (pid, host, gate2) = (one.pid(), rt.host().clone(), Arc::clone(&gate));
+            let killer = thread::spawn(move || {
+                gate2.wait();
+                let _ = host.kill(pid);
+            });
+            gate.wait();
+            let _ = rt.kill(other.pid());
+            killer.join().unwrap();
+            for handle in [one, other] {
+                let exit = rt.block_on(handle).unwrap_err();
+                assert!(matches!(exit, Exit::Killed | Exit::Linked { .. } | Exit::Failed(_)), "{exit}");
+            }
+        }
+    });
+}
+
+/// A hand-written process that writes down what it hears of others.
+struct Watcher {
+    child: Option<JoinHandle<(), Do>>,
+    heard: Vec<&'static str>,
+}
+
+impl Process for Watcher {
+    type Message = ();
+    type Output = Vec<&'static str>;
+
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Vec<&'static str>>, Exit> {
+        if self.child.is_none() {
+            out.trap_exit(true);
+            let (child, _) = out.spawn_monitor(|ctx| child(ctx, Ears::default()));
+            out.link(child.pid())?;
+            let flushed = out.monitor(child.pid());
+            assert!(out.demonitor_flush(flushed));
+            child.send(Do::Fail)?;
+            self.child = Some(child);
+        }
+        for event in events {
+            match event {
+                Event::Down { reason: Exit::Failed(_), .. } => {
+                    self.heard.push("down");
+                    let dead = self.child.as_ref().unwrap().pid();
+                    let flushed = out.monitor(dead);
+                    assert!(!out.demonitor_flush(flushed));
+                    out.monitor(dead);
+                }
+                Event::Down { reason: Exit::NoProcess, .. } => self.heard.push("down of nobody"),
+                Event::Exit { reason: Exit::Failed(_), .. } => self.heard.push("exit"),
+                other => panic!("{other:?}"),
+            }
+        }
+        if self.heard.len() == 3 { Ok(Next::Done(std::mem::take(&mut self.heard))) } else { Ok(Next::Wait) }
+    }
+}
+
+/// 1.4, 6.3: a hand-written process ties itself to others and hears of them as a body does; what it monitors in its own
+/// turn is told in that turn.
+#[test]
+fn a_hand_written_process_hears_of_others() {
+    let rt = lone();
+    let mut heard = rt.block_on(rt.spawn_process(Watcher { child: None, heard: Vec::new() })).unwrap();
+    assert_eq!(heard.pop(), Some("down of nobody"));
+    heard.sort_unstable();
+    assert_eq!(heard, ["down", "exit"]);
+}
+
+/// 6.3: ties reach from host to host of a runtime; of a pid of another runtime one is told so at once.
+#[test]
+fn ties_reach_other_hosts_and_no_other_runtime() {
+    let rt = lone();
+    let near = rt.add_host(HostBuilder::new("near")).unwrap();
+    let (here, there) = (spawn(&rt), spawn(&near));
+    here.send(Do::LinkTo(there.pid())).unwrap();
+    settle(&rt);
+    there.abort();
+    assert!(matches!(rt.block_on(here), Err(Exit::Linked { origin, .. }) if origin == there.pid()));
+    let far = lone();
+    let there = spawn(&far).pid();
+    let body = rt.spawn(async move |mut ctx: Context| -> Result<(), Exit> {
+        assert_eq!(ctx.link(there), Err(NoProcess(there)));
+        let watch = ctx.monitor(there);
+        let down = ctx.event().await;
+        assert!(matches!(down, Event::Down { monitor, reason: Exit::NodeDown, .. } if monitor == watch), "{down:?}");
+        ctx.trap_exit(true);
+        ctx.link(there)?;
+        assert!(matches!(ctx.event().await, Event::Exit { from, reason: Exit::NodeDown } if from == there));
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+}
+
+/// 2.4, 6.3: a mailbox outside any process is tied as a process is: it watches, is watched, dies of a link, or traps; a
+/// long chain of them falls without end of the stack.
+#[test]
+fn mailboxes_outside_are_tied_too() {
+    let rt = lone();
+    let (_, mut outside) = rt.mailbox::<()>();
+    let first = spawn(&rt);
+    let watch = outside.monitor(first.pid());
+    first.abort();
+    let down = rt.block_on(outside.event());
+    assert!(matches!(down, Event::Down { monitor, reason: Exit::Killed, .. } if monitor == watch));
+    let (address, trapped) = (outside.pid(), rt.mailbox::<()>().1);
+    trapped.trap_exit(true);
+    trapped.link(address).unwrap();
+    drop(outside);
+    let mut trapped = trapped;
+    assert!(matches!(rt.block_on(trapped.event()), Event::Exit { from, reason: Exit::Normal } if from == address));
+    // A chain.
+    let mut chain: Vec<_> = (0..50_000).map(|_| rt.mailbox::<()>().1).collect();
+    for pair in chain.windows(2) {
+        pair[0].link(pair[1].pid()).unwrap();
+    }
+    trapped.link(chain[49_999].pid()).unwrap();
+    rt.kill(chain[0].pid()).unwrap();
+    let exit = rt.block_on(trapped.event());
+    let first = chain[0].pid();
+    assert!(matches!(exit, Event::Exit { reason: Exit::Linked { origin, .. }, .. } if origin == first), "{exit:?}");
+    assert!(matches!(rt.block_on(chain[49_999].receive()), Err(Exit::Linked { origin, .. }) if origin == first));
+}
+
+/// 6.3: a spawn that is refused tells whoever would have been tied as an end does, unless the refusal is returned; a
+/// builder of a host has nobody to tie to.
+#[test]
+fn a_refused_spawn_is_told() {
+    let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
+    let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+        ctx.trap_exit(true);
+        let refused = ctx.process().link().monitor().spawn(async |_: Context| {}).unwrap_err();
+        assert_eq!(*refused.refusal(), SpawnRefusal::Limit(1));
+        assert!(futures::poll_fn_once(&mut ctx).is_none());
+        let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
+        assert!(matches!(child.await, Err(Exit::Refused(_))));
+        let down = ctx.event().await;
+        assert!(matches!(down, Event::Down { monitor, reason: Exit::Refused(_), .. } if monitor == watch), "{down:?}");
+        let child = ctx.spawn_link(async |_: Context| {});
+        let exit = ctx.event().await;
+        assert!(matches!(exit, Event::Exit { from, reason: Exit::Refused(_) } if from == child.pid()), "{exit:?}");
+        ctx.trap_exit(false);
+        let _ = ctx.spawn_link(async |_: Context| {});
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    let exit = rt.block_on(body).unwrap_err();
+    assert!(matches!(&exit, Exit::Linked { reason, .. } if matches!(**reason, Exit::Refused(_))), "{exit}");
+    let refused = rt.process().monitor().spawn(async |_: Context| {}).unwrap_err();
+    assert_eq!(*refused.refusal(), SpawnRefusal::NoParent);
+    let refused = rt.process().name("nobody").link().spawn_or_send((), async |_: Context<()>| {}).unwrap_err();
+    assert_eq!(*refused.refusal(), SpawnRefusal::NoParent);
+    assert_eq!(rt.whereis("nobody"), None);
+}
+
+/// 6.3: ties keep nothing alive: a runtime that is dropped with many lets go of all that its processes held.
+#[test]
+fn ties_keep_nothing_alive() {
+    let rt = two();
+    let held = Arc::new(());
+    for _ in 0..100 {
+        let held = Arc::clone(&held);
+        let _ = rt.process().value(Arc::clone(&held)).spawn(async move |ctx: Context| {
+            let linked = ctx.spawn_link(async move |ctx: Context| {
+                let _held = held;
+                ctx.monitor(ctx.pid());
+                std::future::pending::<()>().await;
+            });
+            ctx.monitor(linked.pid());
+            std::future::pending::<()>().await;
+        });
+    }
+    let marker = rt.spawn(async |_: Context| {});
+    rt.block_on(marker).unwrap();
+    drop(rt);
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+/// 6.3: a crowd that links, unlinks, monitors, demonitors and dies at random, on two workers: everybody ends, and each
+/// down that was not taken back comes.
+#[test]
+fn a_crowd_ties_and_dies() {
+    static DOWNS: AtomicUsize = AtomicUsize::new(0);
+    on_workers(async |host| {
+        let all: Arc<Mutex<Vec<Pid>>> = Arc::default();
+        let crowd: Vec<_> = (0..200)
+            .map(|_| {
+                let all = Arc::clone(&all);
+                host.spawn(async move |mut ctx: Context| -> Result<(), Exit> {
+                    all.lock().unwrap().push(ctx.pid());
+                    ctx.trap_exit(ctx.random() % 4 == 0);
+                    let mut watches = HashSet::new();
+                    for _ in 0..200 {
+                        let other = {
+                            let all = all.lock().unwrap();
+                            all[ctx.random() as usize % all.len()]
+                        };
+                        match ctx.random() % 8 {
+                            0 | 1 => drop(ctx.link(other)),
+                            2 => ctx.unlink(other),
+                            3 | 4 if other != ctx.pid() => drop(watches.insert(ctx.monitor(other))),
+                            5 => {
+                                if let Some(&watch) = watches.iter().next() {
+                                    ctx.demonitor_flush(watch);
+                                    watches.remove(&watch);
+                                }
+                            }
+                            6 if ctx.random() % 50 == 0 => return Err(Exit::failed("chance")),
+                            _ => ctx.yield_now().await,
+                        }
+                    }
+                    all.lock().unwrap().retain(|pid| *pid != ctx.pid());
+                    let _ = ctx.spawn(async |_: Context| {});
+                    ctx.trap_exit(true);
+                    // The others end sooner or later, by themselves or killed from outside.
+                    while !watches.is_empty() {
+                        if let Event::Down { monitor, .. } = ctx.event().await {
+                            assert!(watches.remove(&monitor), "taken back, or told twice");
+                            DOWNS.fetch_add(1, SeqCst);
+                        }
+                        if watches.len() % 7 == 0 {
+                            break;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for handle in crowd {
+            let pid = handle.pid();
+            let host = host.clone();
+            let _ = thread::spawn(move || {
+                thread::yield_now();
+                let _ = host.kill(pid);
+            });
+            let _ = handle.await;
+        }
+    });
+}
+
+/// 6.3: random graphs of links and monitors, and kills and failures one after the other, against an executable model:
+/// who dies, of whom, and who hears it.
+#[test]
+fn random_graphs_do_as_the_model_says() {
+    for seed in 1..=60_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut chance = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as usize % below
+        };
+        let rt = lone();
+        let count = 2 + chance(14);
+        let handles: Vec<_> = (0..count).map(|_| spawn_with(&rt)).collect();
+        let place: BTreeMap<Pid, usize> =
+            handles.iter().enumerate().map(|(i, (handle, _))| (handle.pid(), i)).collect();
+        let (mut links, mut traps) = (BTreeSet::new(), BTreeSet::new());
+        for (i, (handle, _)) in handles.iter().enumerate() {
+            if chance(3) == 0 {
+                traps.insert(i);
+                handle.send(Do::Trap).unwrap();
+            }
+        }
+        settle(&rt);
+        for _ in 0..chance(3 * count) {
+            let (a, b) = (chance(count), chance(count));
+            if a != b {
+                links.insert((a.min(b), a.max(b)));
+            }
+            handles[a].0.send(Do::LinkTo(handles[b].0.pid())).unwrap();
+        }
+        settle(&rt);
+        // By whom each died, and whom each heard of.
+        let mut died: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut heard: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); count];
+        for _ in 0..1 + chance(3) {
+            let victim = chance(count);
+            if died.contains_key(&victim) {
+                continue;
+            }
+            let how = [Some(Do::Fail), Some(Do::End), None][chance(3)];
+            match how {
+                Some(how) => handles[victim].0.send(how).unwrap(),
+                None => handles[victim].0.abort(),
+            }
+            let normal = matches!(how, Some(Do::End));
+            let mut dying = vec![victim];
+            died.insert(victim, victim);
+            while let Some(one) = dying.pop() {
+                let tied: Vec<_> = links.iter().copied().filter(|&(a, b)| a == one || b == one).collect();
+                for (a, b) in tied {
+                    links.remove(&(a, b));
+                    let peer = if a == one { b } else { a };
+                    if traps.contains(&peer) {
+                        heard[peer].insert(one);
+                    } else if !normal && !died.contains_key(&peer) {
+                        died.insert(peer, victim);
+                        dying.push(peer);
+                    }
+                }
+            }
+            settle(&rt);
+        }
+        for (i, (handle, ears)) in handles.into_iter().enumerate() {
+            assert_eq!(handle.is_finished(), died.contains_key(&i), "seed {seed}, process {i}");
+            let told: Vec<_> = ears.lock().unwrap().iter().map(|(from, _)| place[from]).collect();
+            assert_eq!(told.len(), heard[i].len(), "seed {seed}, process {i} heard twice, or not at all");
+            assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), heard[i], "seed {seed}, process {i}");
+            let Some(&first) = died.get(&i) else { continue };
+            match rt.block_on(handle) {
+                Err(Exit::Linked { origin, .. }) => assert_eq!(place[&origin], first, "seed {seed}, process {i}"),
+                _ => assert_eq!(first, i, "seed {seed}"),
+            }
+        }
+    }
+}
+
+/// 6.3: the program that shows it all, as a user writes it.
+#[test]
+fn a_parent_hears_of_all_its_children() {
+    async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {
+        if n == 3 {
+            panic!("three")
+        }
+        Ok(n)
+    }
+    async fn parent(mut ctx: Context<String>) -> Result<Vec<String>, Exit> {
+        ctx.trap_exit(true);
+        let linked = ctx.spawn_link(|ctx| worker(ctx, 1));
+        let (child, watch) = ctx.spawn_monitor(|ctx| worker(ctx, 3));
+        let other = ctx.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        let m = ctx.monitor(other.pid());
+        ctx.link(other.pid())?;
+        other.send(())?;
+        let mut told = Vec::new();
+        while told.len() < 4 {
+            told.push(match ctx.event().await {
+                Event::Message(text) => text,
+                Event::Down { monitor, pid, reason } if monitor == watch => {
+                    assert_eq!(pid, child.pid());
+                    format!("child {reason}")
+                }
+                Event::Down { monitor, .. } if monitor == m => "other".into(),
+                Event::Exit { from, reason } if from == linked.pid() => format!("linked {reason}"),
+                Event::Exit { reason, .. } => format!("other {reason}"),
+                Event::Cancel { .. } => break,
+                _ => continue,
+            });
+        }
+        let n: Result<u64, Exit> = child.await;
+        assert!(matches!(n, Err(Exit::Panicked(_))) && linked.await? == 1);
+        told.sort();
+        Ok(told)
+    }
+    let rt = lone();
+    let told = rt.block_on(rt.spawn(parent)).unwrap();
+    assert_eq!(told, ["child panicked: three", "linked ended normally", "other", "other ended normally"]);
+}

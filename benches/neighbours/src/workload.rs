@@ -10,6 +10,7 @@ mod counting;
 mod create_one_exit;
 mod crowd;
 mod fib;
+mod links;
 mod ping_pong;
 mod ring;
 mod spawn;
@@ -80,6 +81,7 @@ pub(crate) const ALL: &[&[Workload]] = &[
     command::ROWS,
     command_thread::ROWS,
     timers::ROWS,
+    links::ROWS,
 ];
 
 /// What everything else is made of, and must not be far behind anybody: `--check` without a name is for these.

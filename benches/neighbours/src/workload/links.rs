@@ -1,0 +1,94 @@
+//! Ties between processes: set and cut, and set with a spawn. Where a neighbour has the like it runs beside; an operation
+//! is one tie, or one child from its spawn until its end is heard.
+
+use procession::{Context, Event, Runtime};
+use tokio::task::JoinSet;
+
+use super::Workload;
+use crate::latch::DONE;
+use crate::round::{Round, Runner};
+use crate::verdict::{Shape, cpu, tokio};
+
+pub(super) const ROWS: &[Workload] = &[
+    Workload {
+        name: "link-unlink",
+        ops: 2_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[])],
+        runs: &[(Runner::Procession, |round| round.procession(Runtime::builder(), link_unlink))],
+    },
+    Workload {
+        name: "monitor-demonitor",
+        ops: 2_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[])],
+        runs: &[(Runner::Procession, |round| round.procession(Runtime::builder(), monitor_demonitor))],
+    },
+    // Against the set of tasks that says which has ended.
+    Workload {
+        name: "spawn-monitor",
+        ops: 1_000_000,
+        shape: Shape::Parallel,
+        judged: &[cpu(&[tokio(0.60)])],
+        runs: &[
+            (Runner::Procession, |round| round.procession(Runtime::builder(), spawn_monitor)),
+            (Runner::Tokio, |round: &Round| round.tokio(|rt, n| join_set(rt, n))),
+        ],
+    },
+];
+
+/// Does something so often in a process, with the pid of another one that waits.
+macro_rules! beside_another {
+    ($name:ident, |$ctx:ident, $other:ident| $once:expr) => {
+        fn $name(rt: &Runtime, n: u64) {
+            DONE.close(1);
+            drop(rt.spawn(async move |$ctx: Context| {
+                let other = $ctx.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+                let $other = other.pid();
+                for _ in 0..n {
+                    $once;
+                }
+                other.abort();
+                DONE.one();
+            }));
+            DONE.wait();
+        }
+    };
+}
+
+beside_another!(link_unlink, |ctx, other| {
+    ctx.link(other).expect("it lives");
+    ctx.unlink(other);
+});
+
+beside_another!(monitor_demonitor, |ctx, other| {
+    let watch = ctx.monitor(other);
+    ctx.demonitor(watch);
+});
+
+fn spawn_monitor(rt: &Runtime, n: u64) {
+    DONE.close(1);
+    drop(rt.spawn(async move |mut ctx: Context| {
+        for _ in 0..n {
+            drop(ctx.spawn_monitor(async |_: Context| {}));
+        }
+        for _ in 0..n {
+            assert!(matches!(ctx.event().await, Event::Down { .. }), "nothing else comes");
+        }
+        DONE.one();
+    }));
+    DONE.wait();
+}
+
+fn join_set(rt: &tokio::runtime::Runtime, n: u64) {
+    DONE.close(1);
+    rt.spawn(async move {
+        let mut children = JoinSet::new();
+        for _ in 0..n {
+            children.spawn(async {});
+        }
+        while children.join_next().await.is_some() {}
+        DONE.one();
+    });
+    DONE.wait();
+}

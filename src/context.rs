@@ -161,7 +161,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// Resolves after this time, counted from now.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        self.sleep_until(self.now() + time)
+        Sleep::for_time(Sleeper::Process(self.any()), time)
     }
 
     /// Resolves at this moment; at once if it has passed.

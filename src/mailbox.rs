@@ -461,12 +461,13 @@ impl<M> Inbox<M> {
         self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
     }
 
-    /// Whether there is room. If not, whoever makes some tells this waker, once.
-    pub(crate) fn watch(&self, waker: Waker) -> bool {
+    /// Has whoever makes room next tell this waker, once. Of an inbox with a bound; there may be room already.
+    pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
-        let has_room = self.state.lock().bounded().is_none_or(|bounded| bounded.watch(&mut waker));
+        if let Some(bounded) = self.state.lock().bounded() {
+            bounded.watch(&mut waker);
+        }
         drop(waker);
-        has_room
     }
 
     /// Whether the message of a sender was let in. If not, it waits by this waker from now on; what comes back in its

@@ -104,6 +104,14 @@ impl scheduler::Driver for Time {
         self.timers.wait()
     }
 
+    fn keep_time(&self) -> Option<Duration> {
+        self.timers.keep_time()
+    }
+
+    fn keeps_no_time(&self) {
+        self.timers.keeps_no_time();
+    }
+
     fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
         alarm::ring(after, waker.clone())
     }

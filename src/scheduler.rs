@@ -54,6 +54,13 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// How long until the nearest deadline; a load if there is none.
     fn wait(&self) -> Option<Duration>;
 
+    /// The same, asked by the one who will look again then: the driver has the scheduler [told](Scheduler::rearm) of
+    /// nearer deadlines alone, until that one says that it [keeps](Self::keeps_no_time) the time no more.
+    fn keep_time(&self) -> Option<Duration>;
+
+    /// Nobody is sure to look until somebody asks again.
+    fn keeps_no_time(&self);
+
     /// Wakes `waker` after this time, without a thread of the scheduler's.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 }
@@ -122,6 +129,8 @@ pub(crate) struct Scheduler<T: Task> {
 trait ErasedDriver: Send + Sync {
     fn turn(&self) -> usize;
     fn wait(&self) -> Option<Duration>;
+    fn keep_time(&self) -> Option<Duration>;
+    fn keeps_no_time(&self);
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
 }
 
@@ -132,6 +141,14 @@ impl<D: Driver> ErasedDriver for D {
 
     fn wait(&self) -> Option<Duration> {
         Driver::wait(self)
+    }
+
+    fn keep_time(&self) -> Option<Duration> {
+        Driver::keep_time(self)
+    }
+
+    fn keeps_no_time(&self) {
+        Driver::keeps_no_time(self);
     }
 
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send> {

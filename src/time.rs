@@ -34,6 +34,8 @@ pub struct Sleep {
     /// Rings instead, once the runtime has shut down and nobody looks at its timers.
     alarm: Option<Box<Alarm>>,
     over: bool,
+    /// It was made for some time from now, and not polled yet.
+    fresh: bool,
     /// The process counts it among what it waits for.
     outstanding: bool,
 }
@@ -55,7 +57,15 @@ impl Sleeper {
 
 impl Sleep {
     pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
-        Self { sleeper, deadline, key: None, alarm: None, over: false, outstanding: false }
+        Self { sleeper, deadline, key: None, alarm: None, over: false, fresh: false, outstanding: false }
+    }
+
+    /// For so long, from now.
+    pub(crate) fn for_time(sleeper: Sleeper, time: Duration) -> Self {
+        let deadline = sleeper.host().now() + time;
+        let mut sleep = Self::new(sleeper, deadline);
+        sleep.fresh = !time.is_zero();
+        sleep
     }
 
     /// When it ends.
@@ -69,6 +79,7 @@ impl Sleep {
         self.alarm = None;
         self.deadline = deadline;
         self.over = false;
+        self.fresh = false;
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -104,14 +115,14 @@ impl Future for Sleep {
         if this.over {
             return Poll::Pending;
         }
-        let now = this.now();
-        if now >= this.deadline {
+        // One that has just begun is not over, and needs no look at the clock; if it is after all it fires at once.
+        if !std::mem::take(&mut this.fresh) && this.now() >= this.deadline {
             this.stop();
             this.over = true;
             return Poll::Ready(());
         }
         if this.sleeper.host().phase() == Phase::Closed {
-            this.alarm = Some(Box::new(alarm::ring(this.deadline - now, cx.waker().clone())));
+            this.alarm = Some(Box::new(alarm::ring(this.deadline - this.now(), cx.waker().clone())));
             return Poll::Pending;
         }
         let armed = match this.key {
@@ -181,6 +192,6 @@ impl<F: Future> Future for Timeout<F> {
 impl Host {
     /// Sleeps on the runtime's clock, wherever it is awaited.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::new(Sleeper::Anybody(self.clone()), self.now() + time)
+        Sleep::for_time(Sleeper::Anybody(self.clone()), time)
     }
 }

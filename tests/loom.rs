@@ -45,6 +45,7 @@
 //! - timers_cancel_ignores_number: cancel_against_fire
 //! - timers_update_is_always_in_time: waker_against_fire
 //! - timers_turn_publishes_late: insert_against_turn
+//! - timers_keeper_looks_once: insert_against_keeper
 #![cfg(procession_loom)]
 
 use std::io::Write as _;
@@ -100,8 +101,8 @@ models! {
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;
-    idle::two_lenders, 36113;
-    idle::nearer_deadline, 142;
+    idle::two_lenders, 30_000;
+    idle::nearer_deadline, 120;
     completion::two_answers, 4;
     completion::answer_against_exit, 11;
     completion::answer_against_cancel, 4;
@@ -123,4 +124,5 @@ models! {
     timers::cancel_against_fire, 60;
     timers::waker_against_fire, 16;
     timers::insert_against_turn, 58;
+    timers::insert_against_keeper, 1;
 }

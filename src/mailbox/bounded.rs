@@ -252,13 +252,9 @@ impl<M> Bounded<M> {
         self.first
     }
 
-    /// Whether there is room. If not, the next to make some tells this waker; the former one comes back in its place.
-    pub(super) fn watch(&mut self, waker: &mut Option<Waker>) -> bool {
-        if self.has_room() {
-            return true;
-        }
+    /// Has whoever makes room next tell this waker; the former one comes back in its place.
+    pub(super) fn watch(&mut self, waker: &mut Option<Waker>) {
         mem::swap(&mut self.watcher, waker);
-        false
     }
 
     /// Puts messages before all others, whether there is room for them or not.
@@ -353,7 +349,7 @@ mod tests {
         assert_eq!(queue.look(&mut number), Some(0));
         assert!(matches!(queue.push(2), Pushed::Oldest(None)));
         assert_eq!((queue.fill(number, 0), queue.settle(number), queue.len()), (Err(0), None, 2));
-        assert_eq!((queue.look(&mut number), number), (Some(1), 1));
+        assert_eq!((queue.look(&mut number), number), (Some(1), FIRST + 1));
         queue.fill(number, 1).expect("it is there");
         number += 1;
         assert_eq!((queue.look(&mut number), queue.settle(number)), (Some(2), Some(1)));

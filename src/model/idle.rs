@@ -60,6 +60,12 @@ impl Driver for Arc<Timer> {
         }
     }
 
+    fn keep_time(&self) -> Option<Duration> {
+        Driver::wait(self)
+    }
+
+    fn keeps_no_time(&self) {}
+
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 

@@ -1,5 +1,7 @@
 //! Timers: a cancel, another waker and a nearer deadline against the turn that fires.
 
+use std::time::Duration;
+
 use super::{Waiter, join, spawn};
 use crate::clock::{Clock, Instant};
 use crate::sync::Arc;
@@ -82,4 +84,22 @@ pub fn insert_against_turn() {
     assert_eq!((fired.get(), timers.nearest()), (1, Some(LATER)));
     assert!(timers.cancel(later).is_some());
     assert_eq!(timers.nearest(), Some(LATEST));
+}
+
+/// Somebody who kept the time until a deadline that was taken back asks again, while another one comes: it sleeps no
+/// longer than to that one, or whoever brought it is asked to tell.
+pub fn insert_against_keeper() {
+    let timers = timers();
+    let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));
+    let (far, near) = (LATEST + Duration::from_millis(9), LATER);
+    never(&timers, SOON);
+    never(&timers, far);
+    let (taken_back, _) = never(&timers, near);
+    timers.turn();
+    assert_eq!(timers.keep_time(), Some(near - SOON));
+    assert!(timers.cancel(taken_back).is_some());
+    let told = spawn(&timers, move |timers| never(timers, LATEST).1);
+    let kept = timers.keep_time().expect("there is one");
+    let told = join(told);
+    assert!(told || kept <= LATEST - SOON, "it sleeps for {kept:?}, and nobody tells it");
 }

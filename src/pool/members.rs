@@ -129,7 +129,8 @@ impl<M: Send + 'static> Members<M> {
         self.change(std::mem::take)
     }
 
-    /// Has the keeper told by this waker when a member that is full has room.
+    /// Has the keeper told by this waker when a member makes room. All are watched: one that has room now may have none
+    /// when the keeper gets there, by a sender that was on its way.
     pub(super) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());

@@ -63,6 +63,12 @@ impl Driver for Moved {
         self.0.armed.load(Ordering::SeqCst).then_some(if due { Duration::ZERO } else { TICK })
     }
 
+    fn keep_time(&self) -> Option<Duration> {
+        Driver::wait(self)
+    }
+
+    fn keeps_no_time(&self) {}
+
     /// Those who lend are polled by hand here.
     fn alarm(&self, _: &Waker, _: Duration) {}
 }

@@ -306,6 +306,11 @@ impl<T: Task> Local<T> {
     /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
     pub(super) fn may_sleep(&mut self) -> bool {
         let scheduler = Arc::clone(&self.scheduler);
+        // Before it sleeps: otherwise who sets one timer after the other would wake it for each, as one that has not
+        // looked at the time.
+        if scheduler.idle.keep_time(self.slot) {
+            let _ = scheduler.driver.keep_time();
+        }
         scheduler.idle.announce(self.slot, std::mem::take(&mut self.searching));
         #[cfg(not(procession_bug = "idle_no_second_look"))]
         // A stop needs no look: it sets the tokens of all.
@@ -330,17 +335,24 @@ impl<T: Task> Local<T> {
         if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
             self.searching = true;
         }
-        self.kept_time |= self.scheduler.idle.stop_keeping_time(self.slot);
+        self.kept_time |= self.stop_keeping_time();
     }
 
-    /// How long this one may sleep: until the nearest deadline if nobody else keeps the time.
-    pub(super) fn time_to_keep(&self) -> Option<std::time::Duration> {
-        let wait = self.scheduler.driver.wait()?;
-        if !self.scheduler.idle.keep_time(self.slot) {
-            return None;
+    /// Gives up to keep the time; true if it did.
+    fn stop_keeping_time(&self) -> bool {
+        let scheduler = &self.scheduler;
+        if scheduler.idle.timekeeper() != Some(self.slot) {
+            return false;
         }
-        // The deadline may have come nearer before anybody could know that this one keeps the time.
-        Some(self.scheduler.driver.wait().unwrap_or(wait))
+        // First, while nobody else can have begun: what that one says stays.
+        scheduler.driver.keeps_no_time();
+        scheduler.idle.stop_keeping_time(self.slot)
+    }
+
+    /// How long this one may sleep: until the nearest deadline if it keeps the time.
+    pub(super) fn time_to_keep(&self) -> Option<std::time::Duration> {
+        // The deadline may have come nearer since this one took the office.
+        if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
 
     /// The whole life of a worker thread.
@@ -375,7 +387,7 @@ impl<T: Task> Local<T> {
         let brought = !rest.is_empty();
         scheduler.global.append(&mut rest);
         scheduler.idle.leaves(self.slot);
-        let _ = scheduler.idle.stop_keeping_time(self.slot);
+        let _ = self.stop_keeping_time();
         let searched = std::mem::take(&mut self.searching);
         if searched {
             let _last = scheduler.idle.stop_searching();

@@ -5,7 +5,7 @@
 use crate::clock::{Clock, Instant};
 use crate::process::panic::{catch, drop_caught};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{CachePadded, Mutex};
+use crate::sync::{CachePadded, Lock};
 use crate::time::wheel::{Handle, Wheel};
 use std::fmt;
 use std::mem;
@@ -48,6 +48,10 @@ pub(crate) struct Timers {
     clock: Clock,
     /// Of the workers, and the last one of all others.
     shards: Box<[CachePadded<Shard>]>,
+    /// Somebody is sure to look at the time by then, in ns; `u64::MAX` if nobody is.
+    kept: CachePadded<AtomicU64>,
+    /// The nearest that somebody was told of, be it that it was taken back; `u64::MAX` when it has come.
+    told: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,7 @@ struct Shard {
     /// When the first is due, in ns; `u64::MAX` if none is, or at the far end. Written under the lock, so it is what the
     /// wheel says; read without it.
     nearest: AtomicU64,
-    wheel: Mutex<Wheel<Fire>>,
+    wheel: Lock<Wheel<Fire>>,
 }
 
 impl Shard {
@@ -66,17 +70,18 @@ impl Shard {
 }
 
 /// How many are touched while a lock is held once.
-const BATCH: usize = 1_024;
+const BATCH: usize = 64;
 
 impl Timers {
     /// Timers for so many workers.
     pub(crate) fn new(clock: Clock, workers: usize) -> Self {
-        let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Mutex::new(Wheel::new()) };
-        Self { clock, shards: (0..=workers).map(|_| CachePadded(shard())).collect() }
+        let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Lock::new(Wheel::new()) };
+        let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
+        Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: AtomicU64::new(u64::MAX) }
     }
 
     /// Asks for something to happen, on the wheel of this worker if it is one, and says whether it is the first thing to
-    /// happen now: then whoever waits for the next must be told.
+    /// happen now and nobody is sure to look at the time by then: then somebody must be told.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
         let others = self.shards.len() - 1;
         let which = worker.filter(|&worker| worker < others).unwrap_or(others);
@@ -91,7 +96,13 @@ impl Timers {
         }
         drop(wheel);
         // Of two that come at once on two wheels, the nearer one is first whoever looks: it finds nothing nearer.
-        let earlier = first_here && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
+        // SeqCst, as in `keep_time`: what is written above is seen there, or what is written there here.
+        let earlier = first_here
+            && due < self.kept.load(Ordering::SeqCst)
+            && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
+        if earlier {
+            self.told.fetch_min(due, Ordering::Relaxed);
+        }
         (Key { shard: which as u32, handle }, earlier)
     }
 
@@ -167,17 +178,48 @@ impl Timers {
         }
     }
 
-    /// When the next is due.
-    pub(crate) fn nearest(&self) -> Option<Instant> {
+    /// When the next is due, in ns; `u64::MAX` if there is none.
+    fn nearest_ns(&self) -> u64 {
         // SeqCst, and where it is written too: whoever asks for something and then looks whether somebody sleeps, and
         // whoever goes to sleep and then looks whether something was asked for, must not both miss the other.
         let nearest = self.shards.iter().map(|shard| shard.nearest.load(Ordering::SeqCst)).min();
-        nearest.map(Instant::from_ns).filter(|&at| at != Instant::FAR)
+        nearest.unwrap_or(u64::MAX)
+    }
+
+    /// When the next is due.
+    pub(crate) fn nearest(&self) -> Option<Instant> {
+        Some(Instant::from_ns(self.nearest_ns())).filter(|&at| at != Instant::FAR)
     }
 
     /// How long until the next is due: zero if it is, `None` if there is none.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.nearest().map(|at| at - self.clock.now())
+    }
+
+    /// As [`wait`](Self::wait), for one who will look then, or sooner: it does not sleep longer than to what it was told
+    /// of, though that was taken back. So timers that are set and taken back again and again, as time limits are, wake
+    /// it once in all that time, and not for each.
+    pub(crate) fn keep_time(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut told = self.told.load(Ordering::Relaxed);
+        if told <= now.ns() {
+            told = u64::MAX;
+            self.told.store(told, Ordering::Relaxed);
+        }
+        loop {
+            let nearest = self.nearest_ns();
+            self.kept.store(nearest.min(told), Ordering::SeqCst);
+            // Whoever inserted a nearer one before it could see that need not have told anybody.
+            if self.nearest_ns() >= nearest || cfg!(procession_bug = "timers_keeper_looks_once") {
+                let kept = nearest.min(told);
+                return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
+            }
+        }
+    }
+
+    /// Nobody is sure to look.
+    pub(crate) fn keeps_no_time(&self) {
+        self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// How many are waiting.
@@ -209,7 +251,7 @@ mod tests {
     use super::*;
     use crate::chance::Rng;
     use crate::sync::atomic::AtomicUsize;
-    use crate::sync::{Arc, thread};
+    use crate::sync::{Arc, Mutex, thread};
     use std::collections::BTreeSet;
     use std::task::Wake;
 
@@ -274,6 +316,26 @@ mod tests {
         assert_eq!((f.turn_at(20), f.log()), (3, vec![2, 4, 3]));
         assert_eq!((f.turn_at(29), f.turn_at(31), f.log()), (0, 1, vec![1]));
         assert_eq!((f.timers.nearest(), f.timers.len()), (None, 0));
+    }
+
+    #[test]
+    fn only_what_is_nearer_than_somebody_looks_is_told() {
+        let f = Fixture::new();
+        let (first, told) = f.note(100, 1);
+        assert!(told);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(100)));
+        assert!(f.timers.cancel(first).is_some());
+        assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
+        f.timers.keeps_no_time();
+        assert!(f.note(98, 5).1);
+        // It looks then, though that is taken back; and not again.
+        let f = Fixture::new();
+        let (first, _) = f.note(10, 1);
+        f.timers.cancel(first);
+        f.note(30, 2);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(10)));
+        f.turn_at(10);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(20)));
     }
 
     #[test]

@@ -50,6 +50,7 @@
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
 //! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
+//! | spawn for a piece of work, and be done with all of it | [`Me::scope`] |
 //! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
@@ -102,6 +103,7 @@ mod recipient;
 mod relay;
 mod runtime;
 mod scheduler;
+mod scope;
 mod send_wait;
 mod spawn;
 mod stream;
@@ -144,6 +146,7 @@ pub use process::{Events, Next, Process, Start, StepOutput};
 pub use realm::HostBuilder;
 pub use recipient::Recipient;
 pub use runtime::{Builder, Left, Runtime, Shutdown, run};
+pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
 pub use stream::{Replier, Replies, StreamHandler};

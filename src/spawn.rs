@@ -89,6 +89,12 @@ impl Host {
         ProcessBuilder { host: self.clone(), entry: None, options: Options::default() }
     }
 
+    /// As [`process`](Self::process), for one that inherits these values.
+    pub(crate) fn process_inheriting(&self, inherited: Inherited) -> ProcessBuilder {
+        let options = Options { inherited, ..Options::default() };
+        ProcessBuilder { host: self.clone(), entry: None, options }
+    }
+
     /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Dropped, it
     /// kills the process.
     ///
@@ -329,17 +335,16 @@ impl Host {
         match spawned {
             Ok(spawned) => JoinHandle::new(spawned),
             Err((refusal, machine)) => {
-                let exit = Exit::Refused(Reason::from(refusal.to_string()));
                 let _ = catch(|| drop(machine));
-                JoinHandle {
-                    task: None,
-                    address: Address::new(self.stillborn(exit)),
-                    monitor: None,
-                    guard: Guard::default(),
-                    over: false,
-                }
+                self.refuse(refusal)
             }
         }
+    }
+
+    fn refuse<T, N: Send + 'static>(&self, refusal: SpawnRefusal) -> JoinHandle<T, N> {
+        let exit = Exit::Refused(Reason::from(refusal.to_string()));
+        let address = Address::new(self.stillborn(exit));
+        JoinHandle { task: None, address, monitor: None, guard: Guard::default(), over: false }
     }
 }
 
@@ -591,6 +596,12 @@ impl ProcessBuilder {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
+    }
+
+    /// A handle that says that the spawn of this body was refused.
+    pub(crate) fn refuse<T, N: Send + 'static, F>(self, refusal: SpawnRefusal, body: F) -> JoinHandle<T, N> {
+        let _ = catch(|| drop(body));
+        self.host.refuse(refusal)
     }
 
     /// Spawns an async body; refused, the handle says so.

@@ -51,7 +51,7 @@ const ROOMS: &[Room] = &[
     room(&["task"]),
     room(&["body"]),
     room(&["spawn"]),
-    room(&["pool::members"]),
+    room(&["pool::members", "scope"]),
     room(&["pool"]),
     room(&["runtime"]),
     room(&["local"]),

@@ -148,6 +148,8 @@ pub enum SpawnRefusal {
     MessageRefused(Refusal),
     /// It was to be linked or monitored by a builder of a [`Host`](crate::Host), which is nobody to tie it to.
     NoParent,
+    /// The [scope](crate::Scope) that was to have it is over.
+    ScopeOver,
     /// The runtime has shut down.
     ShutDown,
 }
@@ -158,6 +160,7 @@ impl fmt::Display for SpawnRefusal {
             Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
             Self::NameTaken(holder) => write!(f, "the name is taken by {holder}"),
             Self::MessageRefused(refusal) => write!(f, "its message was refused: {refusal}"),
+            Self::ScopeOver => f.write_str("the scope is over"),
             Self::NoParent => f.write_str("no process spawns it that it could be tied to"),
             Self::ShutDown => f.write_str("the runtime has shut down"),
         }

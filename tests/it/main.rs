@@ -18,6 +18,7 @@ mod panics;
 mod pools;
 mod process;
 mod scheduling;
+mod scopes;
 mod states;
 mod streams;
 mod time;

@@ -1,0 +1,261 @@
+//! Scopes (SPEC 6, structured work): children that can't outlive the work they were spawned for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use procession::*;
+
+use crate::{on_workers, step_aside, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+/// Says when it is dropped.
+struct Last(Arc<AtomicUsize>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// The scope is over when its body and all its children are, whoever awaited them.
+#[test]
+fn it_waits_for_its_children() {
+    on_workers(async |host| {
+        for _ in 0..200 {
+            let ended = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::clone(&ended);
+            let sum = host.spawn(async move |ctx: Context| -> Result<u64, Exit> {
+                let sum = ctx
+                    .scope(async |scope| {
+                        let squares: Vec<_> = (0..10_u64)
+                            .map(|n| {
+                                let last = Last(Arc::clone(&ended));
+                                scope.spawn(async move |ctx: Context| {
+                                    ctx.yield_now().await;
+                                    let _last = last;
+                                    Ok::<_, Exit>(n * n)
+                                })
+                            })
+                            .collect();
+                        let mut sum = 0;
+                        for square in squares.into_iter().take(4) {
+                            sum += square.await?;
+                        }
+                        Ok::<_, Exit>(sum)
+                    })
+                    .await?;
+                assert_eq!(ended.load(SeqCst), 10, "none outlives it");
+                Ok(sum)
+            });
+            assert_eq!(sum.await.unwrap(), 14);
+            assert_eq!(seen.load(SeqCst), 10);
+        }
+    });
+}
+
+/// The first error ends the body where it is, cancels the other children, and is what the scope fails with.
+#[test]
+fn the_first_error_ends_all_of_it() {
+    let rt = lone();
+    let (dropped, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (body_dropped, heard) = (Arc::clone(&dropped), Arc::clone(&told));
+    let outcome = rt.block_on(rt.spawn(async move |ctx: Context| {
+        let result: Result<(), Exit> = ctx
+            .scope(async |scope| {
+                let _last = Last(Arc::clone(&body_dropped));
+                for _ in 0..3 {
+                    let heard = Arc::clone(&heard);
+                    drop(scope.spawn(async move |mut ctx: Context| {
+                        let exit = ctx.receive().await.unwrap_err();
+                        assert!(matches!(&exit, Exit::Cancelled(reason) if *reason == Reason::PARENT), "{exit}");
+                        // It may clean up.
+                        ctx.yield_now().await;
+                        heard.fetch_add(1, SeqCst);
+                        Err::<(), _>(exit)
+                    }));
+                }
+                drop(scope.spawn(async |ctx: Context| {
+                    ctx.yield_now().await;
+                    Err::<(), _>(Exit::failed("first"))
+                }));
+                std::future::pending::<()>().await;
+                Ok::<_, Exit>(())
+            })
+            .await;
+        Ok::<_, Exit>(result.unwrap_err().to_string())
+    }));
+    assert_eq!(outcome.unwrap(), "failed: first");
+    assert_eq!((dropped.load(SeqCst), told.load(SeqCst), rt.processes_alive()), (1, 3, 0));
+}
+
+/// A child that doesn't heed its cancel is killed after the grace; a panic is an error as any other.
+#[test]
+fn who_does_not_heed_its_cancel_is_killed() {
+    let rt = lone();
+    let outcome = rt.block_on(rt.spawn(async |ctx: Context| {
+        let result: Result<(), Exit> = ctx
+            .scope(async |scope| {
+                scope.grace(Duration::from_millis(5));
+                drop(scope.spawn(async |_: Context| std::future::pending::<()>().await));
+                let panics = scope.spawn(async |_: Context| -> Result<(), Exit> { panic!("oh") });
+                panics.await
+            })
+            .await;
+        Ok::<_, Exit>(matches!(result, Err(Exit::Panicked(_))))
+    }));
+    assert!(outcome.unwrap());
+    assert_eq!(rt.processes_alive(), 0);
+}
+
+/// When the process is cancelled its children are too, with the same reason, and its body still has its say.
+#[test]
+fn a_cancel_travels_down() {
+    let rt = lone();
+    let told = Arc::new(AtomicUsize::new(0));
+    let heard = Arc::clone(&told);
+    let tree = rt.spawn(async move |ctx: Context| {
+        let heard = &heard;
+        let me = &*ctx;
+        me.scope(async |scope| {
+            let child = Arc::clone(heard);
+            drop(scope.spawn(async move |ctx: Context| {
+                ctx.scope(async |scope| {
+                    let grandchild = Arc::clone(&child);
+                    drop(scope.spawn(async move |mut ctx: Context| {
+                        let exit = ctx.receive().await.unwrap_err();
+                        assert_eq!(exit.to_string(), Exit::Cancelled("enough".into()).to_string());
+                        grandchild.fetch_add(1, SeqCst);
+                        Err::<(), _>(exit)
+                    }));
+                    assert_eq!(ctx.cancelled().await, "enough");
+                    child.fetch_add(10, SeqCst);
+                    Ok::<_, Exit>(())
+                })
+                .await
+            }));
+            me.cancelled().await;
+            for _ in 0..50 {
+                ctx.yield_now().await;
+            }
+            heard.fetch_add(100, SeqCst);
+            Ok::<_, Exit>(7)
+        })
+        .await
+    });
+    rt.block_on(async {
+        for _ in 0..50 {
+            step_aside().await;
+        }
+        rt.cancel(tree.pid(), "enough", LONG).unwrap();
+        assert_eq!(tree.await.unwrap(), 7);
+    });
+    assert_eq!((told.load(SeqCst), rt.processes_alive()), (111, 0));
+}
+
+/// A scope that is dropped, or whose process is killed, takes its children with it; one that is over refuses.
+#[test]
+fn children_do_not_outlive_it() {
+    let rt = lone();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dropped);
+    let kept = rt.block_on(rt.spawn(async move |ctx: Context| {
+        let mut kept = None;
+        {
+            let mut scope = Box::pin(ctx.scope(async |scope| {
+                kept = Some(scope.clone());
+                let last = Last(count);
+                drop(scope.spawn(async move |_: Context| {
+                    let _last = last;
+                    std::future::pending::<()>().await;
+                }));
+                std::future::pending::<()>().await;
+                Ok::<(), Exit>(())
+            }));
+            assert!(futures::poll!(&mut scope).is_pending());
+        }
+        Ok::<_, Exit>(kept.unwrap())
+    }));
+    let kept = kept.unwrap();
+    let refused = rt.block_on(kept.spawn(async |_: Context| ())).unwrap_err();
+    assert!(matches!(&refused, Exit::Refused(reason) if *reason == "the scope is over"), "{refused}");
+    let refused = kept.spawn_with(|process| process.name("late"), async |_: Context| ()).unwrap_err();
+    assert_eq!(*refused.refusal(), SpawnRefusal::ScopeOver);
+    let killed = rt.spawn(async |ctx: Context| {
+        ctx.scope(async |scope| {
+            drop(
+                scope.spawn_with(|process| process.name("left"), async |_: Context| std::future::pending::<()>().await),
+            );
+            std::future::pending::<()>().await;
+            Ok::<(), Exit>(())
+        })
+        .await
+    });
+    rt.block_on(async {
+        while rt.whereis("left").is_none() {
+            step_aside().await;
+        }
+        killed.abort();
+        assert!(matches!(killed.await, Err(Exit::Killed)));
+        while rt.processes_alive() != 0 {
+            step_aside().await;
+        }
+    });
+    assert_eq!(dropped.load(SeqCst), 1);
+}
+
+/// Children may spawn siblings, also while the body is done already and others fail.
+#[test]
+fn siblings_come_while_it_ends() {
+    within(60, || {
+        let rt = crate::two();
+        for round in 0..300_u32 {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&alive);
+            let fails = Arc::new(AtomicBool::new(false));
+            let failed = Arc::clone(&fails);
+            let outcome = rt.block_on(rt.spawn(async move |ctx: Context| {
+                let result = ctx
+                    .scope(async |scope| {
+                        fn more(scope: Scope, left: u32, fail: bool, count: Arc<AtomicUsize>, failed: Arc<AtomicBool>) {
+                            let siblings = scope.clone();
+                            drop(scope.spawn(async move |ctx: Context| {
+                                count.fetch_add(1, SeqCst);
+                                let _alive = Guard(Arc::clone(&count));
+                                ctx.yield_now().await;
+                                if left > 0 {
+                                    for _ in 0..2 {
+                                        more(siblings.clone(), left - 1, fail, Arc::clone(&count), Arc::clone(&failed));
+                                    }
+                                } else if fail && !failed.swap(true, SeqCst) {
+                                    return Err(Exit::failed("one of them"));
+                                }
+                                Ok(())
+                            }));
+                        }
+                        more(scope, 4, round % 2 == 0, Arc::clone(&count), Arc::clone(&failed));
+                        Ok::<_, Exit>(())
+                    })
+                    .await;
+                assert_eq!(count.load(SeqCst), 0, "none is left");
+                Ok::<_, Exit>(result.map_err(|exit| exit.to_string()))
+            }));
+            let expected = if round % 2 == 0 { Err("failed: one of them".to_owned()) } else { Ok(()) };
+            assert_eq!(outcome.unwrap(), expected);
+            let _ = (&alive, &fails);
+        }
+    });
+}
+
+struct Guard(Arc<AtomicUsize>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}

@@ -19,7 +19,7 @@ use self::bounded::{Bounded, Pushed};
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
-use crate::sync::{Arc, Lock, Mutex};
+use crate::sync::{Arc, Lock, Mutex, planted};
 
 /// Who waits for the next message.
 ///
@@ -371,11 +371,10 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(Unsent::Closed(message));
         }
-        #[cfg(procession_bug = "push_unlocks")]
-        let mut state = {
+        if planted!("push_unlocks") {
             drop(state);
-            self.state.lock()
-        };
+            state = self.state.lock();
+        }
         if state.bounded().is_some() {
             return state.push_bounded(message);
         }
@@ -529,17 +528,12 @@ impl<M> Inbox<M> {
         }
         let untaken = state.untaken() as i64;
         let aside = state.aside.get_or_insert_default();
-        let before = aside.taken + untaken;
-        #[cfg(procession_bug = "signal_forgets_taken")]
-        let before = untaken;
+        let before = if planted!("signal_forgets_taken") { untaken } else { aside.taken + untaken };
         aside.signals.push_back((before, signal));
         if !wake_own {
             return Ok(Wakes::default());
         }
-        #[cfg(procession_bug = "signal_wakes_receiver_only")]
-        return Ok(state.receiver());
-        #[cfg(not(procession_bug = "signal_wakes_receiver_only"))]
-        Ok(state.everybody())
+        Ok(if planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.
@@ -557,13 +551,11 @@ impl<M> Inbox<M> {
         } else if let Some(taken) = taken {
             taken.shrink();
         }
-        #[cfg(not(procession_bug = "drain_does_not_wait"))]
-        {
+        if !planted!("drain_does_not_wait") {
             state.waiting = Waiting::Own;
         }
         state.shrink();
-        #[cfg(procession_bug = "drain_forgets_missed")]
-        {
+        if planted!("drain_forgets_missed") {
             state.missed = false;
         }
         // What was let in is news for the receiver, who waits again.
@@ -648,11 +640,10 @@ impl<M> Inbox<M> {
         if taken.is_some() {
             return (taken, Spare { former: other, relieved: state.take_relieved() });
         }
-        #[cfg(procession_bug = "receiver_unlocks")]
-        let mut state = {
+        if planted!("receiver_unlocks") {
             drop(state);
-            self.state.lock()
-        };
+            state = self.state.lock();
+        }
         state.shrink();
         let Some(other) = other else {
             state.waiting = Waiting::Own;

@@ -8,7 +8,7 @@ pub(crate) mod names;
 
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, CachePadded, Lock, OnceLock};
+use crate::sync::{Arc, CachePadded, Lock, OnceLock, planted};
 
 /// Slots in a shard's first chunk; each later chunk is twice as large as the one before.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
@@ -135,8 +135,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
             None if !self.grow(fresh.next as usize) => return None,
             None => {
                 let index = fresh.next;
-                #[cfg(procession_bug = "relay_unlocks_early")]
-                {
+                if planted!("relay_unlocks_early") {
                     drop(fresh);
                     fresh = self.fresh.lock();
                 }
@@ -233,10 +232,9 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         let (shard, index) = self.split(pid);
         let slot = shard.slot(index)?.lock();
         match &*slot {
-            #[cfg(not(procession_bug = "relay_ignores_generation"))]
-            Some(entry) if entry.generation() == pid.generation() => Some(Arc::clone(entry)),
-            #[cfg(procession_bug = "relay_ignores_generation")]
-            Some(entry) => Some(Arc::clone(entry)),
+            Some(entry) if entry.generation() == pid.generation() || planted!("relay_ignores_generation") => {
+                Some(Arc::clone(entry))
+            }
             _ => None,
         }
     }
@@ -249,7 +247,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         let (shard, index) = self.split(pid);
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
         // Nobody gets at the slot before it is in the list, and then under another generation.
-        if pid.generation() == LAST_GENERATION && cfg!(not(procession_bug = "relay_never_retires")) {
+        if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
         } else {
             let mut returned = shard.returned.free.lock();

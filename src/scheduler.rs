@@ -26,7 +26,7 @@ pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Mutex, thread, wait_while};
+use crate::sync::{Arc, Condvar, Mutex, planted, thread, wait_while};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
@@ -300,9 +300,7 @@ impl<T: Task> Scheduler<T> {
     /// The nearest deadline came nearer: whoever sleeps until the former one has to look again.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
-            #[cfg(procession_bug = "rearm_forgets_timekeeper")]
-            Some(_) => {}
-            #[cfg(not(procession_bug = "rearm_forgets_timekeeper"))]
+            Some(_) if planted!("rearm_forgets_timekeeper") => {}
             Some(slot) => self.idle.wake(slot),
             // Those who are awake look at the timers before they sleep. If all sleep, none of them has looked.
             None => self.notify(),

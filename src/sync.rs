@@ -88,6 +88,28 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
+/// Whether a model is run to see that it finds this bug, which `PROCESSION_BUG` names. Only the model checker's build
+/// can have one: everywhere else this is `false`, and what depends on it does not exist.
+#[cfg(procession_loom)]
+macro_rules! planted {
+    ($bug:literal) => {
+        crate::sync::is_planted($bug)
+    };
+}
+#[cfg(not(procession_loom))]
+macro_rules! planted {
+    ($bug:literal) => {
+        false
+    };
+}
+pub(crate) use planted;
+
+#[cfg(procession_loom)]
+pub(crate) fn is_planted(bug: &str) -> bool {
+    static PLANTED: OnceLock<Option<String>> = OnceLock::new();
+    PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
+}
+
 /// A lock that a panic does not poison: what it guards is plain data, changed in whole steps, and no user code ever
 /// runs while it is held.
 #[derive(Debug, Default)]

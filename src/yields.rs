@@ -29,8 +29,8 @@ use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::panic;
 use crate::process::payload::Payload;
-use crate::sync::Lock;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Lock, planted};
 
 pub(crate) type Answer = Result<Payload, Failure>;
 
@@ -163,13 +163,14 @@ impl Slot {
     /// Lets go of it, outside the lock: whoever waits for this yield to end is told, what is left is dropped.
     fn release(self) {
         let _ = panic::drop_caught(self.phase);
-        #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
-        self.watchers.wake();
+        if !planted!("yields_cancel_forgets_watchers") {
+            self.watchers.wake();
+        }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
             // One by one, so that a panic in the drop of one leaves the others theirs.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
-            #[cfg(not(procession_bug = "yields_cancel_forgets_watchers"))]
+            let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
             sender.into_iter().for_each(panic::wake);
         }
     }
@@ -333,8 +334,7 @@ impl Yields {
             let known = !tag.is_chosen() && tag.number < issued;
             return Err((if known { Late::Spent } else { Late::Unknown }, answer));
         };
-        #[cfg(not(procession_bug = "yields_complete_twice"))]
-        if !slot.is_in_flight() {
+        if !slot.is_in_flight() && !planted!("yields_complete_twice") {
             return Err((Late::Spent, answer));
         }
         if check && let Ok(payload) = &answer {
@@ -388,8 +388,7 @@ impl Yields {
                 Some(Ok(answer))
             }
             Phase::InFlight(former) => {
-                #[cfg(not(procession_bug = "yields_poll_forgets_waker"))]
-                let ear = mem::replace(former, ear);
+                let ear = if planted!("yields_poll_forgets_waker") { ear } else { mem::replace(former, ear) };
                 drop(guard);
                 drop(ear);
                 Some(Err(()))
@@ -468,8 +467,9 @@ impl Yields {
         }
         match &mut slot.phase {
             Phase::InFlight(former) => {
-                #[cfg(not(procession_bug = "stream_forgets_puller"))]
-                buffer.wait();
+                if !planted!("stream_forgets_puller") {
+                    buffer.wait();
+                }
                 let former = mem::replace(former, ear);
                 drop(guard);
                 drop(former);
@@ -499,7 +499,7 @@ impl Yields {
         let mut guard = self.table.lock();
         let table = guard.as_deref_mut()?;
         let (key, slot) = table.find(tag)?;
-        let overtaken = cfg!(procession_bug = "stream_end_overtakes") && !slot.is_in_flight();
+        let overtaken = planted!("stream_end_overtakes") && !slot.is_in_flight();
         if !overtaken && let Some((item, sender)) = slot.buffer.as_mut()?.pop() {
             drop(guard);
             sender.into_iter().for_each(panic::wake);
@@ -555,7 +555,7 @@ impl Yields {
         drop(guard);
         let _ = panic::drop_caught(undispatched);
         slot.release();
-        flying || cfg!(procession_bug = "yields_cancel_always_wins")
+        flying || planted!("yields_cancel_always_wins")
     }
 
     /// Whether somebody still waits for the answer to this tag.
@@ -593,9 +593,10 @@ impl Yields {
         }
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return };
-        let slots = mem::take(&mut table.slots);
-        #[cfg(procession_bug = "yields_close_keeps_slots")]
-        let slots = mem::replace(&mut table.slots, slots);
+        let mut slots = mem::take(&mut table.slots);
+        if planted!("yields_close_keeps_slots") {
+            mem::swap(&mut table.slots, &mut slots);
+        }
         let pending = mem::take(&mut table.pending);
         let kept = mem::take(&mut table.kept);
         table.chosen.clear();

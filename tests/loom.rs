@@ -6,8 +6,8 @@
 //!
 //! explores every execution with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says, and fails when a
 //! model has fewer of them than it had with two: one that shrinks silently shows nothing. (Those of `idle` run the whole
-//! scheduler, whose every change moves their number a little: a tenth less is let pass.) Under `--cfg
-//! procession_bug="…"` besides, for each of these bugs, the model beside it must fail:
+//! scheduler, whose every change moves their number a little: a tenth less is let pass.) With
+//! `PROCESSION_BUG=…` in the environment, for each of these bugs, the model beside it must fail:
 //!
 //! - drain_does_not_wait: one_sender
 //! - drain_forgets_missed: first_turn

@@ -25,7 +25,7 @@ use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
 use crate::process::panic::drop_caught;
 use crate::process::pid::Pid;
-use crate::sync::{Arc, Lock, LockGuard};
+use crate::sync::{Arc, Lock, LockGuard, planted};
 
 /// Whoever can be tied to others: a process, as these tables see it.
 pub(crate) trait Party {
@@ -109,18 +109,14 @@ impl<E: ?Sized> Table<E> {
 
     /// What the exit of a process does that was linked to this one, if it still is. From now on it is not.
     fn hear_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
-        let linked = self.peers.remove(&from).is_some();
-        #[cfg(procession_bug = "links_hear_strangers")]
-        let linked = true;
+        let linked = self.peers.remove(&from).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
     /// Whether the end of what this monitor watches is news. From now on it is known.
     fn hear_down(&mut self, number: u64) -> bool {
         let known = self.watched.get_mut(&number).and_then(Option::take).is_some();
-        #[cfg(procession_bug = "links_down_was_never_taken_back")]
-        let known = true;
-        known
+        known || planted!("links_down_was_never_taken_back")
     }
 
     /// Takes a number for a monitor.
@@ -236,7 +232,7 @@ type Guard<'a, E> = LockGuard<'a, Table<E>>;
 /// Locks two tables: always the one at the lower address first, so that nobody waits in a circle.
 fn lock_both<'a, E: ?Sized>(one: &'a Links<E>, other: &'a Links<E>) -> (Guard<'a, E>, Guard<'a, E>) {
     debug_assert!(!std::ptr::eq(one, other), "a process is not tied to itself");
-    if std::ptr::from_ref(one) < std::ptr::from_ref(other) || cfg!(procession_bug = "links_lock_in_any_order") {
+    if std::ptr::from_ref(one) < std::ptr::from_ref(other) || planted!("links_lock_in_any_order") {
         let one = one.0.lock();
         (one, other.0.lock())
     } else {
@@ -263,12 +259,10 @@ pub(crate) fn link<E: Party + ?Sized>(caller: &Arc<E>, pid: Pid, other: Result<&
     }
     let mut own;
     let absent = if let Ok(other) = &other {
-        #[cfg(procession_bug = "links_look_before_locking")]
-        let ended = other.exit().is_some();
+        let early = planted!("links_look_before_locking").then(|| other.exit().is_some());
         let mut theirs;
         (own, theirs) = lock_both(caller.links(), other.links());
-        #[cfg(not(procession_bug = "links_look_before_locking"))]
-        let ended = other.exit().is_some();
+        let ended = early.unwrap_or_else(|| other.exit().is_some());
         if caller.exit().is_some() {
             return Err(Gone::Caller);
         }

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::Waker;
 
+use crate::sync::planted;
+
 /// Number of the first message of a queue. Some may be put before it later.
 const FIRST: u64 = 1 << 32;
 
@@ -207,9 +209,9 @@ impl<M> Bounded<M> {
 
     /// Those that wait, to be told that the receiver is gone. Their messages stay for them.
     pub(super) fn strand(&mut self) -> Vec<Waker> {
-        #[cfg(procession_bug = "bounded_strands_nobody")]
-        return Vec::new();
-        #[cfg(not(procession_bug = "bounded_strands_nobody"))]
+        if planted!("bounded_strands_nobody") {
+            return Vec::new();
+        }
         self.senders.values_mut().filter_map(|sender| sender.waker.take()).collect()
     }
 
@@ -237,8 +239,9 @@ impl<M> Bounded<M> {
         self.busy = false;
         let message = self.queue.pop_front()?;
         self.first += 1;
-        #[cfg(not(procession_bug = "bounded_pop_admits_nobody"))]
-        self.relieve();
+        if !planted!("bounded_pop_admits_nobody") {
+            self.relieve();
+        }
         message
     }
 

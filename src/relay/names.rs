@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::sync::{Arc, CachePadded, Mutex};
+use crate::sync::{Arc, CachePadded, Mutex, planted};
 
 /// How many locks there are; a name hashes to one of them.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
@@ -68,11 +68,10 @@ impl<E: ?Sized> Names<E> {
         if let Some(holder) = shard.get(&name) {
             return Err(Unclaimed::Taken(Arc::clone(holder)));
         }
-        #[cfg(procession_bug = "names_claim_unlocks")]
-        let mut shard = {
+        if planted!("names_claim_unlocks") {
             drop(shard);
-            self.shard(&name).lock()
-        };
+            shard = self.shard(&name).lock();
+        }
         let (holder, made) = make().map_err(Unclaimed::Refused)?;
         let former = shard.insert(name, holder);
         drop(shard);
@@ -92,11 +91,8 @@ impl<E: ?Sized> Names<E> {
         own: &Own,
         lives: impl Fn() -> bool,
     ) -> Result<(), Unclaimed<E, Gone>> {
-        #[cfg(procession_bug = "names_register_looks_early")]
-        let lives = {
-            let early = lives();
-            move || early
-        };
+        let early = planted!("names_register_looks_early") && lives();
+        let lives = || early || lives();
         let mut own = own.lock();
         let taken = self.claim(name.clone(), || if lives() { Ok((Arc::clone(tenant), ())) } else { Err(Gone) });
         match taken {

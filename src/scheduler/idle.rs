@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Mutex, thread};
+use crate::sync::{Mutex, planted, thread};
 
 /// How many places for workers and lent threads a scheduler has: one bit each. Few under the model checker, so that
 /// whoever looks at all of them takes few steps.
@@ -124,8 +124,9 @@ impl Idle {
     /// as searching from now on. The caller wakes it by [`wake`](Self::wake).
     pub(crate) fn wake_one(&self) -> Option<usize> {
         // Pairs with the fence in `announce`: either the sleeper sees what was pushed, or its bit is seen here.
-        #[cfg(not(procession_bug = "idle_no_fence"))]
-        fence(Ordering::SeqCst);
+        if !planted!("idle_no_fence") {
+            fence(Ordering::SeqCst);
+        }
         let mut word = Word(self.word.load(Ordering::Relaxed));
         loop {
             if word.searchers() != 0 || word.sleepers() == 0 {
@@ -152,8 +153,9 @@ impl Idle {
             }
         }
         // Pairs with the fence in `wake_one`.
-        #[cfg(not(procession_bug = "idle_no_fence"))]
-        fence(Ordering::SeqCst);
+        if !planted!("idle_no_fence") {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Takes back the announcement: this slot is awake. If somebody chose it in the meantime it has to search.

@@ -10,7 +10,7 @@ use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, WorkerState};
-use crate::sync::{Arc, hint, thread, thread_local};
+use crate::sync::{Arc, hint, planted, thread, thread_local};
 
 /// How many tasks run from the slot in a row while others wait.
 const SLOT_BUDGET: u8 = 16;
@@ -253,8 +253,9 @@ impl<T: Task> Local<T> {
         }
         if task.is_some() && std::mem::take(&mut self.searching) && self.scheduler.idle.stop_searching() {
             // The last one that searched has found something: where that was there may be more.
-            #[cfg(not(procession_bug = "idle_last_searcher_keeps_quiet"))]
-            self.scheduler.notify();
+            if !planted!("idle_last_searcher_keeps_quiet") {
+                self.scheduler.notify();
+            }
         }
         if task.is_some() && std::mem::take(&mut self.kept_time) && self.scheduler.is_untimed() {
             // It may be long before this one looks at the timers again: another sleeper keeps the time.
@@ -312,9 +313,8 @@ impl<T: Task> Local<T> {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, std::mem::take(&mut self.searching));
-        #[cfg(not(procession_bug = "idle_no_second_look"))]
         // A stop needs no look: it sets the tokens of all.
-        if scheduler.has_work() {
+        if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
             // What is there may have come while this one counted as searching, and then nobody was told of it: it
             // searches again, so that it wakes the next when it finds the first of it.
@@ -399,7 +399,7 @@ impl<T: Task> Local<T> {
         drop(rest);
         // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but
         // whether anybody does.
-        let passes_on = searched && cfg!(not(procession_bug = "idle_leaver_keeps_wake"));
+        let passes_on = searched && !planted!("idle_leaver_keeps_wake");
         if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();
         }

@@ -5,7 +5,7 @@
 use crate::clock::{Clock, Instant};
 use crate::process::panic::{catch, drop_caught};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{CachePadded, Lock};
+use crate::sync::{CachePadded, Lock, planted};
 use crate::time::wheel::{Handle, Wheel};
 use std::fmt;
 use std::mem;
@@ -131,7 +131,7 @@ impl Timers {
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
             // It fired meanwhile, and woke the former one.
-            return cfg!(procession_bug = "timers_update_is_always_in_time");
+            return planted!("timers_update_is_always_in_time");
         };
         mem::swap(old, &mut spare);
         drop(wheel);
@@ -159,10 +159,8 @@ impl Timers {
             let done = wheel.advance(now.ns() / TICK, BATCH);
             let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(BATCH).collect();
             let nearest = wheel.nearest();
-            #[cfg(procession_bug = "timers_turn_publishes_late")]
-            drop(wheel);
+            let wheel = Some(wheel).filter(|_| !planted!("timers_turn_publishes_late"));
             shard.publish(nearest);
-            #[cfg(not(procession_bug = "timers_turn_publishes_late"))]
             drop(wheel);
             fired += fires.len();
             let last = done && fires.len() < BATCH;
@@ -210,7 +208,7 @@ impl Timers {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
             // Whoever inserted a nearer one before it could see that need not have told anybody.
-            if self.nearest_ns() >= nearest || cfg!(procession_bug = "timers_keeper_looks_once") {
+            if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
             }

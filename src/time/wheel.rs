@@ -11,6 +11,8 @@ use std::mem;
 
 use slab::Slab;
 
+use crate::sync::planted;
+
 /// Six bits of a tick for each level.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
@@ -122,7 +124,7 @@ impl<T> Wheel<T> {
     /// Takes an item out, with the tick at which it was due. `None` if it is gone.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
         let entry = self.entries.get(handle.index as usize)?;
-        if entry.number != handle.number && cfg!(not(procession_bug = "timers_cancel_ignores_number")) {
+        if entry.number != handle.number && !planted!("timers_cancel_ignores_number") {
             return None;
         }
         self.unlink(handle.index);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::process::payload::Payload;
+use crate::sync::planted;
 
 /// The items of one stream on their way from its handler to its process.
 ///
@@ -58,10 +59,8 @@ impl Buffer {
     pub(super) fn pop(&mut self) -> Option<(Payload, Option<Waker>)> {
         let item = self.items.pop_front()?;
         self.noticed = self.noticed.saturating_sub(1);
-        #[cfg(procession_bug = "stream_pull_forgets_sender")]
-        return Some((item, None));
-        #[cfg(not(procession_bug = "stream_pull_forgets_sender"))]
-        Some((item, self.sender.take()))
+        let sender = if planted!("stream_pull_forgets_sender") { None } else { self.sender.take() };
+        Some((item, sender))
     }
 
     /// Notes that the process's future found nothing and waits.

@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[tokio(0.60)])],
         runs: &[
             (Runner::Procession, |round| round.procession(Runtime::builder(), spawn_monitor)),
-            (Runner::Tokio, |round: &Round| round.tokio(|rt, n| join_set(rt, n))),
+            (Runner::Tokio, |round: &Round| round.tokio(join_set)),
         ],
     },
 ];

@@ -154,7 +154,12 @@ impl Head {
 
     #[inline]
     pub(crate) fn pid(&self) -> Pid {
-        self.host().shared().relay.pid(Place { index: self.index, generation: self.generation })
+        self.host().shared().relay.pid(self.place())
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        Place { index: self.index, generation: self.generation }
     }
 
     #[inline]

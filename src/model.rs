@@ -5,6 +5,7 @@
 //! what, and what must have come of it. A wake that is lost is a deadlock, which the checker reports itself.
 
 pub mod completion;
+pub mod handover;
 pub mod idle;
 pub mod links;
 pub mod mailbox;

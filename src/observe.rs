@@ -75,7 +75,8 @@ pub enum WorkerState {
     Searching,
     /// Asleep until somebody has work for it.
     Parked,
-    /// In a step that keeps it longer than it should; a substitute may stand in for it.
+    /// In a step that keeps it longer than it should, or that said so by [`block_in_place`](crate::block_in_place); a
+    /// substitute may stand in for it. The monitor's thread tells of it: that may come after what the worker does next.
     Blocked,
 }
 
@@ -106,6 +107,11 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A worker went to this state.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
+
+    /// A step has kept this worker for longer than [`Builder::long_step`](crate::Builder::long_step), and still does: that
+    /// of this process, or of a future without a pid. Called on the monitor's thread, once for a step. It is in this state
+    /// until the step returns: [`WorkerState::Blocked`].
+    fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
     /// A process panicked, with this message. This is what a runtime does about a panic unless it was built with another
     /// policy: the process ends, and its observer is told.

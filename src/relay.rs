@@ -28,6 +28,20 @@ impl Place {
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
+/// In one word, for those who only pass it on. No index is as large as those of the highest words.
+impl From<Place> for u64 {
+    #[inline]
+    fn from(place: Place) -> Self {
+        Self::from(place.index) << 32 | Self::from(place.generation)
+    }
+}
+
+impl From<u64> for Place {
+    fn from(word: u64) -> Self {
+        Self { index: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
 /// What the tenants of a table refer to, all of them to the same.
 ///
 /// If all counted on one word, every spawn and every end would fight for its cache line: some hundreds that begin

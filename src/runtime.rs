@@ -16,7 +16,7 @@ use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::{Head, Listening, poll_news};
+use crate::control::{Listening, poll_news};
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -28,8 +28,8 @@ use crate::process::panic::catch;
 use crate::process::pid::Pid;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
-use crate::relay::Relay;
-use crate::scheduler::{self, Local, Placement, Scheduler, Task, TooManyWorkers};
+use crate::relay::{Place, Relay};
+use crate::scheduler::{self, Local, NOBODY, Placement, Scheduler, Task, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
@@ -48,8 +48,18 @@ thread_local! {
 }
 
 impl Task for Runnable<Meta> {
-    fn run(self) {
-        let sampled = self.metadata().process().and_then(Head::running);
+    /// If this turn is measured: whose it is, and when it began.
+    type Begun = Option<(Host, Instant)>;
+
+    #[inline]
+    fn begin(&self) -> (u64, Self::Begun) {
+        match self.metadata().process() {
+            Some(head) => (head.place().into(), head.running()),
+            None => (NOBODY, None),
+        }
+    }
+
+    fn run(self, sampled: Self::Begun) {
         Runnable::run(self);
         if let Some((host, begun)) = sampled {
             let time = host.now().ns().saturating_sub(begun.ns());
@@ -63,6 +73,30 @@ impl Task for Runnable<Meta> {
 }
 
 type Threads = Scheduler<Runnable<Meta>>;
+
+/// Runs something that blocks, inside a step: what else this worker would do, another one takes over at once. It stays so
+/// until the step returns; then this worker goes on, or goes, if there are enough of them without it.
+///
+/// For the rare call that can't be made elsewhere: it costs a thread, though one that is called again soon, and the
+/// process itself waits: nothing reaches it until `f` returns. There are bounds to how many may do so at once
+/// ([`Builder::substitutes`]); beyond them the others wait too. Work of this kind by the thousand is for
+/// [`Host::spawn_blocking`]. On a lent thread and on one that runs no process, it is `f()`; what a lent thread holds,
+/// others are told of.
+///
+/// ```
+/// # use procession::{Context, Exit, Runtime, block_in_place};
+/// let rt = Runtime::new()?;
+/// let sum = rt.spawn(async |_: Context| Ok::<_, Exit>(block_in_place(|| (0..1000).sum::<u64>())));
+/// assert_eq!(rt.block_on(sum)?, 499_500);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+///
+/// # Panics
+/// As `f` does; that ends the process as any panic in a step does.
+pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
+    Local::<Runnable<Meta>>::hand_over_here();
+    f()
+}
 
 /// The schedule function of the threaded runtime.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
@@ -85,7 +119,10 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
 
 /// Runs a task outside the workers. What panics there is no process's, for those are caught in their task.
 pub(crate) fn run_task(task: Runnable<Meta>) {
-    let _ = catch(|| Task::run(task));
+    let _ = catch(|| {
+        let (_, begun) = task.begin();
+        Task::run(task, begun);
+    });
 }
 
 /// Time as the workers see it.
@@ -131,13 +168,12 @@ impl scheduler::Driver for Time {
 pub struct Runtime {
     host: Host,
     threads: Arc<Threads>,
-    workers: usize,
     patience: Duration,
 }
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime").field("node", &self.host.node()).field("workers", &self.workers).finish()
+        f.debug_struct("Runtime").field("node", &self.host.node()).field("workers", &self.threads.workers()).finish()
     }
 }
 
@@ -208,6 +244,16 @@ impl Runtime {
         self.threads.run(future).await
     }
 
+    /// Has so many workers from now on, at most as many as fit (see [`BuildError::TooManyWorkers`]); with 0 it is driven by
+    /// those who lend themselves, and not at all if there are none.
+    ///
+    /// Returns at once, on any thread, also inside a step. Those who are too many leave after the step that they are in;
+    /// what they hold goes to the others. Where the system has no thread for one that is to come, it is not there until
+    /// the number is set again or a step that blocks is noticed.
+    pub fn set_workers(&self, count: usize) {
+        self.threads.set_workers(count);
+    }
+
     /// Ends the runtime in order: refuses new work from outside, tells every process to end, keeps running until the
     /// last one has, clean-up commands included, or `within` is over; then kills.
     ///
@@ -218,7 +264,7 @@ impl Runtime {
         host.begin_shutdown(host.now() + within);
         let ended = AllEnded { host: host.clone(), listening: Listening::default(), within, alarm: None };
         let ended = pin!(ended);
-        let ended = if self.workers == 0 { self.threads.run(ended).await } else { ended.await };
+        let ended = if self.threads.workers() == 0 { self.threads.run(ended).await } else { ended.await };
         // Whoever is spawned from here on, by a thread that began to before, is not left: it never was.
         let alive = if ended { Vec::new() } else { host.alive() };
         let left: Vec<Left> = alive
@@ -365,6 +411,10 @@ pub struct Builder {
     seed: Option<u64>,
     shuffle: bool,
     exact: bool,
+    long_step: Duration,
+    substitutes: usize,
+    thread_name: String,
+    stack_size: Option<usize>,
 }
 
 impl fmt::Debug for Builder {
@@ -389,7 +439,24 @@ impl Builder {
             seed: None,
             shuffle: false,
             exact: false,
+            long_step: Duration::from_millis(10),
+            substitutes: 16,
+            thread_name: "procession-worker".into(),
+            stack_size: None,
         }
+    }
+
+    /// What worker threads are called (`procession-worker`); a number follows, and `-monitor` for the monitor's.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// The size of the workers' stacks in bytes, by default the standard library's. The system rounds it up as it needs
+    /// to, or refuses: that is an error when building.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
     }
 
     /// How many workers: by default as many as the machine has cores. With 0 the runtime owns no thread: those that
@@ -480,6 +547,23 @@ impl Builder {
         self
     }
 
+    /// How long a step may keep its worker before it is called long (10 ms): see [`WorkerState::Blocked`]. It is noticed
+    /// when it has taken that long, and before it has taken twice as long, to the precision of the system's timers; then
+    /// a substitute takes over what its worker holds. Times under 2 ms are taken for that; with `Duration::MAX` no step is
+    /// long. Without workers of its own the runtime has no thread that would notice.
+    pub fn long_step(mut self, time: Duration) -> Self {
+        self.long_step = time;
+        self
+    }
+
+    /// How many threads may stand in, at a time, for workers in long steps (16); with 0 none do, and what such a worker
+    /// holds goes to those that there are. Beyond that many, long steps keep others waiting. Those who are too many when
+    /// steps return go after half a second.
+    pub fn substitutes(mut self, most: usize) -> Self {
+        self.substitutes = most;
+        self
+    }
+
     /// Starts the runtime.
     ///
     /// # Errors
@@ -496,29 +580,36 @@ impl Builder {
         let metrics = Metrics::new(scheduler::SLOTS);
         let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
+        let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
+        // Never 0, which is a simulation's.
+        let incarnation = chance::seed() as u32 | 1;
         let observe = self.observer.clone().map(|observer| {
             let clock = clock.clone();
-            let observe = move |worker: usize, state: WorkerState| {
+            let observe = move |worker: usize, state: WorkerState, task: Option<u64>| {
                 let _ = catch(|| observer.worker(worker, state, clock.now()));
+                if let Some(task) = task {
+                    let Place { index, generation } = Place::from(task);
+                    let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
+                    let _ = catch(|| observer.blocked(worker, pid, clock.now()));
+                }
             };
-            Arc::new(observe) as Arc<dyn Fn(usize, WorkerState) + Send + Sync>
+            Arc::new(observe) as Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>
         });
         let options = scheduler::Options {
             workers,
-            name: "procession-worker".into(),
-            stack_size: None,
+            name: self.thread_name,
+            stack_size: self.stack_size,
             seed,
             shuffle: self.shuffle,
             around: self.around.clone(),
             observe,
+            long_step: Some(self.long_step).filter(|&time| time != Duration::MAX),
+            substitutes: self.substitutes,
         };
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let rearm = Arc::clone(&threads);
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
-        let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
-        // Never 0, which is a simulation's.
-        let incarnation = chance::seed() as u32 | 1;
         let shared = Shared {
             relay: Relay::new(node, incarnation, 4 * workers.max(1)),
             clock,
@@ -548,6 +639,6 @@ impl Builder {
         };
         let host = Host::new(Arc::new(shared), realm);
         threads.start()?;
-        Ok(Runtime { host, threads, workers, patience: PATIENCE })
+        Ok(Runtime { host, threads, patience: PATIENCE })
     }
 }

@@ -4,8 +4,11 @@
 //! that a task is in one queue at a time, which async-task sees to. The order in which a worker looks for work is in
 //! `worker.rs`, the idle protocol and its proof in `README.md` beside it.
 
+mod crew;
 mod idle;
 mod lend;
+mod monitor;
+mod post;
 mod queue;
 #[cfg(all(test, not(procession_loom)))]
 mod tests;
@@ -13,25 +16,34 @@ mod worker;
 
 use std::cell::Cell;
 use std::fmt;
-use std::io;
 use std::task::Waker;
 use std::time::Duration;
 
 use event_listener::Event;
 
+use self::crew::{Crew, STOP};
 use self::idle::Idle;
 pub(crate) use self::idle::SLOTS;
+use self::monitor::Monitor;
+pub(crate) use self::post::NOBODY;
+use self::post::Post;
 use self::queue::{Global, Queues, Remote};
 pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Mutex, planted, thread, wait_while};
+use crate::sync::{Arc, Condvar, Mutex, planted, thread};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
+    /// What is known when it is begun.
+    type Begun;
+
+    /// It is about to run: what it is called by those who watch, and what its run wants to know.
+    fn begin(&self) -> (u64, Self::Begun);
+
     /// Runs one turn.
-    fn run(self);
+    fn run(self, begun: Self::Begun);
 
     /// Which queue it belongs to: all are normal so far.
     #[expect(dead_code, reason = "a seam: one queue serves all so far")]
@@ -75,7 +87,8 @@ pub(crate) enum Placement {
 }
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
-type Observe = Arc<dyn Fn(usize, WorkerState) + Send + Sync>;
+/// Told of the states of workers; with the label of a task if that keeps its worker for long.
+type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
 /// How a scheduler is made.
 pub(crate) struct Options {
@@ -88,6 +101,10 @@ pub(crate) struct Options {
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) observe: Option<Observe>,
+    /// A step that keeps its worker longer than this is long; `None` if none is.
+    pub(crate) long_step: Option<Duration>,
+    /// How many workers may stand in for others at a time.
+    pub(crate) substitutes: usize,
 }
 
 /// More workers were asked for than one state word has bits.
@@ -110,6 +127,8 @@ pub(crate) struct Scheduler<T: Task> {
     global: Global<T>,
     /// Of every slot; those that nobody occupies are empty.
     remotes: Box<[Remote<T>]>,
+    /// Of every slot.
+    posts: Box<[Arc<Post>]>,
     idle: Idle,
     /// Slots that nobody occupies, with the owner's end of their queues.
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
@@ -119,10 +138,14 @@ pub(crate) struct Scheduler<T: Task> {
     reached: AtomicUsize,
     /// How many slots are occupied.
     present: AtomicUsize,
-    stopping: AtomicBool,
-    /// How many worker threads have not left their loop.
-    running: Mutex<usize>,
+    /// What all workers are told: bits that `crew.rs` names.
+    orders: AtomicUsize,
+    crew: Mutex<Crew<T>>,
+    /// Told when a thread is over.
     left: Condvar,
+    /// Told when there is a place for a thread that has nothing to do.
+    called: Condvar,
+    monitor: Monitor,
 }
 
 /// A [`Driver`] whose alarms are kept in a box.
@@ -188,62 +211,29 @@ impl<T: Task> Scheduler<T> {
         // The lowest number first: workers come before lent threads.
         vacant.reverse();
         Ok(Arc::new(Self {
+            crew: Mutex::new(Crew::new(options.workers)),
+            monitor: Monitor::new(options.long_step, options.workers),
             options,
             driver: Arc::new(driver),
             metrics,
             global: Global::new(),
             remotes: remotes.into(),
+            posts: (0..SLOTS).map(|_| Arc::new(Post::new())).collect(),
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
             vacancy: Event::new(),
             reached: AtomicUsize::new(0),
             present: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
-            running: Mutex::new(0),
+            orders: AtomicUsize::new(0),
             left: Condvar::new(),
+            called: Condvar::new(),
         }))
     }
 
-    /// Starts the worker threads.
-    ///
-    /// # Errors
-    /// One could not be started; those that were are told to stop.
-    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
-        for number in 0..self.options.workers {
-            let Some(local) = self.occupy() else { unreachable!("there are as many slots as workers at least") };
-            let mut builder = thread::Builder::new().name(format!("{}-{number}", self.options.name));
-            if let Some(size) = self.options.stack_size {
-                builder = builder.stack_size(size);
-            }
-            *self.running.lock() += 1;
-            let around = self.options.around.clone();
-            let mut local = Some(local);
-            let scheduler = Arc::clone(self);
-            let started = builder.spawn(move || {
-                let left = Left(scheduler);
-                let mut work = || {
-                    if let Some(local) = local.take() {
-                        local.work();
-                    }
-                };
-                match around {
-                    Some(around) => around(&mut work),
-                    None => work(),
-                }
-                drop(left);
-            });
-            if let Err(error) = started {
-                *self.running.lock() -= 1;
-                self.stop();
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
-    fn occupy(self: &Arc<Self>) -> Option<Box<Local<T>>> {
+    fn occupy(self: &Arc<Self>, lent: bool) -> Option<Box<Local<T>>> {
         let (slot, queues) = self.vacant.lock().pop()?;
+        self.posts[slot].occupied(lent);
         // Before anything is pushed there: whoever looks at every queue before it sleeps sees it as it sees the push.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
@@ -325,19 +315,12 @@ impl<T: Task> Scheduler<T> {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.orders() & STOP != 0
     }
 
-    /// The workers leave after the task that they run now.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        (0..SLOTS).for_each(|slot| self.idle.wake(slot));
-    }
-
-    /// Waits until all workers have left; one that calls this is not waited for. False if the time is over first.
-    pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
-        let here = usize::from(worker::is_worker_thread(std::ptr::from_ref(self) as usize));
-        wait_while(&self.left, self.running.lock(), within, |running| *running > here)
+    /// What all workers are told; 0 for nothing.
+    fn orders(&self) -> usize {
+        self.orders.load(Ordering::SeqCst)
     }
 
     /// Takes everything that is queued anywhere, after [`stop`](Self::stop).
@@ -356,15 +339,5 @@ impl<T: Task> Scheduler<T> {
     #[expect(dead_code, reason = "the depth of queues is counted when the inspector comes")]
     pub(crate) fn depth(&self) -> (usize, usize) {
         (self.global.len(), self.remotes.iter().map(Remote::len).sum())
-    }
-}
-
-/// Counts a worker thread out, also if it unwinds.
-struct Left<T: Task>(Arc<Scheduler<T>>);
-
-impl<T: Task> Drop for Left<T> {
-    fn drop(&mut self) {
-        *self.0.running.lock() -= 1;
-        self.0.left.notify_all();
     }
 }

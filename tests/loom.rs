@@ -21,6 +21,9 @@
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
 //! - rearm_forgets_timekeeper: nearer_deadline
+//! - handover_finds_nobody: behind_a_long_step
+//! - handover_is_no_rescue: behind_a_long_step
+//! - handover_returns_anyway: return_against_hand_over
 //! - yields_complete_twice: two_answers
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
@@ -52,7 +55,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, idle, links, mailbox, names, room, slots, stream, timers};
+use procession::model::{completion, handover, idle, links, mailbox, names, room, slots, stream, timers};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -101,8 +104,10 @@ models! {
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;
-    idle::two_lenders, 30_000;
+    idle::two_lenders, 15_900;
     idle::nearer_deadline, 120;
+    handover::behind_a_long_step, 120_000;
+    handover::return_against_hand_over, 27_000;
     completion::two_answers, 4;
     completion::answer_against_exit, 11;
     completion::answer_against_cancel, 4;

@@ -23,8 +23,11 @@ const ROOMS: &[Room] = &[
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
     room(&["link::table", "yields"]),
     room(&["time::alarm"]),
-    room(&["scheduler::idle", "scheduler::queue"]),
-    Room { only: Some(&["sync", "chance", "observe", "scheduler::idle", "scheduler::queue"]), ..household(SCHEDULER) },
+    room(&["scheduler::idle", "scheduler::post", "scheduler::queue"]),
+    Room {
+        only: Some(&["sync", "chance", "observe", "scheduler::idle", "scheduler::post", "scheduler::queue"]),
+        ..household(SCHEDULER)
+    },
     // A process has a way back to its host, which knows it by its control block; what leaves the one for the other,
     // a completion, a sleep, a call, knows both.
     household(&[
@@ -61,12 +64,14 @@ const ROOMS: &[Room] = &[
 ];
 
 /// The other column: where processes run. It knows nothing of them, and is known to `runtime` alone.
-const SCHEDULER: &[&str] = &["scheduler", "scheduler::lend", "scheduler::tests", "scheduler::worker"];
+const SCHEDULER: &[&str] =
+    &["scheduler", "scheduler::crew", "scheduler::lend", "scheduler::monitor", "scheduler::tests", "scheduler::worker"];
 
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
 const MODEL: &[&str] = &[
     "model",
     "model::completion",
+    "model::handover",
     "model::idle",
     "model::links",
     "model::mailbox",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Waiter, join, spawn};
 use crate::observe::Metrics;
-use crate::scheduler::{Driver, Local, Options, Placement, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Local, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
@@ -18,10 +18,23 @@ thread_local! {
 }
 
 /// Something to do, once.
-struct Job(Box<dyn FnOnce() + Send>);
+#[expect(missing_debug_implementations, reason = "of a model only")]
+pub struct Job(Box<dyn FnOnce() + Send>);
+
+impl Job {
+    pub(super) fn new(f: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(f))
+    }
+}
 
 impl Task for Job {
-    fn run(self) {
+    type Begun = ();
+
+    fn begin(&self) -> (u64, ()) {
+        (NOBODY, ())
+    }
+
+    fn run(self, (): ()) {
         self.0();
     }
 
@@ -70,28 +83,28 @@ impl Driver for Arc<Timer> {
 }
 
 /// How many jobs are done, and who waits for that.
-struct Jobs {
+pub(super) struct Jobs {
     done: AtomicUsize,
     waiter: Arc<Waiter>,
 }
 
 impl Jobs {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { done: AtomicUsize::new(0), waiter: Waiter::here() })
     }
 
-    fn one_is_done(&self) {
+    pub(super) fn one_is_done(&self) {
         self.done.fetch_add(1, Ordering::SeqCst);
         self.waiter.waker().wake();
     }
 
-    fn one(self: &Arc<Self>) -> Job {
+    pub(super) fn one(self: &Arc<Self>) -> Job {
         let jobs = Arc::clone(self);
         Job(Box::new(move || jobs.one_is_done()))
     }
 
     /// Returns when so many are done.
-    fn wait(&self, all: usize) {
+    pub(super) fn wait(&self, all: usize) {
         while self.done.load(Ordering::SeqCst) != all {
             self.waiter.wait();
         }
@@ -107,18 +120,20 @@ fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
         shuffle: false,
         around: None,
         observe: None,
+        long_step: None,
+        substitutes: 1,
     };
     Scheduler::new(options, Arc::clone(timer), Arc::new(Metrics::new(SLOTS))).expect("they are few")
 }
 
-fn started(workers: usize) -> Arc<Scheduler<Job>> {
+pub(super) fn started(workers: usize) -> Arc<Scheduler<Job>> {
     let scheduler = scheduler(workers, &Arc::default());
     scheduler.start().expect("a model has threads");
     scheduler
 }
 
 /// All workers leave: whoever sleeps is woken for that too.
-fn stop(scheduler: &Scheduler<Job>) {
+pub(super) fn stop(scheduler: &Scheduler<Job>) {
     scheduler.stop();
     assert!(scheduler.wait_stopped(Duration::MAX));
 }

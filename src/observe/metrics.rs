@@ -78,6 +78,9 @@ counters! {
     Polls => polls,
     /// Times that a process was stepped; several can happen in one poll, for answers that came at once.
     Steps => steps,
+    /// Polls that kept their worker for longer than [`Builder::long_step`](crate::Builder::long_step); counted by the
+    /// monitor, while they still do.
+    LongSteps => long_steps,
     /// Attempts to steal from a victim; counted by the worker that searches. Each is won, empty or retried.
     StealsTried => steals_tried,
     /// Attempts that took at least one process.
@@ -239,6 +242,11 @@ impl Metrics {
         }
         let ticks = TICKS.try_with(|ticks| ticks.replace(ticks.get().wrapping_add(1))).unwrap_or(1);
         ticks.is_multiple_of(self.sample_one_in)
+    }
+
+    /// How many polls were counted in a slot.
+    pub(crate) fn polls(&self, slot: usize) -> u64 {
+        self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
     /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile

@@ -8,6 +8,7 @@ use event_listener::EventListener;
 use pin_project_lite::pin_project;
 
 use super::{Local, Scheduler, Task};
+use crate::observe::WorkerState;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, thread};
 
@@ -81,7 +82,7 @@ impl<T: Task> Lender<T> {
         while self.local.is_none() {
             // A task that lends its worker's thread may wait for what it has just woken.
             Local::<T>::share_here();
-            self.local = self.scheduler.occupy();
+            self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
                 self.vacancy = None;
                 return;
@@ -116,16 +117,18 @@ impl<T: Task> Lender<T> {
 
     /// Runs something that may wake tasks, as a task of this place.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let Some(local) = self.local.take() else { return f() };
+        let Some(mut local) = self.local.take() else { return f() };
+        local.enter_own_future();
         let (slot, metrics) = (local.slot(), Arc::clone(&local.scheduler().metrics));
         let counting = metrics.enter(slot);
         let mut result = None;
         let mut panic = None;
-        let (local, _) = local.away(|| match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
+        let (mut local, _) = local.away(|| match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
             Ok(value) => result = Some(value),
             Err(payload) => panic = Some(payload),
         });
         drop(counting);
+        local.has_run();
         self.local = Some(local);
         match (result, panic) {
             (Some(result), _) => result,
@@ -142,7 +145,11 @@ impl<T: Task> Lender<T> {
         let (local, task) = local.find(rounds);
         let found = task.is_some();
         self.local = Some(match task {
-            Some(task) => local.run(task),
+            Some(task) => {
+                let mut local = local.run(task);
+                local.has_run();
+                local
+            }
             None => local,
         });
         drop(counting);
@@ -205,6 +212,10 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 }
                 return Poll::Pending;
             }
+        }
+        if let Some(local) = &mut lender.local {
+            // Until it is polled again it is in no step.
+            local.enter(WorkerState::Parked);
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 
 use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::tally::AtomicUsize as Tally;
+use crate::sync::{Arc, Lock, Mutex};
 
 /// From this many local items on, new arrivals gather for the global queue.
 const LOCAL_FULL: usize = 256;
@@ -88,25 +89,68 @@ impl<T> Global<T> {
     }
 }
 
+/// Arrivals that wait to go to the global queue together; older than whatever comes next, so as long as there are some
+/// everything goes through here. Others reach them too: whoever gathered them may be in a step that does not return.
+#[derive(Debug)]
+struct Batch<T> {
+    /// Read without the lock. No model fills a queue so far that there is a batch, so this is none of its atomics.
+    len: Tally,
+    items: Lock<Vec<T>>,
+}
+
+impl<T> Batch<T> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { len: Tally::new(0), items: Lock::new(Vec::new()) })
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Does something to what is there; returns how many are left as well.
+    fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> (R, usize) {
+        let mut items = self.items.lock();
+        let result = f(&mut items);
+        self.len.store(items.len(), Ordering::SeqCst);
+        (result, items.len())
+    }
+}
+
 /// What others see of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
     deque: Stealer<T>,
     slot: Stealer<T>,
+    batch: Arc<Batch<T>>,
 }
 
 impl<T> Remote<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.deque.is_empty() && self.slot.is_empty()
+        self.deque.is_empty() && self.slot.is_empty() && self.batch.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.deque.len() + self.slot.len()
+        self.deque.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Half of the deque, rounded up; one of them is returned, the others are in `into`.
+    /// Half of the deque, rounded up, or, if there is nothing, the whole batch; one of them is returned, the others are
+    /// in `into`.
     pub(crate) fn steal_half(&self, into: &Deque<T>) -> Steal<T> {
-        self.deque.steal_batch_with_limit_and_pop(into, usize::MAX)
+        let stolen = self.deque.steal_batch_with_limit_and_pop(into, usize::MAX);
+        if !stolen.is_empty() || self.batch.is_empty() {
+            return stolen;
+        }
+        let take = |items: &mut Vec<T>| {
+            let mut items = items.drain(..);
+            let first = items.next();
+            items.for_each(|item| into.push(item));
+            first
+        };
+        self.batch.with(take).0.map_or(Steal::Empty, Steal::Success)
     }
 
     /// What is in the next slot.
@@ -125,6 +169,7 @@ impl<T> Remote<T> {
                 }
             }
         }
+        self.batch.with(|items| into.append(items));
     }
 }
 
@@ -133,9 +178,7 @@ impl<T> Remote<T> {
 pub(crate) struct Queues<T> {
     pub(crate) deque: Deque<T>,
     slot: Deque<T>,
-    /// Arrivals that wait to go to the global queue together; older than whatever comes next, so as long as there are
-    /// some everything goes through here.
-    batch: Vec<T>,
+    batch: Arc<Batch<T>>,
 }
 
 /// What a push means for the others.
@@ -152,9 +195,9 @@ pub(crate) enum Pushed {
 
 impl<T> Queues<T> {
     pub(crate) fn new() -> (Self, Remote<T>) {
-        let (deque, slot) = (Deque::new_fifo(), Deque::new_fifo());
-        let remote = Remote { deque: deque.stealer(), slot: slot.stealer() };
-        (Self { deque, slot, batch: Vec::new() }, remote)
+        let (deque, slot, batch) = (Deque::new_fifo(), Deque::new_fifo(), Batch::new());
+        let remote = Remote { deque: deque.stealer(), slot: slot.stealer(), batch: Arc::clone(&batch) };
+        (Self { deque, slot, batch }, remote)
     }
 
     /// Whether nothing waits behind the slot.
@@ -182,8 +225,7 @@ impl<T> Queues<T> {
             self.deque.push(item);
             return Pushed::ToDeque;
         }
-        self.batch.push(item);
-        if self.batch.len() >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
+        if self.batch.with(|items| items.push(item)).1 >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
     }
 
     /// Puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
@@ -196,8 +238,14 @@ impl<T> Queues<T> {
         Pushed::ToDeque
     }
 
-    pub(crate) fn batch(&mut self) -> &mut Vec<T> {
-        &mut self.batch
+    /// Keeps an item that nobody else takes any more.
+    pub(crate) fn keep(&mut self, item: T) {
+        self.deque.push(item);
+    }
+
+    /// Sends the batch to the global queue.
+    pub(crate) fn overflow(&self, global: &Global<T>) {
+        self.batch.with(|items| global.append(items));
     }
 
     pub(crate) fn pop_slot(&mut self) -> Option<T> {
@@ -207,9 +255,7 @@ impl<T> Queues<T> {
     /// The oldest of the deque, which is refilled from the batch when it runs low.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         if !self.batch.is_empty() && self.deque.len() < LOCAL_FULL / 2 {
-            for item in self.batch.drain(..) {
-                self.deque.push(item);
-            }
+            self.batch.with(|items| items.drain(..).for_each(|item| self.deque.push(item)));
         }
         self.deque.pop()
     }
@@ -218,7 +264,7 @@ impl<T> Queues<T> {
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
         all.extend(std::iter::from_fn(|| self.deque.pop()));
-        all.append(&mut self.batch);
+        self.batch.with(|items| all.append(items));
         all
     }
 }
@@ -243,7 +289,7 @@ mod tests {
         let global = Global::new();
         for n in 0..1000 {
             if queues.push_back(n) == Pushed::BatchFull {
-                global.append(queues.batch());
+                queues.overflow(&global);
             }
         }
         assert_eq!(global.len(), (1000 - LOCAL_FULL) / BATCH * BATCH);
@@ -261,12 +307,12 @@ mod tests {
             assert_eq!(queues.push_back(n), Pushed::ToDeque);
         }
         assert_eq!(queues.push_again(LOCAL_FULL), Pushed::ToDeque);
-        assert!(queues.batch().is_empty());
+        assert!(queues.batch.is_empty());
         assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
         // Behind a batch that waits it goes the way of all.
         let _ = queues.push_back(LOCAL_FULL + 1);
         let _ = queues.push_again(LOCAL_FULL + 2);
-        assert_eq!(queues.batch().len(), 2);
+        assert_eq!(queues.batch.len(), 2);
     }
 
     #[test]
@@ -278,8 +324,7 @@ mod tests {
         for n in 0..200 {
             assert_eq!(queues.pop_front(), Some(n));
             let _ = queues.push_back(n + 300);
-            if queues.batch().len() == BATCH {
-                queues.batch().clear();
+            if queues.batch.len() == BATCH {
                 return;
             }
         }
@@ -315,5 +360,21 @@ mod tests {
         assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
         assert!(matches!(remote.steal_slot(), Steal::Empty));
         assert_eq!(queues.pop_slot(), None);
+    }
+
+    #[test]
+    fn a_thief_finds_the_batch_too() {
+        let (mut queues, remote) = Queues::new();
+        let (thief, _) = Queues::new();
+        for n in 0..LOCAL_FULL + 3 {
+            let _ = queues.push_back(n);
+        }
+        assert_eq!(remote.len(), LOCAL_FULL + 3);
+        while !queues.deque.is_empty() {
+            let _ = remote.steal_half(&thief.deque);
+        }
+        while thief.deque.pop().is_some() {}
+        assert!(matches!(remote.steal_half(&thief.deque), Steal::Success(LOCAL_FULL)));
+        assert_eq!((thief.deque.len(), remote.is_empty(), queues.is_empty()), (2, true, true));
     }
 }

@@ -1,7 +1,7 @@
 //! What a scheduler promises, with closures for tasks and a clock that the test moves.
 
 use super::*;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -14,7 +14,13 @@ thread_local! {
 }
 
 impl Task for Job {
-    fn run(self) {
+    type Begun = ();
+
+    fn begin(&self) -> (u64, ()) {
+        (NOBODY, ())
+    }
+
+    fn run(self, (): ()) {
         (self.0)();
     }
 
@@ -74,7 +80,17 @@ impl Driver for Moved {
 }
 
 fn options(workers: usize) -> Options {
-    Options { workers, name: "w".into(), stack_size: None, seed: 1, shuffle: false, around: None, observe: None }
+    Options {
+        workers,
+        name: "w".into(),
+        stack_size: None,
+        seed: 1,
+        shuffle: false,
+        around: None,
+        observe: None,
+        long_step: None,
+        substitutes: 4,
+    }
 }
 
 fn started_with(options: Options, driver: Moved) -> Arc<Scheduler<Job>> {
@@ -622,7 +638,7 @@ fn lenders_beyond_the_places_wait_for_one() {
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
-    let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy().unwrap()).collect();
+    let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
     let mut thief = locals.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
     for _ in 0..700 {
@@ -637,7 +653,7 @@ fn victims_come_in_random_order() {
                 );
             }
         }
-        thief.steal_once().unwrap().run();
+        thief.steal_once().unwrap().run(());
     }
     let hits: Vec<_> = hits.iter().map(|hits| hits.load(Ordering::SeqCst)).collect();
     assert!(hits.iter().all(|&hits| (50..150).contains(&hits)), "{hits:?}");

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crossbeam_deque::Steal;
 
+use super::crew::TOO_MANY;
 use super::idle::Woken;
+use super::post::{OWN_FUTURE, Post};
 use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
@@ -38,6 +40,7 @@ pub(super) fn is_worker_thread(address: usize) -> bool {
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     slot: usize,
+    post: Arc<Post>,
     queues: Queues<T>,
     looks: u32,
     slot_budget: u8,
@@ -58,6 +61,7 @@ impl<T: Task> Local<T> {
     pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
         let rng = Rng::seeded(scheduler.options.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self {
+            post: Arc::clone(&scheduler.posts[slot]),
             scheduler,
             slot,
             queues,
@@ -85,6 +89,10 @@ impl<T: Task> Local<T> {
     /// Queues a task that the running one woke, spawned, or is.
     #[inline]
     pub(super) fn push(&mut self, task: T, how: Placement) {
+        if self.post.is_taken() {
+            self.push_away(task);
+            return;
+        }
         let to_slot = how == Placement::Woken && !(self.scheduler.options.shuffle && self.rng.below(2) == 0);
         let alone = self.queues.is_empty();
         let pushed = match how {
@@ -102,17 +110,37 @@ impl<T: Task> Local<T> {
             Pushed::ToDeque => self.scheduler.notify(),
             Pushed::BatchFull => {
                 self.scheduler.metrics.add(Counter::Overflows, 1);
-                self.scheduler.global.append(self.queues.batch());
+                self.queues.overflow(&self.scheduler.global);
                 self.scheduler.notify();
             }
         }
     }
 
-    /// Shows the others what it holds, in the batch and the slot too: its thread is about to wait for something.
+    /// Queues a task where all look: the running step is long, and nobody looks here for some time.
+    #[cold]
+    fn push_away(&mut self, task: T) {
+        match self.scheduler.global.push(task) {
+            Ok(()) => self.scheduler.notify(),
+            // As in `Scheduler::schedule`, save that its drop may wake others, who must find this worker at home.
+            Err(task) => self.queues.keep(task),
+        }
+    }
+
+    /// Has the others look at what it holds, in the slot too: its thread is about to wait for something.
     fn share(&mut self) {
         if !self.queues.is_empty() {
-            self.scheduler.global.append(self.queues.batch());
             self.scheduler.notify();
+        }
+    }
+
+    /// Has somebody else take over what this thread, if it is a worker, holds: it is about to block.
+    pub(crate) fn hand_over_here() {
+        let current = T::current();
+        let Ok(Some(local)) = current.try_with(Cell::take) else { return };
+        let (scheduler, slot) = (Arc::clone(&local.scheduler), local.slot);
+        current.with(|current| current.set(Some(local)));
+        if scheduler.hand_over(slot, None) {
+            scheduler.observe(slot, WorkerState::Blocked, None);
         }
     }
 
@@ -169,7 +197,7 @@ impl<T: Task> Local<T> {
         // Behind the others for once. Somebody has been told of those already.
         if self.queues.push_back(task) == Pushed::BatchFull {
             self.scheduler.metrics.add(Counter::Overflows, 1);
-            self.scheduler.global.append(self.queues.batch());
+            self.queues.overflow(&self.scheduler.global);
         }
         None
     }
@@ -265,13 +293,13 @@ impl<T: Task> Local<T> {
     }
 
     fn search(&mut self, rounds: u32) -> Option<T> {
+        self.enter(WorkerState::Searching);
         if !self.searching {
             self.searching = self.scheduler.idle.start_searching(self.scheduler.present());
             if !self.searching {
                 return None;
             }
         }
-        self.enter(WorkerState::Searching);
         for round in 0..rounds {
             if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()) {
                 return Some(task);
@@ -291,16 +319,54 @@ impl<T: Task> Local<T> {
     /// Runs a task. A panic that gets here is no process's, for those are caught in their task: the worker lives on.
     pub(super) fn run(mut self: Box<Self>, task: T) -> Box<Self> {
         self.enter(WorkerState::Running);
+        let (label, begun) = task.begin();
+        self.post.set_label(label);
         self.scheduler.metrics.add(Counter::Polls, 1);
-        self.away(|| task.run()).0
+        self.away(|| task.run(begun)).0
     }
 
-    fn enter(&mut self, state: WorkerState) {
+    #[inline]
+    pub(super) fn enter(&mut self, state: WorkerState) {
         if self.state != state {
-            self.state = state;
-            if let Some(observe) = &self.scheduler.options.observe {
-                observe(self.slot, state);
+            self.change(state);
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, state: WorkerState) {
+        let former = std::mem::replace(&mut self.state, state);
+        if state == WorkerState::Running {
+            self.post.begin();
+            if self.scheduler.monitor.is_asleep() {
+                self.scheduler.call_monitor();
             }
+        } else if former == WorkerState::Running {
+            self.post.rest();
+        }
+        self.scheduler.observe(self.slot, state, None);
+    }
+
+    /// Somebody stood in for this worker during its last step. False if that one stays, and this one has to go.
+    #[cold]
+    pub(super) fn come_back(&mut self) -> bool {
+        self.state = WorkerState::Blocked;
+        if self.post.is_lent() {
+            self.post.resume();
+            return true;
+        }
+        self.scheduler.comes_back(self.slot)
+    }
+
+    /// What is run next is its lender's own future.
+    pub(super) fn enter_own_future(&mut self) {
+        self.enter(WorkerState::Running);
+        self.post.set_label(OWN_FUTURE);
+    }
+
+    /// What its lender ran has returned.
+    pub(super) fn has_run(&mut self) {
+        if self.post.is_taken() {
+            let _stays = self.come_back();
         }
     }
 
@@ -362,17 +428,26 @@ impl<T: Task> Local<T> {
         let _counting = scheduler.metrics.enter(local.slot);
         WORKER_OF.with(|of| of.set(Arc::as_ptr(&scheduler) as usize));
         scheduler.idle.parks_as_thread(local.slot);
-        while !scheduler.is_stopping() {
+        loop {
+            let orders = scheduler.orders();
+            if orders != 0
+                && (scheduler.is_stopping() || orders & TOO_MANY != 0 && scheduler.is_one_too_many(local.slot))
+            {
+                break;
+            }
             let (found, task) = local.find(ROUNDS);
             local = found;
-            match task {
-                Some(task) => local = local.run(task),
-                None => {
-                    if local.may_sleep() {
-                        scheduler.idle.park(local.slot, local.time_to_keep());
-                        local.wake_up();
-                    }
-                }
+            let found = task.is_some();
+            if let Some(task) = task {
+                local = local.run(task);
+            }
+            // Also of one that found nothing: its last step may have been taken for long just when it returned.
+            if local.post.is_taken() && !local.come_back() {
+                break;
+            }
+            if !found && local.may_sleep() {
+                scheduler.idle.park(local.slot, local.time_to_keep());
+                local.wake_up();
             }
         }
         WORKER_OF.with(|of| of.set(0));

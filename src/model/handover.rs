@@ -1,0 +1,63 @@
+//! The hand-over of a long step against its return: what waits behind the step is run, and no thread too many stays.
+
+use super::idle::{Job, Jobs, started, stop};
+use super::{Waiter, join};
+use crate::scheduler::Placement;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, Condvar, Mutex, thread};
+
+/// A step that wakes another process and then waits for it, while somebody else is put in its place.
+pub fn behind_a_long_step() {
+    let (scheduler, jobs) = (started(1), Jobs::new());
+    let latch = Arc::new((Mutex::new(false), Condvar::new()));
+    let (begun, pushed, main) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Waiter::here());
+    let long = {
+        let (scheduler, jobs, latch) = (Arc::clone(&scheduler), Arc::clone(&jobs), Arc::clone(&latch));
+        let (begun, pushed, main) = (Arc::clone(&begun), Arc::clone(&pushed), main.waker());
+        Job::new(move || {
+            begun.fetch_add(1, Ordering::SeqCst);
+            main.wake_by_ref();
+            let opens = Arc::clone(&latch);
+            let short = Job::new(move || {
+                *opens.0.lock() = true;
+                opens.1.notify_all();
+            });
+            scheduler.schedule(short, Placement::Woken);
+            pushed.fetch_add(1, Ordering::SeqCst);
+            main.wake_by_ref();
+            let mut open = latch.0.lock();
+            while !*open {
+                open = latch.1.wait(open).expect("never poisoned");
+            }
+            drop(open);
+            jobs.one_is_done();
+        })
+    };
+    scheduler.schedule(long, Placement::Woken);
+    let until = |flag: &AtomicUsize| {
+        while flag.load(Ordering::SeqCst) == 0 {
+            main.wait();
+        }
+    };
+    until(&begun);
+    assert!(scheduler.hand_over(0, None), "its step does not return before that");
+    until(&pushed);
+    // As the monitor does whenever it looks.
+    scheduler.rescue(0);
+    jobs.wait(1);
+    stop(&scheduler);
+}
+
+/// Somebody is put in the place of a worker whose step is just returning.
+pub fn return_against_hand_over() {
+    let (scheduler, jobs) = (started(1), Jobs::new());
+    thread::yield_now();
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    let handed = Arc::clone(&scheduler);
+    let monitor = thread::spawn(move || handed.hand_over(0, None));
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(2);
+    join(monitor);
+    stop(&scheduler);
+    assert_eq!(scheduler.manned().0, 1, "the one, or whoever came for it");
+}

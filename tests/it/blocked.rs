@@ -1,0 +1,356 @@
+//! SPEC 4.7, 4.1: steps that keep their worker: they are noticed and named, others take over, and all are as many in the
+//! end as they were; workers that come and go.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::within;
+
+/// Counts the threads of a runtime that live.
+#[derive(Clone, Default)]
+struct Threads(Arc<AtomicUsize>);
+
+impl Threads {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn builder(&self, workers: usize) -> Builder {
+        let live = self.clone();
+        Runtime::builder().workers(workers).around_worker(move |work| {
+            live.0.fetch_add(1, Ordering::SeqCst);
+            work();
+            live.0.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..20_000 {
+        if holds() {
+            return;
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("never: {what}");
+}
+
+/// Ends the steps that wait for it: all of them when it is dropped.
+struct Gate(mpsc::Sender<()>);
+
+/// Where a step waits; several may.
+#[derive(Clone)]
+struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
+
+fn gate() -> (Gate, Wait) {
+    let (open, wait) = mpsc::channel();
+    (Gate(open), Wait(Arc::new(Mutex::new(wait))))
+}
+
+impl Gate {
+    fn let_one_go(&self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+impl Wait {
+    fn block(&self) {
+        let _ = self.0.lock().unwrap().recv();
+    }
+}
+
+/// Spawns a process whose step blocks, and returns when it does.
+fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
+    let wait = wait.clone();
+    let (begun, has_begun) = mpsc::channel();
+    let process = rt.spawn(async move |_: Context| {
+        let _ = begun.send(());
+        wait.block();
+    });
+    has_begun.recv().unwrap();
+    process
+}
+
+/// 4.7: both workers are in steps that block; a thousand others end before either returns, and time passes for them.
+/// Afterwards there are as many threads as before.
+#[test]
+fn those_in_long_steps_keep_nobody_else() {
+    within(60, || {
+        let threads = Threads::default();
+        let rt = threads.builder(2).build().unwrap();
+        let (gate, wait) = gate();
+        let stuck = [blocked(&rt, &wait), blocked(&rt, &wait)];
+        let light: Vec<_> = (0..1000_u64)
+            .map(|n| {
+                rt.spawn(async move |ctx: Context| {
+                    if n % 10 == 0 {
+                        ctx.sleep(Duration::from_millis(1 + n % 7)).await;
+                    }
+                    ctx.yield_now().await;
+                    Ok::<_, Exit>(n)
+                })
+            })
+            .collect();
+        assert_eq!(light.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 499_500);
+        assert!(stuck.iter().all(|one| !one.is_finished()));
+        assert!(threads.count() > 2);
+        assert_eq!(rt.counters().long_steps, 2);
+        drop(gate);
+        stuck.into_iter().for_each(|one| block_on(one).unwrap());
+        eventually("the substitutes are gone", || threads.count() == 2);
+        let all: Vec<_> = (0..100_u64).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+        assert_eq!(all.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 4950);
+        assert_eq!(threads.count(), 2);
+    });
+}
+
+/// 4.7: what the step woke last waits in the next slot of its worker, where nobody was told of it: it is run all the
+/// same, and so is what it wakes when it is known to be long.
+#[test]
+fn what_waits_behind_a_long_step_is_run() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let waits = rt.spawn(async |ctx: Context| {
+            for _ in 0..20 {
+                let (answer, is_answered) = mpsc::channel();
+                let _ = ctx.spawn(async move |_: Context| {
+                    let _ = answer.send(());
+                });
+                is_answered.recv().map_err(Exit::failed)?;
+            }
+            Ok::<_, Exit>(())
+        });
+        block_on(waits).unwrap();
+        assert_eq!(rt.counters().long_steps, 1);
+    });
+}
+
+/// 4.7: what a blocking step spawns and sends, before it blocks and in between, by tens, by hundreds and by thousands, is
+/// all there.
+#[test]
+fn a_long_step_that_spawns_and_sends_loses_nothing() {
+    for by_hand in [false, true] {
+        within(60, move || {
+            let rt = Runtime::builder().workers(2).build().unwrap();
+            let sums = rt.spawn(async |mut ctx: Context<u64>| {
+                let mut sum = 0;
+                for _ in 0..3 * (10 + 400 + 3000) {
+                    sum += ctx.receive().await?;
+                }
+                Ok::<_, Exit>(sum)
+            });
+            let to = sums.address();
+            let (done, is_done) = mpsc::channel();
+            let busy = rt.spawn(async move |ctx: Context| {
+                let round = || {
+                    for count in [10, 400, 3000] {
+                        for _ in 0..count {
+                            let (to, done) = (to.clone(), done.clone());
+                            let _ = ctx.spawn(async move |_: Context| {
+                                let _ = to.send(1);
+                                let _ = done.send(());
+                            });
+                        }
+                        (0..count).for_each(|_| is_done.recv().unwrap());
+                    }
+                };
+                if by_hand {
+                    block_in_place(|| (round(), round()));
+                } else {
+                    round();
+                    round();
+                }
+                round();
+            });
+            block_on(busy).unwrap();
+            assert_eq!(block_on(sums).unwrap(), 3 * 3410);
+            eventually("all have ended", || rt.counters().spawned == rt.counters().exited);
+        });
+    }
+}
+
+#[derive(Default)]
+struct Watch {
+    blocked: Mutex<Vec<(usize, Option<Pid>)>>,
+    states: Mutex<Vec<(usize, WorkerState)>>,
+}
+
+struct Watcher(Arc<Watch>);
+
+impl Observer for Watcher {
+    fn worker(&self, worker: usize, state: WorkerState, _: Instant) {
+        self.0.states.lock().unwrap().push((worker, state));
+    }
+
+    fn blocked(&self, worker: usize, pid: Option<Pid>, _: Instant) {
+        self.0.blocked.lock().unwrap().push((worker, pid));
+        panic!("nobody is hurt by this");
+    }
+}
+
+/// 4.7, 5.2: a long step is counted once and named, and its worker says so; short ones never are.
+#[test]
+fn a_long_step_is_named() {
+    within(60, || {
+        let watch = Arc::new(Watch::default());
+        let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();
+        let short: Vec<_> = (0..1000).map(|_| rt.spawn(async |ctx: Context| -> () { ctx.yield_now().await })).collect();
+        short.into_iter().for_each(|one| block_on(one).unwrap());
+        let (gate, wait) = gate();
+        let stuck = blocked(&rt, &wait);
+        let pid = stuck.pid();
+        eventually("it is named", || !watch.blocked.lock().unwrap().is_empty());
+        let (worker, named) = watch.blocked.lock().unwrap()[0];
+        assert_eq!(named, Some(pid));
+        assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
+        // Several times as long as it took to be noticed.
+        thread::sleep(Duration::from_millis(60));
+        drop(gate);
+        block_on(stuck).unwrap();
+        let named: Vec<_> = watch.blocked.lock().unwrap().iter().map(|&(_, pid)| pid).collect();
+        assert_eq!(named.iter().filter(|&&named| named == Some(pid)).count(), 1);
+        assert_eq!(rt.counters().long_steps, named.len() as u64);
+    });
+}
+
+/// 4.7: without a monitor too, a step that says that it blocks is taken over at once; it may panic.
+#[test]
+fn block_in_place_hands_over_at_once() {
+    within(60, || {
+        let threads = Threads::default();
+        let rt = threads.builder(1).long_step(Duration::MAX).build().unwrap();
+        let (answer, is_answered) = mpsc::channel();
+        let waits = rt.spawn(async move |ctx: Context| {
+            let _ = ctx.spawn(async move |_: Context| {
+                let _ = answer.send(());
+            });
+            block_in_place(|| is_answered.recv()).map_err(Exit::failed)
+        });
+        block_on(waits).unwrap();
+        let panics = rt.spawn(async |_: Context| -> () { block_in_place(|| panic!("in place")) });
+        assert!(matches!(block_on(panics), Err(Exit::Panicked(_))));
+        assert_eq!(rt.counters().long_steps, 0);
+        eventually("one worker is left", || threads.count() == 1);
+        assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(7))).unwrap(), 7);
+    });
+}
+
+/// 4.7: on any other thread it is the function itself; on a lent one too.
+#[test]
+fn block_in_place_works_anywhere() {
+    within(60, || {
+        assert_eq!(block_in_place(|| 1), 1);
+        for workers in [0, 1] {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            assert_eq!(rt.block_on(async { block_in_place(|| 2) }), 2);
+            let body = async |_: Context| Ok::<_, Exit>(block_in_place(|| block_in_place(|| 3)));
+            assert_eq!(rt.block_on(rt.spawn(body)).unwrap(), 3);
+        }
+    });
+}
+
+/// 4.7: as many stand in as may, and no more; who waits has a turn when a step returns.
+#[test]
+fn substitutes_are_bounded() {
+    within(60, || {
+        for most in [0, 1, 3] {
+            let threads = Threads::default();
+            let rt = threads.builder(1).substitutes(most).long_step(Duration::ZERO).build().unwrap();
+            let (gate, wait) = gate();
+            let stuck: Vec<_> = (0..=most).map(|_| blocked(&rt, &wait)).collect();
+            let ran = Arc::new(AtomicBool::new(false));
+            let runs = ran.clone();
+            let waits = rt.spawn(async move |_: Context| runs.store(true, Ordering::SeqCst));
+            eventually("all are known to be long", || rt.counters().long_steps == most as u64 + 1);
+            thread::sleep(Duration::from_millis(20));
+            assert!(!ran.load(Ordering::SeqCst));
+            assert_eq!(threads.count(), most + 1);
+            gate.let_one_go();
+            block_on(waits).unwrap();
+            drop(gate);
+            stuck.into_iter().for_each(|one| block_on(one).unwrap());
+            eventually("one worker is left", || threads.count() == 1);
+        }
+    });
+}
+
+/// 6.5, 8.3: a shutdown returns though a step never ends that was taken over, and says whose it is; so does a drop.
+#[test]
+fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
+    within(60, || {
+        for workers in [1, 2] {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let (_gate, wait) = gate();
+            let stuck = blocked(&rt, &wait);
+            eventually("it is noticed", || rt.counters().long_steps == 1);
+            block_on(rt.spawn(async |_: Context| ())).unwrap();
+            let ended = block_on(rt.shutdown(Duration::from_millis(50)));
+            assert_eq!(ended.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [stuck.pid()]);
+            assert_eq!(ended.left[0].state, Some(State::Running));
+        }
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let (_gate, wait) = gate();
+        let _stuck = blocked(&rt, &wait);
+        eventually("it is noticed", || rt.counters().long_steps == 1);
+        drop(rt);
+    });
+}
+
+/// 4.7: what a lent thread holds while its own future blocks is run by the workers, and that is no long step.
+#[test]
+fn a_lenders_own_future_may_take_long() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        rt.block_on(async {
+            let (answer, is_answered) = mpsc::channel();
+            let _ = rt.spawn(async move |_: Context| {
+                let _ = answer.send(());
+            });
+            is_answered.recv().unwrap();
+        });
+        assert_eq!(rt.counters().long_steps, 0);
+    });
+}
+
+/// 4.1: the number of workers changes while they run, to none and back, from outside and from a step; nobody is lost.
+#[test]
+fn workers_come_and_go() {
+    within(120, || {
+        let threads = Threads::default();
+        let rt = Arc::new(threads.builder(1).build().unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let all: Vec<_> = (0..50_u64)
+            .map(|n| {
+                let stop = stop.clone();
+                rt.spawn(async move |ctx: Context| {
+                    while !stop.load(Ordering::Relaxed) {
+                        ctx.yield_now().await;
+                        if n % 5 == 0 {
+                            ctx.sleep(Duration::from_micros(n * 20)).await;
+                        }
+                    }
+                    Ok::<_, Exit>(n)
+                })
+            })
+            .collect();
+        for count in [3, 1, 4, 0, 2, 2, 8, 1, 0, 5] {
+            rt.set_workers(count);
+            eventually("there are as many as asked for", || threads.count() == count);
+        }
+        let inside = rt.clone();
+        block_on(rt.spawn(async move |_: Context| inside.set_workers(2))).unwrap();
+        eventually("there are two", || threads.count() == 2);
+        rt.set_workers(usize::MAX);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(all.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 1225);
+        rt.set_workers(0);
+        eventually("there is none", || threads.count() == 0);
+        // Those who lend themselves do it then.
+        assert_eq!(rt.block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(7))).unwrap(), 7);
+    });
+}

@@ -60,7 +60,8 @@
 //!
 //! # What it is not
 //!
-//! A step that computes without end can't be interrupted: Rust code runs until it returns (see [`should_yield`]).
+//! A step that computes without end can't be interrupted: Rust code runs until it returns (see [`should_yield`]). It is
+//! noticed, and what its worker holds is run by others ([`Builder::long_step`], [`block_in_place`]).
 //! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
 //! program. Running out of memory aborts. A program that forks keeps no worker in the child.
 

@@ -2,7 +2,7 @@
 //!
 //! It is generic over what it runs and knows nothing of processes; time comes in as a [`Driver`]. What it relies on is
 //! that a task is in one queue at a time, which async-task sees to. The order in which a worker looks for work is in
-//! `worker.rs`, the idle protocol and its proof in `README.md` beside it.
+//! `worker.rs`, the protocols and their proofs in `README.md` beside it.
 
 mod crew;
 mod idle;

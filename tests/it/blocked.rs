@@ -279,7 +279,7 @@ fn substitutes_are_bounded() {
     });
 }
 
-/// 6.5, 8.3: a shutdown returns though a step never ends that was taken over, and says whose it is; so does a drop.
+/// 4.7, 6.5, 8.3: a shutdown returns though a step never ends that was taken over, and says whose it is; so does a drop.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
     within(60, || {

@@ -56,6 +56,10 @@ pub(crate) mod flag {
     pub(crate) const TIED: u16 = 1 << 9;
     /// May have names, or be in groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
+    /// Its supervisor says when it ends.
+    pub(crate) const SUPERVISED: u16 = 1 << 13;
+    /// A supervisor that has none itself: in an orderly shutdown it ends before those that have nothing to do with any.
+    pub(crate) const ROOT: u16 = 1 << 14;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.

@@ -126,6 +126,8 @@ pub(crate) struct Shared {
     pub(crate) emptied: Event,
     /// Mailboxes outside any process: they don't keep a shutdown waiting.
     pub(crate) outside: AtomicUsize,
+    /// Supervisors that have none themselves, and live.
+    pub(crate) roots: AtomicUsize,
     pub(crate) mourners: Mutex<Vec<Arc<Control<Package>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
@@ -670,6 +672,9 @@ impl Host {
         if is_process {
             self.shared().metrics.add(Counter::Exited, 1);
         }
+        if head.has(flag::ROOT) {
+            self.root_ended();
+        }
         if self.phase() != Phase::Open {
             // Two that end at the same time each count themselves first: one of them at least sees both.
             fence(Ordering::SeqCst);
@@ -756,12 +761,42 @@ impl Host {
         all
     }
 
-    /// Refuses work from outside and tells every process to end.
+    /// Refuses work from outside and tells every process to end: first the supervisors, each of which ends its own
+    /// children in its order, and when they have ended, the rest.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
-        for control in self.alive() {
-            control.cancel(Reason::SHUTDOWN, deadline);
+        self.cancel_all(|head| head.has(flag::ROOT));
+        // Whoever is the last of them counts itself out first and looks at the phase then: one of the two does it.
+        if self.shared().roots.load(Ordering::SeqCst) == 0 {
+            self.shut_down_rest();
+        }
+    }
+
+    /// A supervisor begins that nobody supervises.
+    pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
+        self.shared().roots.fetch_add(1, Ordering::SeqCst);
+        root.head().set(flag::ROOT);
+        // Whoever shuts down sets the phase first and looks for roots then.
+        if self.phase() != Phase::Open {
+            root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+        }
+    }
+
+    #[cold]
+    fn root_ended(&self) {
+        if self.shared().roots.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
+            self.shut_down_rest();
+        }
+    }
+
+    fn shut_down_rest(&self) {
+        self.cancel_all(|head| !head.has(flag::SUPERVISED));
+    }
+
+    fn cancel_all(&self, concerns: impl Fn(&Head) -> bool) {
+        for control in self.alive().iter().filter(|control| concerns(control.head())) {
+            control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
     }
 

@@ -71,6 +71,7 @@
 mod readme {}
 
 mod address;
+mod backoff;
 mod blocking;
 mod body;
 mod chance;
@@ -108,12 +109,14 @@ mod scope;
 mod send_wait;
 mod spawn;
 mod stream;
+mod supervisor;
 mod sync;
 mod task;
 mod time;
 mod yields;
 
 pub use address::{Address, Call, Ended, Reply};
+pub use backoff::Backoff;
 pub use blocking::{PoolRefusal, WhenFull};
 pub use body::{Body, BodyFuture, Methods, Outcome, Output};
 pub use clock::Instant;
@@ -151,6 +154,7 @@ pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
 pub use stream::{Replier, Replies, StreamHandler};
+pub use supervisor::{Child, ChildKey, ChildState, GaveUp, Restart, Supervisor, SupervisorMessage, Tree, TreeChild};
 pub use time::Sleep;
 pub use time::interval::{Interval, Missed};
 pub use time::later::TimerRef;

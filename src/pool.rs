@@ -3,10 +3,9 @@
 //! A pool is a process whose messages go on to its members, at the send and on the sender's thread: its own body, the
 //! keeper, sees to the members, and to what none of them had room for.
 
-mod members;
+pub(crate) mod members;
 
 use std::any::type_name;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
@@ -29,9 +28,6 @@ use crate::process::refusal::SpawnError;
 use crate::spawn::{JoinHandle, KillOnDrop, ProcessBuilder};
 use crate::sync::{Arc, Mutex};
 use crate::time::Sleep;
-
-/// How many messages its keeper hands on in a turn.
-const AT_ONCE: usize = 64;
 
 /// Processes of a kind that share the messages of one address: the pool is a process itself, with a pid, a name if it is
 /// given one, and a handle.
@@ -267,11 +263,11 @@ where
             let _ = self.add(self.size);
         }
         loop {
-            let mut left = self.hand_on(cx)?;
+            let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
                 // Whoever makes room after this wakes; whoever did before is found now.
                 self.members.watch(cx.waker());
-                left = self.hand_on(cx)?;
+                left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
             match left {
                 None => {}
@@ -283,24 +279,6 @@ where
         }
         self.let_go(cx);
         Poll::Pending
-    }
-
-    /// Hands on what waits in the queue. Says whether some is left that nobody has room for; nothing if its turn is over.
-    fn hand_on(&mut self, cx: &mut Cx<'_>) -> Result<Option<bool>, Exit> {
-        let mut left = AT_ONCE;
-        let mut blocked = BTreeSet::new();
-        let members = &self.members;
-        let some_left = self.mailbox.offer(cx, members.by_key(), |message| {
-            if left == 0 {
-                return Err(message);
-            }
-            members.route_in_order(message, &mut blocked).map(|()| left -= 1)
-        })?;
-        if left == 0 {
-            cx.waker().wake_by_ref();
-            return Ok(None);
-        }
-        Ok(Some(some_left))
     }
 
     /// Looks from time to time whether the last member has something to do, if there are more than there must be.

@@ -634,6 +634,7 @@ impl Builder {
             futures: Mutex::default(),
             emptied: event_listener::Event::new(),
             outside: AtomicUsize::new(0),
+            roots: AtomicUsize::new(0),
             mourners: Mutex::default(),
             nodes: Mutex::default(),
         };

@@ -266,13 +266,13 @@ impl Host {
 
     /// The control block of a process that is to begin.
     fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, bound, .. } = options;
+        let Options { inherited, limits, by_hand, supervised, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
         self.realm().enter()?;
         let limits = Limits::both(self.realm().limits(), limits);
-        let flags = if by_hand { flag::BY_HAND } else { 0 };
+        let flags = if by_hand { flag::BY_HAND } else { 0 } | if supervised { flag::SUPERVISED } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
@@ -296,6 +296,7 @@ impl Host {
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
         match self.phase() {
             Phase::Open => {}
+            Phase::Closing if control.head.has(flag::SUPERVISED) => {}
             Phase::Closing => {
                 let any: Arc<dyn AnyControl> = control.clone();
                 any.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
@@ -441,6 +442,7 @@ pub(crate) struct Options {
     /// When it is told to end, and how long after that it is killed.
     deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
+    supervised: bool,
     name: Option<Cow<'static, str>>,
     bound: Bound,
     parent: Option<Parent>,
@@ -575,6 +577,20 @@ impl ProcessBuilder {
     /// [`SpawnRefusal::NoParent`].
     pub fn monitor(mut self) -> Self {
         self.ties().monitor = true;
+        self
+    }
+
+    /// Its end is its supervisor's business, also when the runtime shuts down.
+    pub(crate) fn supervised(mut self) -> Self {
+        self.options.supervised = true;
+        self
+    }
+
+    /// Whatever its mailbox has no room for is refused: nothing that is there is dropped for it.
+    pub(crate) fn refuse_when_full(mut self) -> Self {
+        if let Bound::DropOldest(most) | Bound::DropNewest(most) = self.options.bound {
+            self.options.bound = Bound::Reject(most);
+        }
         self
     }
 

@@ -19,7 +19,7 @@ const ROOMS: &[Room] = &[
     room(&["observe", "process::event", "process::panic"]),
     room(&["relay::names"]),
     room(&["relay::groups"]),
-    room(&["intensity", "mailbox::bounded", "mailbox::routed"]),
+    room(&["backoff", "intensity", "mailbox::bounded", "mailbox::routed"]),
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
     room(&["link::table", "yields"]),
     room(&["time::alarm"]),
@@ -56,6 +56,8 @@ const ROOMS: &[Room] = &[
     room(&["spawn"]),
     room(&["pool::members", "scope"]),
     room(&["pool"]),
+    room(&["supervisor::plan"]),
+    household(&["supervisor", "supervisor::child", "supervisor::tree"]),
     room(&["runtime"]),
     room(&["local"]),
     // A page.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::select;
 
+use crate::backoff::Backoff;
 use crate::dispatch::Handler;
 use crate::dispatch::attempt::Attempt;
 use crate::dispatch::completion::Completion;
@@ -31,9 +32,7 @@ pub struct Retry<H> {
 #[derive(Clone)]
 struct Policy {
     times: u32,
-    first: Duration,
-    ceiling: Duration,
-    jitter: bool,
+    backoff: Backoff,
     retries: Option<Arc<dyn Fn(&Failure) -> bool + Send + Sync>>,
 }
 
@@ -41,23 +40,22 @@ impl<H> Retry<H> {
     /// Asks `inner` again up to `times` times: after `wait`, then twice that, four times that, and so on, up to a minute
     /// each. The first attempt is not counted; with 0 there is no other.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
-        let ceiling = Duration::from_secs(60).max(wait);
-        let policy = Policy { times, first: wait, ceiling, jitter: false, retries: None };
+        let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
+        let policy = Policy { times, backoff, retries: None };
         Self { inner: Arc::new(inner), policy }
     }
 
     /// The longest wait.
     #[must_use]
     pub fn ceiling(mut self, most: Duration) -> Self {
-        self.policy.ceiling = most;
+        self.policy.backoff = self.policy.backoff.ceiling(most);
         self
     }
 
-    /// Draws each wait evenly from between zero and its full length, so that those who failed together don't come back
-    /// together: the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog, 2015.
+    /// Draws each wait, as a [`Backoff`] does, so that those who failed together don't come back together.
     #[must_use]
     pub fn jitter(mut self) -> Self {
-        self.policy.jitter = true;
+        self.policy.backoff = self.policy.backoff.jitter(true);
         self
     }
 
@@ -71,13 +69,11 @@ impl<H> Retry<H> {
 
 impl<H: fmt::Debug> fmt::Debug for Retry<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Policy { times, first, ceiling, jitter, .. } = &self.policy;
+        let Policy { times, backoff, .. } = &self.policy;
         f.debug_struct("Retry")
             .field("inner", &self.inner)
             .field("times", times)
-            .field("wait", first)
-            .field("ceiling", ceiling)
-            .field("jitter", jitter)
+            .field("backoff", backoff)
             .finish_non_exhaustive()
     }
 }
@@ -89,18 +85,6 @@ impl Policy {
             Some(retries) => retries(failure),
             None => matches!(failure, Error(_) | Panicked(_) | TimedOut | Abandoned),
         }
-    }
-
-    /// How long to wait after so many retries, with a number to draw from.
-    fn wait(&self, retried: u32, random: impl FnOnce() -> u64) -> Duration {
-        let factor = 1_u32.checked_shl(retried).unwrap_or(u32::MAX);
-        let full = self.first.saturating_mul(factor).min(self.ceiling);
-        if !self.jitter {
-            return full;
-        }
-        let ns = u64::try_from(full.as_nanos()).unwrap_or(u64::MAX);
-        let drawn = (u128::from(random()) * (u128::from(ns) + 1)) >> 64;
-        Duration::from_nanos(u64::try_from(drawn).unwrap_or(u64::MAX))
     }
 }
 
@@ -134,7 +118,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
                 Err(text) => return self.completion.fail(Failure::Panicked(text)),
             }
             let host = self.completion.host();
-            let wait = self.policy.wait(self.retried, || host.random());
+            let wait = self.policy.backoff.wait(self.retried, || host.random());
             select(host.sleep(wait), self.completion.cancelled()).await;
             if self.completion.is_cancelled() {
                 return;
@@ -159,34 +143,5 @@ impl<C: Command + Clone, H: Handler<C>> Handler<C> for Retry<H> {
         if asked.as_mut().now_or_never().is_none() {
             host.spawn_future(asked);
         }
-    }
-}
-
-#[cfg(all(test, not(procession_loom)))]
-mod tests {
-    use super::*;
-
-    fn policy(first: u64, ceiling: u64) -> Policy {
-        let ms = Duration::from_millis;
-        Policy { times: 9, first: ms(first), ceiling: ms(ceiling), jitter: false, retries: None }
-    }
-
-    #[test]
-    fn waits_double_up_to_the_ceiling() {
-        let waits = |policy: Policy| [0, 1, 2, 3, 31, 32, u32::MAX].map(|n| policy.wait(n, || 0).as_millis());
-        assert_eq!(waits(policy(10, 60)), [10, 20, 40, 60, 60, 60, 60]);
-        assert_eq!(waits(policy(0, 60)), [0; 7]);
-        assert_eq!(waits(policy(10, 0)), [0; 7]);
-        let endless = Policy { first: Duration::MAX, ceiling: Duration::MAX, ..policy(0, 0) };
-        assert_eq!(endless.wait(9, || 0), Duration::MAX);
-    }
-
-    #[test]
-    fn jitter_draws_from_zero_to_the_full_wait() {
-        let policy = Policy { jitter: true, ..policy(10, 60) };
-        let draws = [0, 1 << 63, u64::MAX].map(|random| policy.wait(1, || random).as_millis());
-        assert_eq!(draws, [0, 10, 20]);
-        let endless = Policy { first: Duration::MAX, ceiling: Duration::MAX, ..policy };
-        assert_eq!(endless.wait(0, || u64::MAX), Duration::from_nanos(u64::MAX));
     }
 }

@@ -179,7 +179,7 @@ impl<E: Party + ?Sized> Links<E> {
 
 /// What those die of that were linked to a process that ended like this: the first to die is named, however long the
 /// chain.
-fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
+pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
     while let Exit::Linked { origin: further, reason } = first {

@@ -6,15 +6,20 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
+use crate::context::Mailbox;
 use crate::control::{AnyControl, Control};
 use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
+use crate::process::exit::Exit;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, Weak};
 
+/// How many messages are handed on from the queue in a turn.
+const AT_ONCE: usize = 64;
+
 /// How a member is chosen.
-pub(super) enum Routing<M> {
+pub(crate) enum Routing<M> {
     LeastLoaded,
     RoundRobin,
     Key(Box<dyn Fn(&M) -> u64 + Send + Sync>),
@@ -23,7 +28,7 @@ pub(super) enum Routing<M> {
 type List<M> = Arc<[Arc<Control<M>>]>;
 
 /// The members of a pool, in order.
-pub(super) struct Members<M: Send + 'static> {
+pub(crate) struct Members<M: Send + 'static> {
     routing: Routing<M>,
     list: Mutex<List<M>>,
     /// Whose turn it is.
@@ -61,7 +66,7 @@ fn give<M: Send + 'static>(member: &Control<M>, message: M) -> Result<(), Untake
 }
 
 impl<M: Send + 'static> Members<M> {
-    pub(super) fn new(routing: Routing<M>, most: usize, pool: Weak<Control<M>>) -> Self {
+    pub(crate) fn new(routing: Routing<M>, most: usize, pool: Weak<Control<M>>) -> Self {
         Self {
             routing,
             list: Mutex::new(Arc::new([])),
@@ -73,16 +78,16 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// All of them now.
-    pub(super) fn list(&self) -> List<M> {
+    pub(crate) fn list(&self) -> List<M> {
         Arc::clone(&self.list.lock())
     }
 
-    pub(super) fn is_least_loaded(&self) -> bool {
+    pub(crate) fn is_least_loaded(&self) -> bool {
         matches!(self.routing, Routing::LeastLoaded)
     }
 
     /// Whether there should be more of them, asked once.
-    pub(super) fn is_pressed(&self) -> bool {
+    pub(crate) fn is_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::AcqRel)
     }
 
@@ -95,7 +100,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Whether it is the message that says who gets it.
-    pub(super) fn by_key(&self) -> bool {
+    fn by_key(&self) -> bool {
         matches!(self.routing, Routing::Key(_))
     }
 
@@ -108,7 +113,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Puts a member at a place, or behind the last one. By the keeper alone.
-    pub(super) fn set(&self, place: usize, member: Arc<Control<M>>) {
+    pub(crate) fn set(&self, place: usize, member: Arc<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
             None => {
@@ -120,26 +125,43 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Takes out the last one. By the keeper alone.
-    pub(super) fn pop(&self) -> Option<Arc<Control<M>>> {
+    pub(crate) fn pop(&self) -> Option<Arc<Control<M>>> {
         self.change(Vec::pop)
     }
 
     /// Takes out all of them, for good. By the keeper alone.
-    pub(super) fn clear(&self) -> Vec<Arc<Control<M>>> {
+    pub(crate) fn clear(&self) -> Vec<Arc<Control<M>>> {
         self.change(std::mem::take)
     }
 
     /// Has the keeper told by this waker when a member makes room. All are watched: one that has room now may have none
     /// when the keeper gets there, by a sender that was on its way.
-    pub(super) fn watch(&self, waker: &Waker) {
+    pub(crate) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());
         }
     }
 
+    /// Hands on what waits in the queue. Says whether some is left that nobody has room for; nothing if its turn is over.
+    pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
+        let mut left = AT_ONCE;
+        let mut blocked = BTreeSet::new();
+        let some_left = queue.offer(cx, self.by_key(), |message| {
+            if left == 0 {
+                return Err(message);
+            }
+            self.route_in_order(message, &mut blocked).map(|()| left -= 1)
+        })?;
+        if left == 0 {
+            cx.waker().wake_by_ref();
+            return Ok(None);
+        }
+        Ok(Some(some_left))
+    }
+
     /// Hands a message on from the queue, oldest first. `blocked` are the places of members that did not take one that
     /// is older; none that is for the same member goes before that.
-    pub(super) fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
+    fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {
             return self.route(message).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => message,

@@ -69,6 +69,30 @@
 //! | A hand-written process does and hears the same. | `a_hand_written_process_hears_of_others` |
 //! | Random graphs of links, ends and kills do as an executable model says. | `random_graphs_do_as_the_model_says` |
 //!
+//! # Supervisors
+//!
+//! A [`Supervisor`](crate::Supervisor) is a process that keeps others alive. The tests stand in `tests/it/supervisors.rs`;
+//! what it decides is pure data (`src/supervisor/plan.rs`), with tables of its own.
+//!
+//! | rule | test |
+//! |---|---|
+//! | Children start in order, each when the one before has started, or has said [`ready`](crate::Me::ready); they stop in reverse. | `children_start_in_order_and_stop_in_reverse` |
+//! | One for one: whoever ends is started again, under its name; the others do not care. | `a_child_is_restarted_under_its_name` |
+//! | One for all: all the others are stopped, and all started again. | `one_for_all_restarts_all` |
+//! | Rest for one: those that were added later go with it. | `rest_for_one_restarts_those_after` |
+//! | Permanent, transient, temporary. | `restart_policies_are_kept` |
+//! | Failed starts count as restarts: a factory that panics, a name that is taken, an end before it was ready. | `failed_starts_count` |
+//! | Past the intensity it stops all and fails with [`GaveUp`](crate::GaveUp); the supervisor above restarts the branch. | `what_one_can_not_mend_the_next_one_does` |
+//! | A restart may wait, longer each time; nobody else waits with it, save a group that is restarted together. | `a_backoff_grows` |
+//! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_time_to_end` |
+//! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_come_and_go` |
+//! | A mailbox that is kept outlives its readers: nothing that was not taken is lost, and order holds. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_nothing_that_was_not_taken` |
+//! | Nobody lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
+//! | The abnormal end of whoever it is linked to ends it, in order. | `it_ends_in_order_with_whom_it_is_linked_to` |
+//! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_goes_down_the_trees_first` |
+//! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_told_yet_mends_itself` |
+//! | All within the deadline of the shutdown; who is left then is killed and named. | `a_shutdown_keeps_to_its_deadline` |
+//!
 //! # Where this differs from Erlang
 //!
 //! - A link's exit takes effect at the next scheduling point of whoever dies of it, as a kill does: a step that runs is
@@ -78,3 +102,6 @@
 //! - A process is not ended by the *reason* `normal` or `kill` of somebody's choosing: there is no `exit(Pid, Reason)`.
 //!   [`cancel`](crate::Host::cancel) asks, [`kill`](crate::Host::kill) does not.
 //! - Of another node's pid the answer is at once `NodeDown`, whatever is attached for that node.
+//! - A supervisor retries a child that fails to start, as often as its intensity allows, and does not fail at once. Its
+//!   children are not linked to it, they can't cut themselves loose: killed, it takes all of them with it, also those that
+//!   trap exits.

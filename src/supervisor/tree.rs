@@ -153,7 +153,8 @@ fn fill<'a>(host: &'a Host, tree: &'a mut Tree) -> BoxFuture<'a, ()> {
 
 impl Tree {
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} restarts within {:?}", self.strategy, self.restarts, self.within)
+        let plural = if self.restarts == 1 { "" } else { "s" };
+        write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.restarts, self.within)
     }
 
     fn print(&self, f: &mut fmt::Formatter<'_>, indent: &str) -> fmt::Result {

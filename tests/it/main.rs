@@ -22,6 +22,7 @@ mod scheduling;
 mod scopes;
 mod states;
 mod streams;
+mod supervisors;
 mod time;
 mod yields;
 

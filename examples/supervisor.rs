@@ -1,0 +1,98 @@
+//! A tree of supervisors that crashes on purpose, mends itself, gives up where that does not help, and ends in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use procession::{
+    Backoff, Child, Context, Exit, GaveUp, Host, Name, Reply, Restart, Runtime, Supervisor, SupervisorMessage,
+};
+
+enum Order {
+    Take(&'static str, Reply<u64>),
+}
+
+const KITCHEN: Name<SupervisorMessage> = Name::new("kitchen");
+const STOVE: Name<()> = Name::new("stove");
+const COOK: Name<Order> = Name::new("cook");
+const DOOR: Name<()> = Name::new("door");
+
+/// Cooks until it burns something. What was ordered and not begun waits in its mailbox, which is kept.
+async fn cook(mut ctx: Context<Order>, served: Arc<AtomicU64>) -> Result<(), Exit> {
+    println!("  cook {} begins", ctx.pid());
+    loop {
+        let Order::Take(dish, reply) = ctx.receive().await?;
+        match dish {
+            "soufflé" => panic!("the soufflé is on fire"),
+            _ => reply.send(served.fetch_add(1, Ordering::Relaxed) + 1),
+        }
+    }
+}
+
+async fn stove(mut ctx: Context<()>) -> Result<(), Exit> {
+    println!("  stove {} is lit", ctx.pid());
+    let ended = ctx.receive().await;
+    println!("  stove {} is off", ctx.pid());
+    ended
+}
+
+/// Falls shut whenever it is opened.
+async fn door(mut ctx: Context<()>) -> Result<(), Exit> {
+    ctx.receive().await?;
+    Err(Exit::failed("it fell shut"))
+}
+
+fn kitchen(served: &Arc<AtomicU64>) -> Supervisor {
+    // Without its stove no cook can go on: who comes after the one that ended is restarted with it.
+    Supervisor::rest_for_one()
+        .intensity(5, Duration::from_secs(10))
+        .child(STOVE, stove)
+        .add(Child::with(COOK, Arc::clone(served), cook).keep_mailbox())
+}
+
+async fn order(host: &Host, dish: &'static str) {
+    match host.call(COOK, |reply| Order::Take(dish, reply)).await {
+        Ok(n) => println!("  {dish}: served, number {n}"),
+        Err(error) => println!("  {dish}: {error}"),
+    }
+}
+
+fn main() -> procession::Result {
+    let rt = Runtime::new()?;
+    let served = Arc::new(AtomicU64::new(0));
+    let kept = Arc::clone(&served);
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+    let restaurant = Supervisor::one_for_one()
+        .intensity(2, Duration::from_secs(10))
+        .add(Child::process(KITCHEN, move || kitchen(&kept)))
+        .add(Child::new(DOOR, door).restart(Restart::Transient).backoff(backoff));
+    println!("it opens:");
+    let restaurant = rt.spawn_process(restaurant);
+    rt.block_on(restaurant.started())?;
+    println!("{}", rt.block_on(rt.tree(&restaurant))?);
+
+    println!("\na cook burns something, and the next one goes on with what was ordered:");
+    rt.block_on(async { futures::join!(order(&rt, "soup"), order(&rt, "soufflé"), order(&rt, "bread")) });
+
+    println!("\nthe stove goes out, and the cook with it:");
+    let out = rt.whereis(STOVE).ok_or("there is a stove")?;
+    rt.kill(out)?;
+    rt.block_on(rt.ended(out));
+    rt.block_on(order(&rt, "tea"));
+    println!("{}", rt.block_on(rt.tree(&restaurant))?);
+
+    println!("\nthe door can't be mended:");
+    let mut opened = 0;
+    while !restaurant.is_finished() {
+        // Nobody has the name while it is mended.
+        opened += u64::from(rt.send(DOOR, ()).is_ok());
+        std::thread::yield_now();
+    }
+    let exit = rt.block_on(restaurant).expect_err("it has given up");
+    println!("  {exit}");
+    let gave_up = exit.error::<GaveUp>().ok_or("it has given up")?;
+    assert_eq!((gave_up.child.as_str(), served.load(Ordering::Relaxed)), ("door", 3));
+    assert!(opened >= 3 && rt.whereis(COOK).is_none());
+    println!("\nserved: {}, and nobody is left", served.load(Ordering::Relaxed));
+    Ok(())
+}

@@ -1,0 +1,730 @@
+//! SPEC 6.4, 6.5: supervisors: who is started, stopped and restarted, in which order; and a shutdown that goes down the
+//! trees first.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use procession::*;
+
+use crate::{on_workers, step_aside, two, within};
+
+const A: Name<Do> = Name::new("a");
+const B: Name<Do> = Name::new("b");
+const C: Name<Do> = Name::new("c");
+const SUB: Name<SupervisorMessage> = Name::new("sub");
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a child is told to do.
+enum Do {
+    Add(u64),
+    Sum(Reply<u64>),
+    End,
+    Fail,
+    Panic,
+    Who(Reply<Pid>),
+}
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Tells when a life is over, whatever ended it.
+struct Over(Log, &'static str);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.note(format!("-{}", self.1));
+    }
+}
+
+async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
+    let mut sum = 0;
+    loop {
+        match ctx.receive().await? {
+            Do::Add(n) => sum += n,
+            Do::Sum(reply) => reply.send(sum),
+            Do::End => return Ok(()),
+            Do::Fail => return Err(Exit::failed("failed")),
+            Do::Panic => panic!("boom"),
+            Do::Who(reply) => reply.send(ctx.pid()),
+        }
+    }
+}
+
+/// A child that notes when it begins and when it is over.
+fn noted(name: Name<Do>, log: &Log) -> Child {
+    let log = log.clone();
+    Child::new(name, move |ctx| {
+        let log = log.clone();
+        async move {
+            log.note(format!("+{name}"));
+            let _over = Over(log, name.as_str());
+            obey(ctx).await
+        }
+    })
+}
+
+/// Asks until it is answered: between two lives nobody has the name.
+async fn who(host: &Host, name: Name<Do>) -> Pid {
+    loop {
+        match host.call(name, Do::Who).await {
+            Ok(pid) => return pid,
+            Err(_) => step_aside().await,
+        }
+    }
+}
+
+/// Has a child end, and returns when it has another life.
+async fn another_life(host: &Host, name: Name<Do>, how: Do) -> Pid {
+    let before = who(host, name).await;
+    host.send(name, how).unwrap();
+    host.ended(before).await;
+    let after = who(host, name).await;
+    assert_ne!(before, after);
+    after
+}
+
+async fn started(host: &Host, supervisor: Supervisor) -> JoinHandle<(), SupervisorMessage> {
+    let handle = host.spawn_process(supervisor);
+    handle.started().await.unwrap();
+    handle
+}
+
+async fn until(what: impl Fn() -> bool) {
+    while !what() {
+        step_aside().await;
+    }
+}
+
+/// 6.4: a child that ends is started again, under its name; the supervisor has started when its children have.
+#[test]
+fn a_child_is_restarted_under_its_name() {
+    on_workers(async |host| {
+        let tree = Supervisor::one_for_one().child(A, obey).child(B, obey);
+        let tree = started(&host, tree).await;
+        let b = host.whereis(B).unwrap();
+        for how in [Do::Panic, Do::Fail, Do::End] {
+            another_life(&host, A, how).await;
+        }
+        assert_eq!(host.whereis(B), Some(b));
+        let killed = who(&host, A).await;
+        host.kill(killed).unwrap();
+        host.ended(killed).await;
+        until(|| host.whereis(A).is_none_or(|pid| pid != killed)).await;
+        // Four are more than three within five seconds.
+        let exit = tree.await.unwrap_err();
+        let gave_up = exit.error::<GaveUp>().unwrap();
+        assert_eq!((gave_up.child.as_str(), gave_up.restarts), ("a", 3));
+        assert!(matches!(gave_up.last, Exit::Killed));
+        assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
+    });
+}
+
+/// 6.4: each starts when the one before it says that it has; they stop in reverse.
+#[test]
+fn children_start_in_order_and_stop_in_reverse() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let (open, opened) = oneshot::channel::<()>();
+        let opened = Arc::new(Mutex::new(Some(opened)));
+        let slow = {
+            let (log, opened) = (log.clone(), Arc::clone(&opened));
+            Child::new(B, move |ctx| {
+                let (log, opened) = (log.clone(), opened.lock().unwrap().take());
+                async move {
+                    log.note("+b");
+                    let _over = Over(log.clone(), "b");
+                    if let Some(opened) = opened {
+                        let _ = opened.await;
+                    }
+                    log.note("ready b");
+                    ctx.ready();
+                    obey(ctx).await
+                }
+            })
+            .options(ProcessBuilder::ready_by_hand)
+        };
+        let tree = Supervisor::one_for_one().add(noted(A, &log)).add(slow).add(noted(C, &log));
+        let tree = host.spawn_process(tree);
+        until(|| host.whereis(B).is_some()).await;
+        assert_eq!(host.whereis(C), None);
+        let family = tree.call(SupervisorMessage::List).await.unwrap();
+        let states: Vec<_> = family.children.iter().map(|child| child.state).collect();
+        assert_eq!(states, [ChildState::Up, ChildState::Starting, ChildState::Waiting]);
+        open.send(()).unwrap();
+        tree.started().await.unwrap();
+        host.cancel(tree.pid(), "enough", SECOND).unwrap();
+        let Err(Exit::Cancelled(reason)) = tree.await else { panic!("it was asked to end") };
+        assert_eq!(reason, "enough");
+        assert_eq!(log.take(), ["+a", "+b", "ready b", "+c", "-c", "-b", "-a"]);
+    });
+}
+
+/// 6.4: one for all: all the others are stopped from the last to the first, and started from the first to the last.
+#[test]
+fn one_for_all_restarts_all() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let tree = Supervisor::one_for_all().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
+        let tree = started(&host, tree).await;
+        log.take();
+        host.send(B, Do::Fail).unwrap();
+        until(|| log.0.lock().unwrap().len() == 6).await;
+        assert_eq!(log.take(), ["-b", "-c", "-a", "+a", "+b", "+c"]);
+        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 3);
+    });
+}
+
+/// 6.4: rest for one: those after it go with it, those before it stay.
+#[test]
+fn rest_for_one_restarts_those_after() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let tree = Supervisor::rest_for_one().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
+        let _tree = started(&host, tree).await;
+        let a = host.whereis(A);
+        log.take();
+        host.send(B, Do::Panic).unwrap();
+        until(|| log.0.lock().unwrap().len() == 4).await;
+        assert_eq!(log.take(), ["-b", "-c", "+b", "+c"]);
+        assert_eq!(host.whereis(A), a);
+    });
+}
+
+/// 6.4: a transient child is restarted when it fails, a temporary one never, and it is forgotten.
+#[test]
+fn restart_policies_are_kept() {
+    on_workers(async |host| {
+        let tree = Supervisor::one_for_one()
+            .add(Child::new(A, obey).restart(Restart::Transient))
+            .add(Child::new(B, obey).restart(Restart::Temporary));
+        let tree = started(&host, tree).await;
+        another_life(&host, A, Do::Fail).await;
+        for (name, how) in [(A, Do::End), (B, Do::Panic)] {
+            let pid = who(&host, name).await;
+            host.send(name, how).unwrap();
+            host.ended(pid).await;
+        }
+        until(|| host.whereis(A).is_none() && host.whereis(B).is_none()).await;
+        // Its own mail comes after the news of its children only by chance: it is asked until it has heard.
+        let family = loop {
+            let family = tree.call(SupervisorMessage::List).await.unwrap();
+            if family.children.len() == 1 && family.children[0].state == ChildState::Down {
+                break family;
+            }
+            step_aside().await;
+        };
+        assert_eq!(family.children[0].name.as_deref(), Some("a"));
+        assert_eq!(family.children[0].restarts, 1);
+        assert!(matches!(family.children[0].last, Some(Exit::Normal)));
+        // One that is down can be had again.
+        let pid = tree.call(|reply| SupervisorMessage::Restart(A.into(), reply)).await.unwrap().unwrap();
+        assert_eq!(host.whereis(A), Some(pid));
+    });
+}
+
+/// 6.4: starts that fail count as restarts: a factory that panics, a name that is taken, a body that ends too soon.
+#[test]
+fn failed_starts_count() {
+    on_workers(async |host| {
+        let taken = host.process().name(B).spawn(obey).unwrap();
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&tries);
+        let panics = Child::process(A, move || -> Raw {
+            counts.fetch_add(1, SeqCst);
+            panic!("no process")
+        });
+        let never_ready =
+            Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::ready_by_hand);
+        for (child, last) in
+            [(panics, "no process"), (Child::new(B, obey), "the name is taken"), (never_ready, "not today")]
+        {
+            let tree = host.spawn_process(Supervisor::one_for_one().intensity(4, SECOND * 60).add(child));
+            let exit = tree.started().await.unwrap_err();
+            let gave_up = exit.error::<GaveUp>().unwrap();
+            assert!(gave_up.last.to_string().contains(last), "{gave_up}");
+            assert!(tree.await.is_err());
+        }
+        assert_eq!(tries.load(SeqCst), 5);
+        taken.abort();
+    });
+}
+
+struct Raw;
+
+impl Process for Raw {
+    type Message = Do;
+    type Output = ();
+
+    fn step(&mut self, _: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        Ok(Next::Wait)
+    }
+}
+
+/// 6.4: children are added, stopped, restarted, removed, counted and listed while it runs.
+#[test]
+fn children_come_and_go() {
+    on_workers(async |host| {
+        let tree = started(&host, Supervisor::one_for_one()).await;
+        let ask = |child| tree.call(|reply| SupervisorMessage::Add(child, reply));
+        let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
+        assert_eq!(host.whereis(A), Some(a));
+        // Of the same name: it stays as it was.
+        assert!(matches!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(_))));
+        // One that fails at its first start is none.
+        let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::ready_by_hand);
+        assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
+        let raw = ask(Child::unnamed_process(|| Raw)).await.unwrap().unwrap();
+        let body = ask(Child::unnamed(obey)).await.unwrap().unwrap();
+        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 3);
+
+        assert!(tree.call(|reply| SupervisorMessage::Stop(A.into(), reply)).await.unwrap());
+        assert_eq!(host.whereis(A), None);
+        let again = tree.call(|reply| SupervisorMessage::Restart("a".into(), reply)).await.unwrap().unwrap();
+        assert_ne!(again, a);
+        let other = tree.call(|reply| SupervisorMessage::Restart(body.into(), reply)).await.unwrap().unwrap();
+        assert_ne!(other, body);
+        assert!(tree.call(|reply| SupervisorMessage::Remove(raw.into(), reply)).await.unwrap());
+        for key in [ChildKey::from(raw), ChildKey::from(body), String::from("b").into()] {
+            assert!(!tree.call(|reply| SupervisorMessage::Remove(key.clone(), reply)).await.unwrap());
+            assert!(!tree.call(|reply| SupervisorMessage::Stop(key.clone(), reply)).await.unwrap());
+            let refused = tree.call(|reply| SupervisorMessage::Restart(key.clone(), reply)).await.unwrap();
+            assert!(matches!(refused, Err(Exit::NoProcess)));
+        }
+        assert!(tree.call(|reply| SupervisorMessage::Remove(A.into(), reply)).await.unwrap());
+        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 1);
+        // The name is free again.
+        ask(Child::new(A, obey)).await.unwrap().unwrap();
+    });
+}
+
+/// 6.4, 2.3: mail waits in a mailbox that is kept, across lives and in between, in its order; without, it is lost.
+#[test]
+fn a_kept_mailbox_outlives_its_child() {
+    on_workers(async |host| {
+        let read = Log::default();
+        let log = read.clone();
+        let slow = Child::new(A, move |mut ctx| {
+            let log = log.clone();
+            async move {
+                while let Ok(message) = ctx.receive().await {
+                    match message {
+                        Do::Add(n) => log.note(n.to_string()),
+                        Do::Sum(reply) => reply.send(7),
+                        Do::Panic => panic!("boom"),
+                        _ => {}
+                    }
+                }
+            }
+        });
+        let backoff = Backoff::new(Duration::from_millis(20), SECOND).jitter(false);
+        let tree = Supervisor::one_for_one().intensity(1000, SECOND).add(slow.keep_mailbox().backoff(backoff));
+        let tree = started(&host, tree).await;
+        let address = host.whereis(A).unwrap();
+        for n in 0..50 {
+            if n % 10 == 3 {
+                host.send(A, Do::Panic).unwrap();
+            }
+            host.send(A, Do::Add(n)).unwrap();
+        }
+        // A call that waits behind crashes is answered by a later life.
+        assert_eq!(host.call(A, Do::Sum).await.unwrap(), 7);
+        assert_eq!(read.take(), (0..50).map(|n: u64| n.to_string()).collect::<Vec<_>>());
+        assert_eq!(host.whereis(A), Some(address));
+        let family = tree.call(SupervisorMessage::List).await.unwrap();
+        assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
+
+        // Killed by the pid that everybody knows, it begins anew.
+        host.kill(address).unwrap();
+        loop {
+            if let Ok(7) = host.call(A, Do::Sum).await {
+                break;
+            }
+            step_aside().await;
+        }
+        assert_ne!(host.whereis(A), Some(address));
+
+        let mut dead = host.dead_letters();
+        assert!(tree.call(|reply| SupervisorMessage::Stop(A.into(), reply)).await.unwrap());
+        host.send(A, Do::Add(1)).unwrap();
+        assert!(tree.call(|reply| SupervisorMessage::Remove(A.into(), reply)).await.unwrap());
+        assert!(matches!(dead.receive().await.unwrap().payload.downcast(), Ok(Do::Add(1))));
+        assert!(host.send(A, Do::Add(2)).is_err());
+    });
+}
+
+/// 6.4, 2.3: many senders, a child that is killed again and again: with a kept mailbox each message is read once, and those
+/// of one sender in their order.
+#[test]
+fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
+    on_workers(async |host| {
+        const SENDERS: u64 = 4;
+        const EACH: u64 = 500;
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let reads = Arc::clone(&read);
+        let child = Child::new(A, move |mut ctx| {
+            let reads = Arc::clone(&reads);
+            async move {
+                loop {
+                    if let Do::Add(n) = ctx.receive().await? {
+                        reads.lock().unwrap().push(n);
+                        // After it was noted, so that nothing that was taken is lost.
+                        if n % 97 == 13 {
+                            return Err::<(), _>(Exit::failed("again"));
+                        }
+                    }
+                }
+            }
+        });
+        let tree = Supervisor::one_for_one().intensity(u32::MAX, SECOND).add(child.keep_mailbox());
+        let _tree = started(&host, tree).await;
+        let senders = (0..SENDERS).map(|sender| {
+            host.spawn(async move |ctx: Context| {
+                for n in 0..EACH {
+                    ctx.send(A, Do::Add(sender * EACH + n)).map_err(|_| "refused")?;
+                    if n % 16 == 0 {
+                        ctx.yield_now().await;
+                    }
+                }
+                Ok::<_, &str>(())
+            })
+        });
+        for sender in senders.collect::<Vec<_>>() {
+            sender.await.unwrap();
+        }
+        until(|| read.lock().unwrap().len() as u64 >= SENDERS * EACH).await;
+        let read = read.lock().unwrap();
+        for sender in 0..SENDERS {
+            let own: Vec<_> = read.iter().copied().filter(|n| n / EACH == sender).collect();
+            assert_eq!(own, (sender * EACH..(sender + 1) * EACH).collect::<Vec<_>>());
+        }
+    });
+}
+
+/// 6.4: each child has its own time to end, and is killed then; with none it is killed at once.
+#[test]
+fn each_child_has_its_own_time_to_end() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let stubborn = |name: Name<Do>, log: &Log, within| {
+            let log = log.clone();
+            Child::new(name, move |mut ctx| {
+                let log = log.clone();
+                async move {
+                    let _over = Over(log.clone(), name.as_str());
+                    let Event::Cancel { reason, .. } = ctx.event().await else { return };
+                    log.note(format!("{name} heard {reason}"));
+                    std::future::pending().await
+                }
+            })
+            .shutdown(within)
+        };
+        let tree = Supervisor::one_for_one()
+            .add(noted(A, &log).shutdown(SECOND * 3600))
+            .add(stubborn(B, &log, Duration::from_millis(20)))
+            .add(stubborn(C, &log, Duration::ZERO));
+        let tree = started(&host, tree).await;
+        log.take();
+        host.cancel(tree.pid(), "enough", SECOND * 3600).unwrap();
+        assert!(tree.await.is_err());
+        assert_eq!(log.take(), ["-c", "b heard enough", "-b", "-a"]);
+
+        // The supervisor's own deadline is theirs too.
+        let tree = Supervisor::one_for_one().add(stubborn(B, &log, SECOND * 3600));
+        let tree = started(&host, tree).await;
+        host.cancel(tree.pid(), "soon", Duration::from_millis(20)).unwrap();
+        assert!(matches!(tree.await, Err(Exit::Cancelled(_) | Exit::Killed)));
+        until(|| host.whereis(B).is_none()).await;
+    });
+}
+
+/// 6.4: back-off: each restart waits longer, and nobody else waits with it.
+#[test]
+fn a_backoff_grows() {
+    on_workers(async |host| {
+        let births = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&births);
+        let fails = Child::new(A, move |ctx: Context<Do>| {
+            noted.lock().unwrap().push(ctx.now());
+            async { Err::<(), _>("again") }
+        });
+        let ms = Duration::from_millis;
+        let tree = Supervisor::one_for_one()
+            .intensity(5, SECOND * 60)
+            .add(fails.backoff(Backoff::new(ms(5), ms(20)).jitter(false)))
+            .child(B, obey);
+        let tree = host.spawn_process(tree);
+        assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
+        let births = births.lock().unwrap();
+        let waits: Vec<_> = births.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(waits.len(), 5);
+        for (wait, least) in waits.iter().zip([5, 10, 20, 20, 20]) {
+            assert!(*wait >= ms(least), "{waits:?}");
+        }
+    });
+}
+
+/// 6.4: nested: one that gives up is restarted by the one above, with all its children.
+#[test]
+fn what_one_can_not_mend_the_next_one_does() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let inner = log.clone();
+        let below =
+            move || Supervisor::one_for_one().intensity(1, SECOND * 60).add(noted(A, &inner)).add(noted(B, &inner));
+        let tree = Supervisor::one_for_one().add(Child::process(SUB, below)).add(noted(C, &log));
+        let tree = started(&host, tree).await;
+        let (sub, c) = (host.whereis(SUB).unwrap(), host.whereis(C));
+        another_life(&host, A, Do::Fail).await;
+        host.send(A, Do::Fail).unwrap();
+        host.ended(sub).await;
+        until(|| host.whereis(SUB).is_some_and(|pid| pid != sub)).await;
+        who(&host, B).await;
+        assert_eq!(host.whereis(C), c);
+        let family = host.tree(&tree).await.unwrap();
+        let below = family.children[0].below.as_ref().unwrap();
+        assert_eq!((family.children[0].restarts, below.children.len()), (1, 2));
+        assert!(family.children[0].last.as_ref().unwrap().error::<GaveUp>().is_some());
+        let printed = family.to_string();
+        let lines: Vec<_> = printed.lines().collect();
+        assert!(lines[0].starts_with("one for one, 3 restarts within 5s <"), "{printed}");
+        assert!(lines[1].starts_with("├─ sub <") && lines[1].contains("restarted once"), "{printed}");
+        assert_eq!(lines[2], "│  │ one for one, 1 restart within 60s", "{printed}");
+        assert!(lines[3].starts_with("│  ├─ a <") && lines[3].ends_with("> up"), "{printed}");
+        assert!(lines[4].starts_with("│  └─ b <"), "{printed}");
+        assert!(lines[5].starts_with("└─ c <"), "{printed}");
+        assert_eq!(lines.len(), 6, "{printed}");
+    });
+}
+
+/// 6.4, 6.1: a supervisor that is killed takes its children with it, and the one above begins no other life of it before
+/// they are gone, however long they take: nobody ever lives twice.
+#[test]
+fn nobody_lives_twice() {
+    within(60, || {
+        let rt = two();
+        let host = rt.host().clone();
+        let (lives, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+        let body = {
+            let (lives, most) = (Arc::clone(&lives), Arc::clone(&most));
+            move |ctx: Context<Do>| {
+                struct Life(Arc<AtomicI64>);
+                impl Drop for Life {
+                    fn drop(&mut self) {
+                        self.0.fetch_sub(1, SeqCst);
+                    }
+                }
+                most.fetch_max(lives.fetch_add(1, SeqCst) + 1, SeqCst);
+                let life = Life(Arc::clone(&lives));
+                async move {
+                    let _life = life;
+                    obey(ctx).await
+                }
+            }
+        };
+        let body = Arc::new(body);
+        let below = move || {
+            let body = Arc::clone(&body);
+            Supervisor::one_for_one().intensity(u32::MAX, SECOND).child(A, move |ctx| body(ctx))
+        };
+        let tree = Supervisor::one_for_one().intensity(u32::MAX, SECOND).add(Child::process(SUB, below));
+        let tree = rt.spawn_process(tree);
+        rt.block_on(tree.started()).unwrap();
+        let killers: Vec<_> = [A.as_str(), SUB.as_str()]
+            .into_iter()
+            .map(|whom| {
+                let host = host.clone();
+                rt.spawn(async move |ctx: Context| {
+                    let mut killed = BTreeSet::new();
+                    while killed.len() < 200 {
+                        if let Some(pid) = host.whereis(whom)
+                            && host.kill(pid).is_ok()
+                        {
+                            killed.insert(pid);
+                        }
+                        ctx.yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        killers.into_iter().for_each(|killer| rt.block_on(killer).unwrap());
+        rt.block_on(who(&host, A));
+        assert_eq!((lives.load(SeqCst), most.load(SeqCst)), (1, 1));
+        assert!(!tree.is_finished());
+        tree.abort();
+        rt.block_on(async {
+            let _ = tree.await;
+            until(|| lives.load(SeqCst) == 0).await;
+        });
+    });
+}
+
+/// 6.4, 6.3: the abnormal end of whoever it is linked to ends it, in order; a normal one does not.
+#[test]
+fn it_ends_in_order_with_whom_it_is_linked_to() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let (tell, told) = oneshot::channel();
+        let noted_log = log.clone();
+        let parent = host.spawn(async move |mut ctx: Context<Do>| {
+            let tree = Supervisor::one_for_one().add(noted(A, &noted_log)).add(noted(B, &noted_log));
+            let tree = ctx.process().link().spawn_process(tree).map_err(|_| Exit::failed("refused"))?;
+            tree.started().await?;
+            let _ = tell.send(tree);
+            ctx.receive().await?;
+            Err::<(), _>(Exit::failed("the parent"))
+        });
+        let tree = told.await.unwrap();
+        log.take();
+        let friend = host.spawn(obey);
+        // A normal end of somebody else changes nothing.
+        let other = host.spawn(async move |ctx: Context<Do>| ctx.link(tree.pid()).map(|()| tree).map_err(Exit::from));
+        let tree = other.await.unwrap();
+        parent.send(Do::End).unwrap();
+        let Err(Exit::Linked { origin, .. }) = tree.await else { panic!("its parent has failed") };
+        assert_eq!(origin, parent.pid());
+        assert_eq!(log.take(), ["-b", "-a"]);
+        friend.abort();
+    });
+}
+
+/// 6.4: ten thousand that are all killed are all back.
+#[test]
+fn all_are_back_after_all_were_killed() {
+    on_workers(async |host| {
+        const MANY: usize = 10_000;
+        let mut tree = Supervisor::one_for_one().intensity(MANY as u32, SECOND * 60);
+        for _ in 0..MANY {
+            tree = tree.add(Child::unnamed(obey));
+        }
+        let tree = started(&host, tree).await;
+        let before = tree.call(SupervisorMessage::List).await.unwrap();
+        for child in &before.children {
+            host.kill(child.pid.unwrap()).unwrap();
+        }
+        let after = loop {
+            let after = tree.call(SupervisorMessage::List).await.unwrap();
+            if after.children.iter().all(|child| child.restarts == 1 && child.state == ChildState::Up) {
+                break after;
+            }
+            step_aside().await;
+        };
+        assert_eq!(after.children.len(), MANY);
+        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), MANY);
+    });
+}
+
+/// 6.5: a shutdown goes down the trees first: supervisors end their children in reverse, the rest is told when they are
+/// done, and clean-up that needs the rest finds it there.
+#[test]
+fn a_shutdown_goes_down_the_trees_first() {
+    within(60, || {
+        let rt = two();
+        let log = Log::default();
+        // Nobody's child: the others still need it while they end.
+        let store_log = log.clone();
+        let _store = rt.process().name("store").spawn(async move |mut ctx: Context<Do>| {
+            let _over = Over(store_log.clone(), "store");
+            while let Ok(message) = ctx.receive().await {
+                if let Do::Sum(reply) = message {
+                    reply.send(1);
+                }
+            }
+        });
+        let cleans_up = |name: Name<Do>, log: &Log| {
+            let log = log.clone();
+            Child::new(name, move |mut ctx: Context<Do>| {
+                let log = log.clone();
+                async move {
+                    let _over = Over(log, name.as_str());
+                    ctx.cancelled().await;
+                    let kept: Result<u64, _> = ctx.call("store", Do::Sum).await;
+                    assert_eq!(kept.unwrap(), 1);
+                    assert!(ctx.try_receive().is_none());
+                }
+            })
+        };
+        let inner = log.clone();
+        let below = move || Supervisor::one_for_one().add(cleans_up(A, &inner)).add(cleans_up(B, &inner));
+        let tree = Supervisor::one_for_one().add(Child::process(SUB, below)).add(cleans_up(C, &log));
+        let tree = rt.spawn_process(tree);
+        rt.block_on(tree.started()).unwrap();
+        let ended = futures::executor::block_on(rt.shutdown(SECOND * 30));
+        assert!(ended.left.is_empty(), "{:?}", ended.left);
+        assert_eq!(log.take(), ["-c", "-b", "-a", "-store"]);
+    });
+}
+
+/// 6.5: a child that does not end is killed when its time is over, and one that never returns is reported; without
+/// supervisors, and with one that begins meanwhile, all are told.
+#[test]
+fn a_shutdown_keeps_to_its_deadline() {
+    within(60, || {
+        let rt = two();
+        let deaf = Child::new(A, async |ctx: Context<Do>| -> () {
+            std::future::pending::<()>().await;
+            drop(ctx);
+        });
+        let tree = Supervisor::one_for_one().add(deaf.shutdown(Duration::from_millis(10))).child(B, obey);
+        let tree = rt.spawn_process(tree);
+        rt.block_on(tree.started()).unwrap();
+        assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
+
+        let rt = two();
+        let release = Arc::new(AtomicBool::new(false));
+        let (spins, spinning) = (Arc::clone(&release), Arc::new(AtomicBool::new(false)));
+        let is_spinning = Arc::clone(&spinning);
+        let stuck = Child::new(A, move |_: Context<Do>| {
+            is_spinning.store(true, SeqCst);
+            while !spins.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            async {}
+        });
+        let tree = rt.spawn_process(Supervisor::one_for_one().add(stuck));
+        futures::executor::block_on(until(|| spinning.load(SeqCst)));
+        let ended = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
+        let names: Vec<_> = ended.left.iter().map(|left| left.pid).collect();
+        assert!(names.len() <= 2 && !names.is_empty(), "{names:?}");
+        release.store(true, SeqCst);
+        drop(tree);
+    });
+}
+
+/// 6.5: while a tree goes down, a branch that was not told yet mends itself.
+#[test]
+fn a_branch_that_was_not_told_yet_mends_itself() {
+    within(60, || {
+        let rt = two();
+        let host = rt.host().clone();
+        let mended = Arc::new(AtomicBool::new(false));
+        let below = || Supervisor::one_for_one().child(A, obey);
+        let (inside, noted) = (host.clone(), Arc::clone(&mended));
+        // The last one is told first, and takes its time.
+        let last = Child::new(B, move |mut ctx: Context<Do>| {
+            let (host, noted) = (inside.clone(), Arc::clone(&noted));
+            async move {
+                while !matches!(ctx.event().await, Event::Cancel { .. }) {}
+                another_life(&host, A, Do::Panic).await;
+                noted.store(true, SeqCst);
+            }
+        });
+        let tree = rt.spawn_process(Supervisor::one_for_one().add(Child::process(SUB, below)).add(last));
+        rt.block_on(tree.started()).unwrap();
+        assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
+        assert!(mended.load(SeqCst));
+    });
+}

@@ -1,7 +1,9 @@
 //! Ties between processes: set and cut, and set with a spawn. Where a neighbour has the like it runs beside; an operation
 //! is one tie, or one child from its spawn until its end is heard.
 
-use procession::{Context, Event, Runtime};
+use std::time::Duration;
+
+use procession::{Child, Context, Event, Runtime, Supervisor, SupervisorMessage};
 use tokio::task::JoinSet;
 
 use super::Workload;
@@ -34,6 +36,14 @@ pub(super) const ROWS: &[Workload] = &[
             (Runner::Procession, |round| round.procession(Runtime::builder(), spawn_monitor)),
             (Runner::Tokio, |round: &Round| round.tokio(join_set)),
         ],
+    },
+    // Children of one supervisor: all started, all killed, all there again.
+    Workload {
+        name: "restart",
+        ops: 100_000,
+        shape: Shape::Parallel,
+        judged: &[cpu(&[])],
+        runs: &[(Runner::Procession, |round| round.procession(Runtime::builder(), restart))],
     },
 ];
 
@@ -91,4 +101,24 @@ fn join_set(rt: &tokio::runtime::Runtime, n: u64) {
         DONE.one();
     });
     DONE.wait();
+}
+
+fn restart(rt: &Runtime, n: u64) {
+    let mut tree = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_secs(1));
+    for _ in 0..n {
+        tree = tree.add(Child::unnamed(async |mut ctx: Context<()>| {
+            DONE.one();
+            ctx.receive().await
+        }));
+    }
+    DONE.close(n);
+    let tree = rt.spawn_process(tree);
+    DONE.wait();
+    let family = rt.block_on(tree.call(SupervisorMessage::List)).expect("it lives");
+    DONE.close(n);
+    for child in &family.children {
+        rt.kill(child.pid.expect("it has begun")).expect("it lives");
+    }
+    DONE.wait();
+    tree.abort();
 }

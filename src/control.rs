@@ -10,7 +10,6 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use event_listener::{Event, EventListener};
 use once_cell::race::OnceBox;
 
 use crate::clock::Instant;
@@ -28,7 +27,7 @@ use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant, groups, names};
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, OnceLock, thread_local};
+use crate::sync::{Arc, Event, EventListener, OnceLock, thread_local};
 use crate::time::later::Pending;
 use crate::yields::{Answer, Answered, Late, Yields};
 

@@ -11,7 +11,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use async_task::{Runnable, ScheduleInfo};
-use event_listener::Event;
 use slab::Slab;
 
 use crate::address::{Address, Ended};
@@ -33,7 +32,7 @@ use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
 use crate::relay::{Lane, Place, Relay};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::{Fire, Timers};
 use crate::yields::Late;
 

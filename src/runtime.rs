@@ -34,7 +34,7 @@ use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Mutex, thread_local};
+use crate::sync::{Arc, Event, Mutex, thread_local};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
 
@@ -632,7 +632,7 @@ impl Builder {
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             futures: Mutex::default(),
-            emptied: event_listener::Event::new(),
+            emptied: Event::new(),
             outside: AtomicUsize::new(0),
             roots: AtomicUsize::new(0),
             mourners: Mutex::default(),

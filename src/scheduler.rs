@@ -19,8 +19,6 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use event_listener::Event;
-
 use self::crew::{Crew, STOP};
 use self::idle::Idle;
 pub(crate) use self::idle::SLOTS;
@@ -32,7 +30,7 @@ pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Mutex, planted, thread};
+use crate::sync::{Arc, Condvar, Event, Mutex, planted, thread};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {

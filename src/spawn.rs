@@ -37,7 +37,7 @@ use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
 use crate::relay::names::Unclaimed;
 use crate::sync::tally::{AtomicUsize, Ordering};
-use crate::sync::{Arc, thread};
+use crate::sync::{Arc, thread, thread_local};
 use crate::task::{Driver, Entry, Machine, Raw};
 use crate::time::later::call_at;
 
@@ -52,7 +52,9 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
 #[inline]
 fn shard() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
     MINE.with(|mine| {
         if mine.get() == usize::MAX {
             mine.set(THREADS.fetch_add(1, Ordering::Relaxed));

@@ -1,18 +1,25 @@
 //! What threads share: the one file that names `std::sync`, `std::thread` or a model checker.
 //!
-//! Under `--cfg procession_loom` the same names come from loom, so that the crate's own modules are what is explored.
-//! `Arc` stays the standard one even there: counting references is not a protocol of ours, and loom's can't hold a
+//! Under `--cfg procession_loom` the same names come from loom, so that the crate's own modules are what is explored;
+//! under `--cfg procession_shuttle` from shuttle, for whole schedules of whole runtimes. `Arc` stays the standard one even there: counting references is not a protocol of ours, and loom's can't hold a
 //! trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_shuttle)))]
 mod lock;
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) use self::lock::{Lock, LockGuard};
 /// The model checker knows its own lock, and sees that.
-#[cfg(procession_loom)]
+#[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) use self::{Mutex as Lock, MutexGuard as LockGuard};
+
+#[cfg(procession_shuttle)]
+mod event;
+#[cfg(procession_shuttle)]
+pub(crate) use self::event::{Event, EventListener};
+#[cfg(not(procession_shuttle))]
+pub(crate) use event_listener::{Event, EventListener};
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
@@ -20,7 +27,12 @@ pub(crate) use std::sync::{Arc, OnceLock, Weak};
 /// model checker too, which spares it executions, and may stand in a `static`.
 pub(crate) use std::sync::atomic as tally;
 
-#[cfg(not(procession_loom))]
+#[cfg(procession_loom)]
+pub(crate) use loom as checker;
+#[cfg(procession_shuttle)]
+pub(crate) use shuttle as checker;
+
+#[cfg(not(any(procession_loom, procession_shuttle)))]
 mod imp {
     pub(crate) use std::hint;
     pub(crate) use std::sync::atomic;
@@ -29,24 +41,27 @@ mod imp {
     pub(crate) use std::thread_local;
 }
 
-#[cfg(procession_loom)]
+#[cfg(any(procession_loom, procession_shuttle))]
 mod imp {
-    pub(crate) use loom::hint;
-    pub(crate) use loom::sync::atomic;
-    pub(crate) use loom::sync::{Condvar, Mutex as RawMutex, MutexGuard};
+    use super::checker;
+    pub(crate) use checker::hint;
+    pub(crate) use checker::sync::atomic;
+    pub(crate) use checker::sync::{Condvar, Mutex as RawMutex, MutexGuard};
 
     /// Loom's macro does not know `const`.
     macro_rules! per_model_thread {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
-            $(loom::thread_local! { $(#[$attr])* static $name: $type = $init })*
+            $($crate::sync::checker::thread_local! { $(#[$attr])* static $name: $type = $init })*
         };
     }
     pub(crate) use per_model_thread as thread_local;
 
     pub(crate) mod thread {
+        pub(crate) use super::checker::thread::{Builder, LocalKey, panicking, yield_now};
+        #[cfg(procession_loom)]
+        pub(crate) use super::checker::thread::{JoinHandle, spawn};
         use super::{Condvar, RawMutex, thread_local};
         use crate::sync::Arc;
-        pub(crate) use loom::thread::{Builder, JoinHandle, LocalKey, panicking, spawn, yield_now};
         pub(crate) use std::thread::available_parallelism;
 
         thread_local! {
@@ -90,13 +105,13 @@ pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
 /// Whether a model is run to see that it finds this bug, which `PROCESSION_BUG` names. Only the model checker's build
 /// can have one: everywhere else this is `false`, and what depends on it does not exist.
-#[cfg(procession_loom)]
+#[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
         crate::sync::is_planted($bug)
     };
 }
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_shuttle)))]
 macro_rules! planted {
     ($bug:literal) => {
         false
@@ -104,7 +119,7 @@ macro_rules! planted {
 }
 pub(crate) use planted;
 
-#[cfg(procession_loom)]
+#[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn is_planted(bug: &str) -> bool {
     static PLANTED: OnceLock<Option<String>> = OnceLock::new();
     PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
@@ -116,12 +131,12 @@ pub(crate) fn is_planted(bug: &str) -> bool {
 pub(crate) struct Mutex<T>(imp::RawMutex<T>);
 
 impl<T> Mutex<T> {
-    #[cfg(not(procession_loom))]
+    #[cfg(not(any(procession_loom, procession_shuttle)))]
     pub(crate) const fn new(value: T) -> Self {
         Self(imp::RawMutex::new(value))
     }
 
-    #[cfg(procession_loom)]
+    #[cfg(any(procession_loom, procession_shuttle))]
     pub(crate) fn new(value: T) -> Self {
         Self(imp::RawMutex::new(value))
     }
@@ -188,7 +203,7 @@ impl<T> std::ops::Deref for CachePadded<T> {
 }
 
 /// Waits on `condvar` while `condition` holds, at most `time` long in all. False if the time was over first.
-#[cfg(not(procession_loom))]
+#[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,
     guard: MutexGuard<'_, T>,
@@ -201,7 +216,7 @@ pub(crate) fn wait_while<T>(
 }
 
 /// The same where time does not pass.
-#[cfg(procession_loom)]
+#[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,
     mut guard: MutexGuard<'_, T>,

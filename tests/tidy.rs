@@ -9,7 +9,7 @@ use std::path::Path;
 /// Rooms of `src`, from bottom to top. A file imports what lies below its own room, and nothing else.
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
-    household(&["sync", "sync::lock"]),
+    household(&["sync", "sync::event", "sync::lock"]),
     room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid"]),
     room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.

@@ -22,7 +22,7 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::sync::{Arc, Mutex, thread};
+use crate::sync::{Arc, Mutex, thread, thread_local};
 use crate::yields::{Answer, Sent};
 
 /// What a handler failed with that panicked where nobody heard its text.

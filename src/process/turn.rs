@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::exit::Exit;
 use super::pid::Pid;
 use crate::express::{self, Parcel};
-use crate::sync::thread;
+use crate::sync::{thread, thread_local};
 
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
 pub(crate) const BUDGET: u32 = 128;

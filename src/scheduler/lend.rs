@@ -4,13 +4,12 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 
-use event_listener::EventListener;
 use pin_project_lite::pin_project;
 
 use super::{Local, Scheduler, Task};
 use crate::observe::WorkerState;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, thread};
+use crate::sync::{Arc, EventListener, Mutex, thread};
 
 /// How many tasks a lent thread runs before it lets its own executor have a turn.
 const TASKS_PER_POLL: u32 = 200;

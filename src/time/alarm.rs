@@ -15,6 +15,10 @@ use std::time::Duration;
 /// If there is no thread to do it and the system gives none, the waker is woken at once: whoever is woken looks at the
 /// clock anyway, finds that it is too early and sets the next alarm, which is slow but goes on.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
+    if cfg!(procession_shuttle) {
+        // Time does not pass there, and what stands in a static would outlive an execution.
+        return Arc::new(Ringer::new(IDLE)).set(after, waker).0;
+    }
     static RINGER: OnceLock<Arc<Ringer>> = OnceLock::new();
     RINGER.get_or_init(|| Arc::new(Ringer::new(IDLE))).ring(after, waker)
 }
@@ -67,16 +71,21 @@ impl Ringer {
         Self { clock, timers, idle, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Alarm {
+    /// An alarm that rings when the thread sees it; whether it is earlier than all others.
+    fn set(self: &Arc<Self>, after: Duration, waker: Waker) -> (Alarm, bool) {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        let alarm = Alarm { ringer: Arc::clone(self), key };
+        (Alarm { ringer: Arc::clone(self), key }, earlier)
+    }
+
+    fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Alarm {
+        let (alarm, earlier) = self.set(after, waker);
         // The lock comes after the insert: a thread that was about to sleep or to go has either seen the new alarm, or
         // is told of it, or has said under the lock that it is gone.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
         if !there {
-            if let Some(Fire::Wake(waker)) = self.timers.cancel(key) {
+            if let Some(Fire::Wake(waker)) = self.timers.cancel(alarm.key) {
                 let _ = catch(|| waker.wake());
             }
         } else if earlier {

@@ -150,7 +150,7 @@ pub use process::turn::should_yield;
 pub use process::{Events, Next, Process, Start, StepOutput};
 pub use realm::HostBuilder;
 pub use recipient::Recipient;
-pub use runtime::{Builder, Left, Runtime, Shutdown, block_in_place, run};
+pub use runtime::{Builder, Left, LocalOrder, Runtime, Shutdown, block_in_place, run};
 pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};

@@ -29,6 +29,7 @@ use crate::process::pid::Pid;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
+pub use crate::scheduler::LocalOrder;
 use crate::scheduler::{self, Local, NOBODY, Placement, Scheduler, Task, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -409,6 +410,7 @@ pub struct Builder {
     around: Option<Around>,
     node: Option<u32>,
     seed: Option<u64>,
+    order: LocalOrder,
     shuffle: bool,
     exact: bool,
     long_step: Duration,
@@ -437,6 +439,7 @@ impl Builder {
             around: None,
             node: None,
             seed: None,
+            order: LocalOrder::default(),
             shuffle: false,
             exact: false,
             long_step: Duration::from_millis(10),
@@ -535,6 +538,12 @@ impl Builder {
         self
     }
 
+    /// In which order each worker runs what waits in its own queue: [`LocalOrder::Fifo`], by default, or newest first.
+    pub fn local_order(mut self, order: LocalOrder) -> Self {
+        self.order = order;
+        self
+    }
+
     /// For tests: shuffles the next slot and the queues, so that nobody relies on their order.
     pub fn shuffle(mut self, on: bool) -> Self {
         self.shuffle = on;
@@ -600,6 +609,7 @@ impl Builder {
             name: self.thread_name,
             stack_size: self.stack_size,
             seed,
+            order: self.order,
             shuffle: self.shuffle,
             around: self.around.clone(),
             observe,

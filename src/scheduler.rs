@@ -25,6 +25,7 @@ pub(crate) use self::idle::SLOTS;
 use self::monitor::Monitor;
 pub(crate) use self::post::NOBODY;
 use self::post::Post;
+pub use self::queue::LocalOrder;
 use self::queue::{Global, Queues, Remote};
 pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
@@ -95,6 +96,7 @@ pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
+    pub(crate) order: LocalOrder,
     /// Shuffles slots and queues, for tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
@@ -202,7 +204,7 @@ impl<T: Task> Scheduler<T> {
         }
         let (mut vacant, remotes): (Vec<_>, Vec<_>) = (0..SLOTS)
             .map(|slot| {
-                let (queues, remote) = Queues::new();
+                let (queues, remote) = Queues::new(options.order);
                 ((slot, queues), remote)
             })
             .unzip();

@@ -23,7 +23,8 @@ const ROOMS: &[Room] = &[
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
     room(&["link::table", "yields"]),
     room(&["time::alarm"]),
-    room(&["scheduler::idle", "scheduler::post", "scheduler::queue"]),
+    room(&["scheduler::idle", "scheduler::post"]),
+    household(&["scheduler::queue", "scheduler::queue::tests"]),
     Room {
         only: Some(&["sync", "chance", "observe", "scheduler::idle", "scheduler::post", "scheduler::queue"]),
         ..household(SCHEDULER)

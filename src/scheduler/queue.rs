@@ -1,8 +1,12 @@
 //! Where work waits, and in which order a worker looks for it: its next slot, its local deque, the global queue, the
 //! timers, and then the others.
 //!
-//! The local queues are crossbeam deques, first in first out, so that a thief takes half in one compare-and-swap. The
-//! next slot is a deque too, of at most one: that makes it stealable without a lock.
+//! The local queues are crossbeam deques: first in first out, where a thief takes half in one compare-and-swap, or newest
+//! first for the owner, where it takes one by one, for a swap of several would lose and double some there. The next slot is
+//! a deque too, of at most one: that makes it stealable without a lock.
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -18,6 +22,19 @@ const LOCAL_FULL: usize = 256;
 const BATCH: usize = 128;
 /// How many more than one a worker takes from the global queue at most.
 const GLOBAL_TAKE: usize = 16;
+
+/// In which order a worker runs what waits in its own queue: [`Builder::local_order`](crate::Builder::local_order).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum LocalOrder {
+    /// First in, first out, behind one next slot for what was woken last: who waits longest is next.
+    #[default]
+    Fifo,
+    /// Newest first: what was woken or spawned last finds its data in the cache, and a tree of processes is walked depth
+    /// first, in little memory. Others take the older half. Who waits longest is next at every 16th look; whoever yields goes
+    /// behind all, by way of the queue that the workers share, which costs more than with `Fifo`.
+    Lifo,
+}
 
 /// The queue that all share.
 #[derive(Debug)]
@@ -61,7 +78,7 @@ impl<T> Global<T> {
     }
 
     /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`.
-    pub(crate) fn take(&self, local: &Deque<T>, workers: usize) -> Option<T> {
+    pub(crate) fn take(&self, local: &Queues<T>, workers: usize) -> Option<T> {
         if self.len() == 0 {
             return None;
         }
@@ -69,9 +86,7 @@ impl<T> Global<T> {
         let queue = &mut guard.0;
         let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
         let first = queue.pop_front()?;
-        for item in queue.drain(..share.min(queue.len())) {
-            local.push(item);
-        }
+        local.refill(queue.drain(..share.min(queue.len())));
         self.len.store(queue.len(), Ordering::SeqCst);
         Some(first)
     }
@@ -138,16 +153,16 @@ impl<T> Remote<T> {
     }
 
     /// Half of the deque, rounded up, or, if there is nothing, the whole batch; one of them is returned, the others are
-    /// in `into`.
-    pub(crate) fn steal_half(&self, into: &Deque<T>) -> Steal<T> {
-        let stolen = self.deque.steal_batch_with_limit_and_pop(into, usize::MAX);
+    /// in `into`. Of newest first that is one by one, and each a compare-and-swap.
+    pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
+        let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, usize::MAX);
         if !stolen.is_empty() || self.batch.is_empty() {
             return stolen;
         }
         let take = |items: &mut Vec<T>| {
             let mut items = items.drain(..);
             let first = items.next();
-            items.for_each(|item| into.push(item));
+            into.refill(items);
             first
         };
         self.batch.with(take).0.map_or(Steal::Empty, Steal::Success)
@@ -176,9 +191,11 @@ impl<T> Remote<T> {
 /// The queues of one worker, as their owner sees them.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
-    pub(crate) deque: Deque<T>,
+    deque: Deque<T>,
     slot: Deque<T>,
     batch: Arc<Batch<T>>,
+    /// The thieves' end of its own deque, if that is newest first.
+    oldest: Option<Stealer<T>>,
 }
 
 /// What a push means for the others.
@@ -194,10 +211,35 @@ pub(crate) enum Pushed {
 }
 
 impl<T> Queues<T> {
-    pub(crate) fn new() -> (Self, Remote<T>) {
-        let (deque, slot, batch) = (Deque::new_fifo(), Deque::new_fifo(), Batch::new());
+    pub(crate) fn new(order: LocalOrder) -> (Self, Remote<T>) {
+        let deque = match order {
+            LocalOrder::Fifo => Deque::new_fifo(),
+            LocalOrder::Lifo => Deque::new_lifo(),
+        };
+        let (slot, batch) = (Deque::new_fifo(), Batch::new());
+        let oldest = (order == LocalOrder::Lifo).then(|| deque.stealer());
         let remote = Remote { deque: deque.stealer(), slot: slot.stealer(), batch: Arc::clone(&batch) };
-        (Self { deque, slot, batch }, remote)
+        (Self { deque, slot, batch, oldest }, remote)
+    }
+
+    /// Whether the deque is newest first.
+    #[inline]
+    pub(crate) fn is_lifo(&self) -> bool {
+        self.oldest.is_some()
+    }
+
+    /// How many wait in the deque.
+    pub(crate) fn waiting(&self) -> usize {
+        self.deque.len()
+    }
+
+    /// Takes over what waited in this order elsewhere, to be run in it.
+    fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
+        if self.is_lifo() {
+            items.rev().for_each(|item| self.deque.push(item));
+        } else {
+            items.for_each(|item| self.deque.push(item));
+        }
     }
 
     /// Whether nothing waits behind the slot.
@@ -219,7 +261,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Puts an item behind all others.
+    /// Puts an item behind all others; newest first, before them.
     pub(crate) fn push_back(&mut self, item: T) -> Pushed {
         if self.batch.is_empty() && self.deque.len() < LOCAL_FULL {
             self.deque.push(item);
@@ -228,7 +270,7 @@ impl<T> Queues<T> {
         if self.batch.with(|items| items.push(item)).1 >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
     }
 
-    /// Puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
+    /// First in first out, puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
     /// On the way by the global queue it would end up on another core at every turn.
     pub(crate) fn push_again(&mut self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -252,12 +294,24 @@ impl<T> Queues<T> {
         self.slot.pop()
     }
 
-    /// The oldest of the deque, which is refilled from the batch when it runs low.
-    pub(crate) fn pop_front(&mut self) -> Option<T> {
+    /// The next of the deque, which is refilled from the batch when it runs low.
+    pub(crate) fn pop(&mut self) -> Option<T> {
         if !self.batch.is_empty() && self.deque.len() < LOCAL_FULL / 2 {
-            self.batch.with(|items| items.drain(..).for_each(|item| self.deque.push(item)));
+            self.batch.with(|items| self.refill(items.drain(..)));
         }
         self.deque.pop()
+    }
+
+    /// Newest first, the oldest of the deque, as a thief takes it.
+    pub(crate) fn pop_oldest(&mut self) -> Option<T> {
+        let oldest = self.oldest.as_ref()?;
+        loop {
+            match oldest.steal() {
+                Steal::Success(item) => return Some(item),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
     }
 
     /// Everything, the slot first.
@@ -266,115 +320,5 @@ impl<T> Queues<T> {
         all.extend(std::iter::from_fn(|| self.deque.pop()));
         self.batch.with(|items| all.append(items));
         all
-    }
-}
-
-#[cfg(all(test, not(procession_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
-        let (mut queues, _remote) = Queues::new();
-        assert_eq!(queues.push_back(1), Pushed::ToDeque);
-        assert_eq!(queues.push_next(2), Pushed::ToSlot);
-        assert_eq!(queues.push_next(3), Pushed::ToDeque);
-        assert_eq!(queues.pop_slot(), Some(3));
-        assert_eq!((queues.pop_front(), queues.pop_front(), queues.pop_front()), (Some(1), Some(2), None));
-    }
-
-    #[test]
-    fn an_overflow_keeps_everything_in_order() {
-        let (mut queues, _remote) = Queues::new();
-        let global = Global::new();
-        for n in 0..1000 {
-            if queues.push_back(n) == Pushed::BatchFull {
-                queues.overflow(&global);
-            }
-        }
-        assert_eq!(global.len(), (1000 - LOCAL_FULL) / BATCH * BATCH);
-        let mut local: Vec<_> = std::iter::from_fn(|| queues.pop_front()).collect();
-        let shared = global.drain();
-        let split = local.split_off(LOCAL_FULL);
-        let all: Vec<_> = local.into_iter().chain(shared).chain(split).collect();
-        assert_eq!(all, (0..1000).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
-        let (mut queues, _remote) = Queues::new();
-        for n in 0..LOCAL_FULL {
-            assert_eq!(queues.push_back(n), Pushed::ToDeque);
-        }
-        assert_eq!(queues.push_again(LOCAL_FULL), Pushed::ToDeque);
-        assert!(queues.batch.is_empty());
-        assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
-        // Behind a batch that waits it goes the way of all.
-        let _ = queues.push_back(LOCAL_FULL + 1);
-        let _ = queues.push_again(LOCAL_FULL + 2);
-        assert_eq!(queues.batch.len(), 2);
-    }
-
-    #[test]
-    fn nothing_overtakes_a_batch_that_waits() {
-        let (mut queues, _remote) = Queues::new();
-        for n in 0..300 {
-            let _ = queues.push_back(n);
-        }
-        for n in 0..200 {
-            assert_eq!(queues.pop_front(), Some(n));
-            let _ = queues.push_back(n + 300);
-            if queues.batch.len() == BATCH {
-                return;
-            }
-        }
-        assert_eq!(std::iter::from_fn(|| queues.pop_front()).collect::<Vec<_>>(), (200..500).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_worker_takes_its_share_of_the_global_queue() {
-        let global = Global::new();
-        let (queues, _remote) = Queues::new();
-        for n in 0..100 {
-            global.push(n).unwrap();
-        }
-        assert_eq!(global.take(&queues.deque, 10), Some(0));
-        assert_eq!((queues.deque.len(), global.len()), (11, 88));
-        assert_eq!(global.take(&queues.deque, 1), Some(12));
-        assert_eq!((queues.deque.len(), global.len()), (27, 71));
-        global.close();
-        assert_eq!(global.push(7), Err(7));
-    }
-
-    #[test]
-    fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
-        let (mut queues, remote) = Queues::new();
-        let (thief, _) = Queues::new();
-        for n in 0..101 {
-            let _ = queues.push_back(n);
-        }
-        let _ = queues.push_next(1000);
-        assert_eq!(remote.len(), 102);
-        assert!(matches!(remote.steal_half(&thief.deque), Steal::Success(0)));
-        assert_eq!((thief.deque.len(), queues.deque.len()), (50, 50));
-        assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
-        assert!(matches!(remote.steal_slot(), Steal::Empty));
-        assert_eq!(queues.pop_slot(), None);
-    }
-
-    #[test]
-    fn a_thief_finds_the_batch_too() {
-        let (mut queues, remote) = Queues::new();
-        let (thief, _) = Queues::new();
-        for n in 0..LOCAL_FULL + 3 {
-            let _ = queues.push_back(n);
-        }
-        assert_eq!(remote.len(), LOCAL_FULL + 3);
-        while !queues.deque.is_empty() {
-            let _ = remote.steal_half(&thief.deque);
-        }
-        while thief.deque.pop().is_some() {}
-        assert!(matches!(remote.steal_half(&thief.deque), Steal::Success(LOCAL_FULL)));
-        assert_eq!((thief.deque.len(), remote.is_empty(), queues.is_empty()), (2, true, true));
     }
 }

@@ -85,6 +85,7 @@ fn options(workers: usize) -> Options {
         name: "w".into(),
         stack_size: None,
         seed: 1,
+        order: LocalOrder::Fifo,
         shuffle: false,
         around: None,
         observe: None,

@@ -18,6 +18,8 @@ use crate::sync::{Arc, hint, planted, thread, thread_local};
 const SLOT_BUDGET: u8 = 16;
 /// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
+/// Where the newest is first, every so many looks take the oldest.
+const OLDEST_EVERY: u32 = 16;
 /// How often a search passes over all victims.
 const PASSES: u32 = 4;
 /// Rounds of a search that follow each other at once; then the thread is yielded in between.
@@ -98,6 +100,7 @@ impl<T: Task> Local<T> {
         let pushed = match how {
             Placement::Woken if to_slot => self.queues.push_next(task),
             Placement::Woken => self.queues.push_back(task),
+            Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task, alone),
             Placement::Yielded => self.queues.push_again(task),
         };
         match pushed {
@@ -106,13 +109,24 @@ impl<T: Task> Local<T> {
             // One that yields to nobody needs nobody's help either.
             Pushed::ToDeque if alone => {}
             // Somebody was told when the first of these came, and whoever finds one of them tells the next.
-            Pushed::ToDeque if self.queues.deque.len() > 2 => {}
+            Pushed::ToDeque if self.queues.waiting() > 2 => {}
             Pushed::ToDeque => self.scheduler.notify(),
             Pushed::BatchFull => {
                 self.scheduler.metrics.add(Counter::Overflows, 1);
                 self.queues.overflow(&self.scheduler.global);
                 self.scheduler.notify();
             }
+        }
+    }
+
+    /// Queues a task behind all that waits here, where the newest is first: that is in the queue that all share. One that
+    /// yields to nobody needs nobody's help: this worker comes to it.
+    #[cold]
+    fn push_behind(&mut self, task: T, alone: bool) {
+        match self.scheduler.global.push(task) {
+            Ok(()) if alone => {}
+            Ok(()) => self.scheduler.notify(),
+            Err(task) => self.queues.keep(task),
         }
     }
 
@@ -163,12 +177,18 @@ impl<T: Task> Local<T> {
                 return (self, Some(task));
             }
         }
+        if self.queues.is_lifo()
+            && self.looks.is_multiple_of(OLDEST_EVERY)
+            && let Some(task) = self.queues.pop_oldest()
+        {
+            return (self, Some(task));
+        }
         // What the last task woke, within the budget that such tasks share.
         if let Some(task) = self.next_from_slot() {
             return (self, Some(task));
         }
-        // What waits here, oldest first.
-        if let Some(task) = self.queues.pop_front() {
+        // What waits here, in its order.
+        if let Some(task) = self.queues.pop() {
             self.slot_budget = SLOT_BUDGET;
             return (self, Some(task));
         }
@@ -178,7 +198,7 @@ impl<T: Task> Local<T> {
         }
         // What is due: it wakes tasks into the queues of this worker.
         self = self.turn_driver();
-        let task = self.queues.pop_slot().or_else(|| self.queues.pop_front());
+        let task = self.queues.pop_slot().or_else(|| self.queues.pop());
         (self, task)
     }
 
@@ -203,7 +223,7 @@ impl<T: Task> Local<T> {
     }
 
     fn take_global(&mut self) -> Option<T> {
-        self.scheduler.global.take(&self.queues.deque, self.scheduler.present())
+        self.scheduler.global.take(&self.queues, self.scheduler.present())
     }
 
     /// Fires what is due. It runs as a task does, so that what it wakes goes to the queues of this worker.
@@ -243,7 +263,7 @@ impl<T: Task> Local<T> {
                     continue;
                 }
                 metrics.add(Counter::StealsTried, 1);
-                let mut stolen = remote.steal_half(&self.queues.deque);
+                let mut stolen = remote.steal_half(&self.queues);
                 if last && stolen.is_empty() {
                     // The victim is about to run this one itself: only for want of anything else.
                     stolen = remote.steal_slot();

@@ -714,6 +714,83 @@ fn the_same_programs_run_shuffled() {
     }
 }
 
+/// 4.3: the same programs where the newest is first.
+#[test]
+fn the_same_programs_run_newest_first() {
+    for workers in [1, 2, 4] {
+        within(120, move || {
+            let rt = Runtime::builder().workers(workers).local_order(LocalOrder::Lifo).build().unwrap();
+            let depth = many(14, 10) as u32;
+            assert_eq!(block_on(rt.spawn(tree(depth))).unwrap(), (2 << depth) - 1);
+            let sum = block_on(rt.spawn(|ctx| fan_out_and_in(ctx, 400, 20))).unwrap();
+            assert_eq!(sum, 400 * 20 * 19 / 2 + 20 * 400 * 399 / 2);
+            let all: Vec<_> = (0..1000)
+                .map(|_| {
+                    rt.spawn(async |ctx: Context| {
+                        for _ in 0..50 {
+                            ctx.yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            all.into_iter().for_each(|one| block_on(one).unwrap());
+        });
+    }
+}
+
+/// 4.3, 4.6: newest first, a chain of spawns that never ends keeps those before it waiting for no more than 16 looks each,
+/// and those who yield, and what comes from outside, for no more than 61.
+#[test]
+fn newest_first_starves_nobody() {
+    within(60, || {
+        fn next(
+            links: Arc<AtomicU64>,
+        ) -> impl FnOnce(Context) -> BoxFuture<'static, Result<(), Exit>> + Send + 'static {
+            move |ctx| {
+                Box::pin(async move {
+                    links.fetch_add(1, Ordering::SeqCst);
+                    let _ = ctx.spawn(next(links));
+                    Ok(())
+                })
+            }
+        }
+        let rt = Runtime::builder().workers(1).local_order(LocalOrder::Lifo).build().unwrap();
+        let links = Arc::new(AtomicU64::new(0));
+        let seen = links.clone();
+        let parent = rt.spawn(async move |ctx: Context| {
+            let turn = |seen: &Arc<AtomicU64>| {
+                let seen = seen.clone();
+                async move |_: Context| Ok::<_, Exit>(seen.load(Ordering::SeqCst))
+            };
+            let waiting: Vec<_> = (0..20).map(|_| ctx.spawn(turn(&seen))).collect();
+            let before = seen.load(Ordering::SeqCst);
+            let _ = ctx.spawn(next(seen.clone()));
+            let mut turns = Vec::new();
+            for one in waiting {
+                turns.push(one.await? - before);
+            }
+            let mut most = 0;
+            for _ in 0..many(2_000, 200) {
+                let before = seen.load(Ordering::SeqCst);
+                ctx.yield_now().await;
+                most = most.max(seen.load(Ordering::SeqCst) - before);
+            }
+            Ok::<_, Exit>((turns, most))
+        });
+        let (turns, most) = block_on(parent).unwrap();
+        println!("turns of those who waited: {turns:?}; of one that yields: {most}");
+        for (n, turn) in turns.iter().enumerate() {
+            assert!(*turn <= 16 * (n as u64 + 1), "{turn} links before the turn of number {n}");
+        }
+        assert!(most <= 61, "{most}");
+        // What comes from outside finds its way as well.
+        let before = links.load(Ordering::SeqCst);
+        let seen = links.clone();
+        let outside = rt.spawn(async move |_: Context| Ok::<_, Exit>(seen.load(Ordering::SeqCst)));
+        assert!(block_on(outside).unwrap() >= before);
+    });
+}
+
 /// 1.5, 4.2: processes move between workers: what one spawned and ran goes on where it was stolen to.
 #[test]
 fn processes_move_between_workers() {

@@ -72,6 +72,8 @@
 mod readme {}
 
 mod address;
+#[cfg(feature = "affinity")]
+mod affinity;
 mod backoff;
 mod blocking;
 mod body;

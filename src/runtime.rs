@@ -30,7 +30,7 @@ use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
 pub use crate::scheduler::LocalOrder;
-use crate::scheduler::{self, Local, NOBODY, Placement, Scheduler, Task, TooManyWorkers};
+use crate::scheduler::{self, Hooks, Local, NOBODY, Placement, Scheduler, Task, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
@@ -408,6 +408,9 @@ pub struct Builder {
     blocking_idle: Duration,
     when_blocking_full: WhenFull,
     around: Option<Around>,
+    hooks: Hooks,
+    #[cfg(feature = "affinity")]
+    cores: Option<Vec<usize>>,
     node: Option<u32>,
     seed: Option<u64>,
     order: LocalOrder,
@@ -437,6 +440,9 @@ impl Builder {
             blocking_idle: Duration::from_secs(10),
             when_blocking_full: WhenFull::default(),
             around: None,
+            hooks: Hooks::default(),
+            #[cfg(feature = "affinity")]
+            cores: None,
             node: None,
             seed: None,
             order: LocalOrder::default(),
@@ -526,6 +532,69 @@ impl Builder {
         self
     }
 
+    /// Called on each worker thread before it runs its first task; once in its life, wherever it works. Not on
+    /// the threads of the blocking pool, nor on lent ones: see [`around_worker`](Self::around_worker).
+    ///
+    /// The four hooks are called under no lock. One that panics is as one that returned; one that takes long keeps its
+    /// worker from its work. The last one set holds.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicUsize, Ordering};
+    /// static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+    /// let rt = procession::Runtime::builder()
+    ///     .workers(2)
+    ///     .on_thread_start(|| drop(AT_WORK.fetch_add(1, Ordering::SeqCst)))
+    ///     .on_thread_stop(|| drop(AT_WORK.fetch_sub(1, Ordering::SeqCst)))
+    ///     .build()?;
+    /// drop(rt);
+    /// assert_eq!(AT_WORK.load(Ordering::SeqCst), 0);
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
+    pub fn on_thread_start(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hooks.start = Some(Arc::new(f));
+        self
+    }
+
+    /// Called on each worker thread after its last task: see [`on_thread_start`](Self::on_thread_start). Not of one that
+    /// is left behind in a step that never returns.
+    pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hooks.stop = Some(Arc::new(f));
+        self
+    }
+
+    /// Called on a worker thread that has found nothing to do, right before it sleeps: see
+    /// [`on_thread_start`](Self::on_thread_start). What comes meanwhile waits until it returns.
+    pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hooks.park = Some(Arc::new(f));
+        self
+    }
+
+    /// Called on a worker thread when it has slept, once for each [`on_thread_park`](Self::on_thread_park).
+    pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hooks.unpark = Some(Arc::new(f));
+        self
+    }
+
+    /// Whether each worker stays on a core of its own, as far as there are cores that this program may use: worker n on
+    /// the n-th of them, and from the first again. Substitutes are workers like any others, with the next numbers. Some
+    /// systems take it for a hint. Needs the feature `affinity`.
+    ///
+    /// It helps where nothing else runs on these cores, and hurts where something does: a worker that has lost its core
+    /// can't go to another.
+    #[cfg(feature = "affinity")]
+    pub fn pin_workers(mut self, on: bool) -> Self {
+        self.cores = on.then(Vec::new);
+        self
+    }
+
+    /// The same with these cores, by the system's numbers; with none of them, with all that there are. One that this
+    /// program may not use is an error when building.
+    #[cfg(feature = "affinity")]
+    pub fn pin_workers_to(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.cores = Some(cores.into_iter().collect());
+        self
+    }
+
     /// The number of this runtime as a node; by default one that no other runtime of this program has.
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
@@ -604,6 +673,12 @@ impl Builder {
             };
             Arc::new(observe) as Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>
         });
+        #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
+        let mut hooks = self.hooks;
+        #[cfg(feature = "affinity")]
+        if let Some(cores) = self.cores {
+            hooks.seat = Some(crate::affinity::pin_to(cores)?);
+        }
         let options = scheduler::Options {
             workers,
             name: self.thread_name,
@@ -612,6 +687,7 @@ impl Builder {
             order: self.order,
             shuffle: self.shuffle,
             around: self.around.clone(),
+            hooks,
             observe,
             long_step: Some(self.long_step).filter(|&time| time != Duration::MAX),
             substitutes: self.substitutes,

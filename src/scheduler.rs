@@ -5,6 +5,7 @@
 //! `worker.rs`, the protocols and their proofs in `README.md` beside it.
 
 mod crew;
+mod hooks;
 mod idle;
 mod lend;
 mod monitor;
@@ -20,6 +21,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use self::crew::{Crew, STOP};
+pub(crate) use self::hooks::Hooks;
 use self::idle::Idle;
 pub(crate) use self::idle::SLOTS;
 use self::monitor::Monitor;
@@ -100,6 +102,7 @@ pub(crate) struct Options {
     /// Shuffles slots and queues, for tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
+    pub(crate) hooks: Hooks,
     pub(crate) observe: Option<Observe>,
     /// A step that keeps its worker longer than this is long; `None` if none is.
     pub(crate) long_step: Option<Duration>,

@@ -23,10 +23,18 @@ const ROOMS: &[Room] = &[
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
     room(&["link::table", "yields"]),
     room(&["time::alarm"]),
-    room(&["scheduler::idle", "scheduler::post"]),
+    room(&["scheduler::hooks", "scheduler::idle", "scheduler::post"]),
     household(&["scheduler::queue", "scheduler::queue::tests"]),
     Room {
-        only: Some(&["sync", "chance", "observe", "scheduler::idle", "scheduler::post", "scheduler::queue"]),
+        only: Some(&[
+            "sync",
+            "chance",
+            "observe",
+            "scheduler::hooks",
+            "scheduler::idle",
+            "scheduler::post",
+            "scheduler::queue",
+        ]),
         ..household(SCHEDULER)
     },
     // A process has a way back to its host, which knows it by its control block; what leaves the one for the other,
@@ -59,6 +67,7 @@ const ROOMS: &[Room] = &[
     room(&["pool"]),
     room(&["supervisor::plan"]),
     household(&["supervisor", "supervisor::child", "supervisor::tree"]),
+    room(&["affinity"]),
     room(&["runtime"]),
     room(&["local"]),
     // A page.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Waiter, join, spawn};
 use crate::observe::Metrics;
-use crate::scheduler::{Driver, Local, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Hooks, Local, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
@@ -120,6 +120,7 @@ fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
         order: LocalOrder::Fifo,
         shuffle: false,
         around: None,
+        hooks: Hooks::default(),
         observe: None,
         long_step: None,
         substitutes: 1,

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use super::{Local, SLOTS, Scheduler, Task, worker};
+use super::{Local, SLOTS, Scheduler, Task, hooks, worker};
 use crate::observe::WorkerState;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex, MutexGuard, planted, thread, wait_while, wait_within};
@@ -165,11 +165,14 @@ impl<T: Task> Scheduler<T> {
         drop(crew);
         let started = builder.spawn(move || {
             let mut work = || {
+                let hooks = &counted.0.options.hooks;
                 let mut next = at.lock().take();
+                hooks::call(hooks.start.as_ref());
                 while let Some(local) = next {
                     local.work();
                     next = counted.0.wait_for_call();
                 }
+                hooks::call(hooks.stop.as_ref());
             };
             match around {
                 Some(around) => around(&mut work),

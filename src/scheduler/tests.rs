@@ -88,6 +88,7 @@ fn options(workers: usize) -> Options {
         order: LocalOrder::Fifo,
         shuffle: false,
         around: None,
+        hooks: Hooks::default(),
         observe: None,
         long_step: None,
         substitutes: 4,

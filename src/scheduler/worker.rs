@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crossbeam_deque::Steal;
 
 use super::crew::TOO_MANY;
+use super::hooks;
 use super::idle::Woken;
 use super::post::{OWN_FUTURE, Post};
 use super::queue::{Pushed, Queues};
@@ -448,6 +449,7 @@ impl<T: Task> Local<T> {
         let _counting = scheduler.metrics.enter(local.slot);
         WORKER_OF.with(|of| of.set(Arc::as_ptr(&scheduler) as usize));
         scheduler.idle.parks_as_thread(local.slot);
+        scheduler.options.hooks.seated(local.slot);
         loop {
             let orders = scheduler.orders();
             if orders != 0
@@ -466,8 +468,10 @@ impl<T: Task> Local<T> {
                 break;
             }
             if !found && local.may_sleep() {
+                hooks::call(scheduler.options.hooks.park.as_ref());
                 scheduler.idle.park(local.slot, local.time_to_keep());
                 local.wake_up();
+                hooks::call(scheduler.options.hooks.unpark.as_ref());
             }
         }
         WORKER_OF.with(|of| of.set(0));

@@ -1,0 +1,53 @@
+//! What a runtime's builder has the worker threads call: user code, so it runs under no lock and may panic.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::sync::Arc;
+
+/// Something to call.
+pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
+
+/// When worker threads call what; nothing, by default.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    /// Before its first task, on a thread of the crew.
+    pub(crate) start: Option<Hook>,
+    /// After its last.
+    pub(crate) stop: Option<Hook>,
+    /// When a worker has said that it sleeps, and before it does.
+    pub(crate) park: Option<Hook>,
+    /// When it has slept.
+    pub(crate) unpark: Option<Hook>,
+    /// When a thread takes the place with this number.
+    pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// Calls what there is to call.
+pub(super) fn call(hook: Option<&Hook>) {
+    if let Some(hook) = hook {
+        guarded(|| hook());
+    }
+}
+
+impl Hooks {
+    pub(super) fn seated(&self, slot: usize) {
+        if let Some(seat) = &self.seat {
+            guarded(|| seat(slot));
+        }
+    }
+}
+
+/// The worker goes on whatever its hook does.
+fn guarded(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        // What was thrown may throw when it is dropped.
+        std::mem::forget(payload);
+    }
+}

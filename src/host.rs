@@ -100,6 +100,8 @@ impl fmt::Debug for OnPanic {
 
 /// Where a runnable task goes: the one seam between what runs and where it runs.
 pub(crate) type Schedule = fn(Runnable<Meta>, ScheduleInfo);
+/// The same for many at once, which are new; with [`Shared::place`].
+pub(crate) type ScheduleAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Runnable<Meta>>);
 
 /// What a host is made of; the runtime fills it in.
 pub(crate) struct Shared {
@@ -111,6 +113,7 @@ pub(crate) struct Shared {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: OnPanic,
     pub(crate) schedule: Schedule,
+    pub(crate) schedule_all: ScheduleAll,
     /// Whatever `schedule` needs to find its queues.
     pub(crate) place: Arc<dyn Any + Send + Sync>,
     /// Tells whoever sleeps until the nearest deadline that there is a nearer one.

@@ -75,6 +75,7 @@ mod address;
 #[cfg(feature = "affinity")]
 mod affinity;
 mod backoff;
+mod batch;
 mod blocking;
 mod body;
 mod chance;

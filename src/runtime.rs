@@ -16,7 +16,7 @@ use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::{Listening, poll_news};
+use crate::control::{Head, Listening, poll_news};
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -114,6 +114,15 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     let place = Arc::clone(&runnable.metadata().host().shared().place);
     match place.downcast::<Threads>() {
         Ok(threads) => threads.schedule(runnable, how),
+        Err(_) => unreachable!("this schedule function is given out with threads as its place"),
+    }
+}
+
+/// The same for many at once.
+fn schedule_all(place: &Arc<dyn Any + Send + Sync>, runnables: Vec<Runnable<Meta>>) {
+    runnables.iter().filter_map(|runnable| runnable.metadata().process()).for_each(Head::ready);
+    match Arc::clone(place).downcast::<Threads>() {
+        Ok(threads) => threads.schedule_all(runnables),
         Err(_) => unreachable!("this schedule function is given out with threads as its place"),
     }
 }
@@ -712,6 +721,7 @@ impl Builder {
             observer: self.observer,
             on_panic: self.on_panic,
             schedule,
+            schedule_all,
             place,
             rearm: Box::new(move || rearm.rearm()),
             chance: Mutex::new(Rng::seeded(seed)),

@@ -282,6 +282,24 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Queues many tasks under one lock, from any thread, and wakes as many workers, if so many sleep.
+    pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
+        let count = tasks.len();
+        self.global.append(&mut tasks);
+        if tasks.is_empty() {
+            self.notify_many(count);
+        }
+        // As in `schedule`: what is left is dropped where it would never run.
+        drop(tasks);
+    }
+
+    fn notify_many(&self, count: usize) {
+        for slot in self.idle.wake_many(count) {
+            self.metrics.add(Counter::Wakes, 1);
+            self.idle.wake(slot);
+        }
+    }
+
     /// Work was pushed: wakes somebody to look for it, unless somebody looks already.
     fn notify(&self) {
         if let Some(slot) = self.idle.wake_one() {

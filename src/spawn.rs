@@ -43,7 +43,7 @@ use crate::time::later::call_at;
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
 #[inline]
-fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
+pub(crate) fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     let schedule = runnable.metadata().host().shared().schedule;
     schedule(runnable, info);
 }
@@ -174,9 +174,22 @@ impl Host {
     pub(crate) fn launch_with<X: Machine>(
         &self,
         machine: X,
-        mut options: Options,
+        options: Options,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
+        let (spawned, runnable) = self.prepare(machine, options, spawn)?;
+        runnable.schedule();
+        Ok(spawned)
+    }
+
+    /// As [`launch_with`](Self::launch_with); the task is the caller's to schedule.
+    #[inline]
+    pub(crate) fn prepare<X: Machine>(
+        &self,
+        machine: X,
+        mut options: Options,
+        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
+    ) -> Result<(Spawned<X>, Runnable<Meta>), (SpawnRefusal, X)> {
         let deadline = options.deadline.take();
         let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options)?)));
         match admitted {
@@ -282,7 +295,8 @@ impl Host {
         Ok(control)
     }
 
-    /// Makes a task, by `spawn`, of a process that was admitted.
+    /// Makes a task, by `spawn`, of a process that was admitted; the caller schedules it.
+    #[inline]
     fn begin<X: Machine>(
         &self,
         machine: X,
@@ -290,7 +304,7 @@ impl Host {
         deadline: Option<Box<(Instant, Duration)>>,
         parent: Option<(Arc<dyn AnyControl>, Ties)>,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
-    ) -> Spawned<X> {
+    ) -> (Spawned<X>, Runnable<Meta>) {
         self.shared().metrics.add(Counter::Spawned, 1);
         let meta = Meta::Process(control.clone());
         let driver = Driver::new(machine, Arc::clone(&control));
@@ -312,8 +326,7 @@ impl Host {
         }
         // Before it can end in any way.
         let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
-        runnable.schedule();
-        (task.fallible(), control, monitor)
+        ((task.fallible(), control, monitor), runnable)
     }
 
     /// Has a process told to end at a moment, and killed if it has not after its grace.
@@ -352,7 +365,7 @@ impl Host {
 }
 
 impl<M: Send + 'static> Me<M> {
-    fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         Options { inherited: self.control().head.inherited().clone(), ..Options::default() }
     }
 
@@ -655,9 +668,10 @@ impl ProcessBuilder {
         match admitted {
             Ok(Ok((parent, control))) => {
                 let body = AsyncBody::new(body, entry);
-                let (task, control, _) = host.begin(body, control, deadline, parent, |builder, driver| {
+                let ((task, control, _), runnable) = host.begin(body, control, deadline, parent, |builder, driver| {
                     builder.spawn(move |_| driver, WithInfo(schedule))
                 });
+                runnable.schedule();
                 task.detach();
                 Ok(control.head.pid())
             }
@@ -698,7 +712,7 @@ impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
 }
 
 impl<T, M: Send + 'static> JoinHandle<T, M> {
-    fn new((task, control, monitor): (Joined<T>, Arc<Control<M>>, Option<MonitorRef>)) -> Self {
+    pub(crate) fn new((task, control, monitor): (Joined<T>, Arc<Control<M>>, Option<MonitorRef>)) -> Self {
         Self { task: Some(task), address: Address::new(control), monitor, guard: Guard::default(), over: false }
     }
 

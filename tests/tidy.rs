@@ -63,7 +63,7 @@ const ROOMS: &[Room] = &[
     room(&["task"]),
     room(&["body"]),
     room(&["spawn"]),
-    room(&["pool::members", "scope"]),
+    room(&["batch", "pool::members", "scope"]),
     room(&["pool"]),
     room(&["supervisor::plan"]),
     household(&["supervisor", "supervisor::child", "supervisor::tree"]),

@@ -55,6 +55,21 @@ pub(crate) enum Woken {
     Chosen,
 }
 
+/// Sleepers that were chosen to search, and are to be woken.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chosen(u64);
+
+impl Iterator for Chosen {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let slot = (self.0 != 0).then(|| self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
+        Some(slot)
+    }
+}
+
 /// How the thread behind a slot is woken.
 #[derive(Debug, Default)]
 enum Parker {
@@ -123,19 +138,27 @@ impl Idle {
     /// After a push: chooses a sleeper to look for it, unless somebody searches already. The one that is chosen counts
     /// as searching from now on. The caller wakes it by [`wake`](Self::wake).
     pub(crate) fn wake_one(&self) -> Option<usize> {
+        self.wake_many(1).next()
+    }
+
+    /// The same after a push of so many: chooses as many as do not search already, if there are so many.
+    pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`: either the sleeper sees what was pushed, or its bit is seen here.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
         let mut word = Word(self.word.load(Ordering::Relaxed));
         loop {
-            if word.searchers() != 0 || word.sleepers() == 0 {
-                return None;
+            let more = (count as u64).saturating_sub(word.searchers()).min(u64::from(word.sleepers().count_ones()));
+            if more == 0 {
+                return Chosen(0);
             }
-            let slot = word.sleepers().trailing_zeros() as usize;
-            let next = (word.0 & !(1 << slot)) + SEARCHER;
+            // The lowest: those beyond stay.
+            let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
+            let chosen = word.sleepers() & !stay;
+            let next = (word.0 & !chosen) + more * SEARCHER;
             match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Some(slot),
+                Ok(_) => return Chosen(chosen),
                 Err(now) => word = Word(now),
             }
         }
@@ -279,5 +302,18 @@ mod tests {
         assert_eq!(idle.retract(1), Woken::Chosen);
         assert!(idle.stop_searching());
         assert_eq!(idle.retract(2), Woken::ByItself);
+    }
+
+    #[test]
+    fn a_push_of_many_chooses_as_many_as_do_not_search_already() {
+        let idle = Idle::new(8);
+        assert_eq!(idle.wake_many(3).count(), 0);
+        [1, 2, 4, 7].into_iter().for_each(|slot| idle.announce(slot, false));
+        assert!(idle.start_searching(8));
+        assert_eq!((idle.wake_many(0).count(), idle.wake_many(1).count()), (0, 0));
+        assert_eq!(idle.wake_many(3).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(idle.load().searchers(), 3);
+        assert_eq!(idle.wake_many(usize::MAX).collect::<Vec<_>>(), [4, 7]);
+        assert_eq!((idle.load().searchers(), idle.load().sleepers()), (5, 0));
     }
 }

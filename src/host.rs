@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) place: Arc<dyn Any + Send + Sync>,
     /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
+    /// Asks whoever has this word as its pid's to let others run; false if it does not run.
+    pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
     pub(crate) phase: AtomicU8,
     /// When what still runs during a shutdown is killed.
@@ -600,6 +602,20 @@ impl Host {
     pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
         self.shared().relay.get(pid).ok_or(NoProcess(pid))?.kill();
         Ok(())
+    }
+
+    /// Asks a process that runs to let others run: [`should_yield`](crate::should_yield) and
+    /// [`cooperative`](crate::cooperative) tell it, once, in this turn of it. Returns whether it ran: one that does not
+    /// needs no asking, and one that ends its turn at this moment may be told in its next.
+    ///
+    /// It is its own to do so: code that never asks can't be interrupted. A process that is not `Send` runs inside
+    /// somebody's future, and is not asked.
+    ///
+    /// # Errors
+    /// No such process lives.
+    pub fn preempt(&self, pid: Pid) -> Result<bool, NoProcess> {
+        let _lives = self.shared().relay.get(pid).ok_or(NoProcess(pid))?;
+        Ok((self.shared().preempt)(pid.word()))
     }
 
     pub(crate) fn kill_at(&self, control: &Arc<dyn AnyControl>, deadline: Instant) {

@@ -61,8 +61,8 @@
 //!
 //! # What it is not
 //!
-//! A step that computes without end can't be interrupted: Rust code runs until it returns (see [`should_yield`]). It is
-//! noticed, and what its worker holds is run by others ([`Builder::long_step`], [`block_in_place`]).
+//! A step that computes without end can't be interrupted: Rust code runs until it returns, or until it asks whether it
+//! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by others ([`Builder::long_step`], [`block_in_place`]).
 //! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
 //! program. Running out of memory aborts. A program that forks keeps no worker in the child.
 
@@ -82,6 +82,7 @@ mod chance;
 mod clock;
 mod context;
 mod control;
+mod cooperative;
 mod deadline;
 mod dispatch;
 mod express;
@@ -103,6 +104,7 @@ mod observe;
 mod oneshot;
 mod perform;
 mod pool;
+mod preempt;
 mod process;
 mod realm;
 mod recipient;
@@ -126,6 +128,7 @@ pub use body::{Body, BodyFuture, Methods, Outcome, Output};
 pub use clock::Instant;
 pub use context::{Context, Mailbox, Me, Receive};
 pub use control::Inherited;
+pub use cooperative::{Cooperative, cooperative};
 pub use dispatch::Handler;
 pub use dispatch::attempt::Attempt;
 pub use dispatch::completion::{Completion, Unwanted};

@@ -32,13 +32,14 @@ impl Place {
 impl From<Place> for u64 {
     #[inline]
     fn from(place: Place) -> Self {
-        Self::from(place.index) << 32 | Self::from(place.generation)
+        // As a pid has them.
+        Self::from(place.generation) << 32 | Self::from(place.index)
     }
 }
 
 impl From<u64> for Place {
     fn from(word: u64) -> Self {
-        Self { index: (word >> 32) as u32, generation: word as u32 }
+        Self { index: word as u32, generation: (word >> 32) as u32 }
     }
 }
 

@@ -703,7 +703,7 @@ impl Builder {
         };
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
-        let rearm = Arc::clone(&threads);
+        let (rearm, preempt) = (Arc::clone(&threads), Arc::clone(&threads));
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
         let shared = Shared {
             relay: Relay::new(node, incarnation, 4 * workers.max(1)),
@@ -724,6 +724,7 @@ impl Builder {
             schedule_all,
             place,
             rearm: Box::new(move || rearm.rearm()),
+            preempt: Box::new(move |label| preempt.preempt(label)),
             chance: Mutex::new(Rng::seeded(seed)),
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),

@@ -308,6 +308,11 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
+    /// Asks a task to let others run; false if it runs nowhere.
+    pub(crate) fn preempt(&self, label: u64) -> bool {
+        self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
+    }
+
     /// The nearest deadline came nearer: whoever sleeps until the former one has to look again.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {

@@ -56,6 +56,12 @@ impl Pid {
         self.local.get() as u32
     }
 
+    /// Both in one word, which is nobody else's in this runtime.
+    #[inline]
+    pub(crate) const fn word(self) -> u64 {
+        self.local.get()
+    }
+
     /// How many processes that slot has held, this one included; at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {

@@ -10,6 +10,7 @@ use std::task::Waker;
 use super::exit::Exit;
 use super::pid::Pid;
 use crate::express::{self, Parcel};
+use crate::preempt;
 use crate::sync::{thread, thread_local};
 
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
@@ -190,6 +191,11 @@ pub(crate) fn spend() -> bool {
     })
 }
 
+/// Gives back what [`should_yield`] took.
+pub(crate) fn refund() {
+    TURN.with(|turn| turn.budget.set((turn.budget.get() + 1).min(BUDGET)));
+}
+
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the
 /// queues.
 #[inline]
@@ -215,10 +221,12 @@ pub(crate) fn wants_again() -> bool {
     TURN.with(|turn| turn.again.get())
 }
 
-/// Whether long work should let others run now: the turn's budget is spent.
+/// Whether long work should let others run now: the turn's budget is spent, or somebody asks for it: the runtime, of a step
+/// that takes longer than half of [`Builder::long_step`](crate::Builder::long_step), or whoever calls
+/// [`Host::preempt`](crate::Host::preempt). Then it says so until the turn is over.
 ///
 /// Each call takes a little of the budget, so a loop that asks once per small piece of work is told `true` after a
-/// bounded number of pieces. A body then awaits [`yield_now`](crate::Me::yield_now), a hand-written process returns
+/// bounded number of pieces (128). A body then awaits [`yield_now`](crate::Me::yield_now), a hand-written process returns
 /// [`Next::Again`](crate::Next::Again). Outside a process it always says `false`.
 ///
 /// ```
@@ -238,7 +246,11 @@ pub(crate) fn wants_again() -> bool {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub fn should_yield() -> bool {
-    pid().is_some() && !spend()
+    let Some(pid) = pid() else { return false };
+    if preempt::take(pid.word()) {
+        TURN.with(|turn| turn.budget.set(0));
+    }
+    !spend()
 }
 
 /// From here until the guard is dropped, what is dropped on this thread belonged to a process that dies. Whoever begins

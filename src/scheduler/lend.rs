@@ -119,7 +119,7 @@ impl<T: Task> Lender<T> {
         let Some(mut local) = self.local.take() else { return f() };
         local.enter_own_future();
         let (slot, metrics) = (local.slot(), Arc::clone(&local.scheduler().metrics));
-        let counting = metrics.enter(slot);
+        let counting = (metrics.enter(slot), local.sit());
         let mut result = None;
         let mut panic = None;
         let (mut local, _) = local.away(|| match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
@@ -140,7 +140,7 @@ impl<T: Task> Lender<T> {
     fn run_one(&mut self, rounds: u32) -> bool {
         let Some(local) = self.local.take() else { return false };
         let metrics = Arc::clone(&local.scheduler().metrics);
-        let counting = metrics.enter(local.slot());
+        let counting = (metrics.enter(local.slot()), local.sit());
         let (local, task) = local.find(rounds);
         let found = task.is_some();
         self.local = Some(match task {

@@ -149,8 +149,10 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
+                // It may be one that can let others run, if it is told.
+                let label = post.label();
+                post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) {
-                    let label = post.label();
                     if label != OWN_FUTURE {
                         self.metrics.add(Counter::LongSteps, 1);
                         self.observe(slot, WorkerState::Blocked, Some(label));

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::preempt::Asked;
+use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::tally::{self, AtomicU64};
 
@@ -29,6 +31,8 @@ pub(crate) struct Post {
     duty: AtomicU8,
     /// Which task was begun last.
     label: AtomicU64,
+    /// Whether that one is asked to let others run.
+    asked: Arc<Asked>,
     /// A lent thread is here, not one of the crew.
     lent: tally::AtomicBool,
 }
@@ -45,7 +49,12 @@ impl fmt::Debug for Post {
 
 impl Post {
     pub(crate) fn new() -> Self {
-        Self { duty: AtomicU8::new(FREE), label: AtomicU64::new(NOBODY), lent: tally::AtomicBool::new(false) }
+        Self {
+            duty: AtomicU8::new(FREE),
+            label: AtomicU64::new(NOBODY),
+            asked: Asked::new(),
+            lent: tally::AtomicBool::new(false),
+        }
     }
 
     /// Somebody comes to this place.
@@ -102,6 +111,20 @@ impl Post {
     #[inline]
     pub(crate) fn set_label(&self, label: u64) {
         self.label.store(label, Ordering::Relaxed);
+    }
+
+    /// Asks the task that runs here to let others run, if it is that one.
+    pub(crate) fn ask(&self, label: u64) -> bool {
+        let here = self.is_busy() && self.label() == label;
+        if here {
+            self.asked.ask(label);
+        }
+        here
+    }
+
+    /// What the thread that works here looks at.
+    pub(crate) fn asked(&self) -> &Arc<Asked> {
+        &self.asked
     }
 
     pub(crate) fn label(&self) -> u64 {

@@ -13,6 +13,7 @@ use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, WorkerState};
+use crate::preempt::Seat;
 use crate::sync::{Arc, hint, planted, thread, thread_local};
 
 /// How many tasks run from the slot in a row while others wait.
@@ -83,6 +84,11 @@ impl<T: Task> Local<T> {
 
     pub(super) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// This thread looks whether whom it runs here is asked to let others run, until what is returned is dropped.
+    pub(super) fn sit(&self) -> Seat {
+        self.post.asked().sit()
     }
 
     pub(super) fn is_of(&self, address: usize) -> bool {
@@ -447,6 +453,7 @@ impl<T: Task> Local<T> {
         let mut local = self;
         let scheduler = Arc::clone(&local.scheduler);
         let _counting = scheduler.metrics.enter(local.slot);
+        let _seat = local.sit();
         WORKER_OF.with(|of| of.set(Arc::as_ptr(&scheduler) as usize));
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.seated(local.slot);

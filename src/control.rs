@@ -23,6 +23,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, Guard, Held, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::priority::Priority;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant, groups, names};
@@ -53,6 +54,9 @@ pub(crate) mod flag {
     pub(crate) const OBSERVED: u16 = 1 << 8;
     /// Has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
+    /// Of high priority, or of low.
+    pub(crate) const HIGH: u16 = 1 << 10;
+    pub(crate) const LOW: u16 = 1 << 11;
     /// May have names, or be in groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
     /// Its supervisor says when it ends.
@@ -266,7 +270,13 @@ impl Head {
     /// Notes the state that the process is in now. Without an observer that is a store and a branch.
     #[inline]
     pub(crate) fn enter(&self, to: State) {
-        if self.flags.load(Ordering::Relaxed) & flag::OBSERVED == 0 {
+        self.enter_as(self.flags.load(Ordering::Relaxed), to);
+    }
+
+    /// The same for who has looked at the flags already.
+    #[inline]
+    fn enter_as(&self, flags: u16, to: State) {
+        if flags & flag::OBSERVED == 0 {
             self.state.store(to as u8, Ordering::Relaxed);
         } else {
             let from = self.state();
@@ -280,13 +290,19 @@ impl Head {
         State::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes that it became ready.
+    /// Notes that it became ready. Returns how urgent it is.
     #[inline]
-    pub(crate) fn ready(&self) {
+    pub(crate) fn ready(&self) -> Priority {
         let host = self.host();
-        self.enter(State::Ready);
+        let flags = self.flags.load(Ordering::Relaxed);
+        self.enter_as(flags, State::Ready);
         if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
+        }
+        match flags & (flag::HIGH | flag::LOW) {
+            0 => Priority::Normal,
+            flag::HIGH => Priority::High,
+            _ => Priority::Low,
         }
     }
 

@@ -148,6 +148,7 @@ pub use process::exit::{BoxError, Exit, Reason, Result};
 pub use process::failure::{CallError, Failure};
 pub use process::payload::Payload;
 pub use process::pid::{ParsePidError, Pid};
+pub use process::priority::Priority;
 pub use process::refusal::{
     BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, Refusal, SendError, SpawnError,
     SpawnRefusal, YieldError,

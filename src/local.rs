@@ -74,7 +74,8 @@ impl Queue {
     /// From any thread. The task is there before the driver is woken, and the driver leaves its waker before it looks.
     fn push(&self, task: Runnable<Meta>) {
         if let Some(process) = task.metadata().process() {
-            process.ready();
+            // All that run here are normal.
+            let _priority = process.ready();
         }
         self.ready.lock().push_back(task);
         self.driver.wake();

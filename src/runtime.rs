@@ -26,11 +26,12 @@ use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
+use crate::process::priority::Priority;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
 pub use crate::scheduler::LocalOrder;
-use crate::scheduler::{self, Hooks, Local, NOBODY, Placement, Scheduler, Task, TooManyWorkers};
+use crate::scheduler::{self, Hooks, Local, NOBODY, Placement, Rank, Scheduler, Task, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
@@ -101,10 +102,13 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
 
 /// The schedule function of the threaded runtime.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    if let Some(process) = runnable.metadata().process() {
-        process.ready();
-    }
-    let how = if info.woken_while_running { Placement::Yielded } else { Placement::Woken };
+    let priority = runnable.metadata().process().map_or(Priority::Normal, Head::ready);
+    let how = match priority {
+        Priority::Normal if info.woken_while_running => Placement::Yielded,
+        Priority::Normal => Placement::Woken,
+        Priority::High => Placement::Ranked(Rank::High),
+        Priority::Low => Placement::Ranked(Rank::Low),
+    };
     let place = &runnable.metadata().host().shared().place;
     let address = Arc::as_ptr(place).cast::<()>() as usize;
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
@@ -120,7 +124,10 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
 
 /// The same for many at once.
 fn schedule_all(place: &Arc<dyn Any + Send + Sync>, runnables: Vec<Runnable<Meta>>) {
-    runnables.iter().filter_map(|runnable| runnable.metadata().process()).for_each(Head::ready);
+    for process in runnables.iter().filter_map(|runnable| runnable.metadata().process()) {
+        let priority = process.ready();
+        debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
+    }
     match Arc::clone(place).downcast::<Threads>() {
         Ok(threads) => threads.schedule_all(runnables),
         Err(_) => unreachable!("this schedule function is given out with threads as its place"),
@@ -552,8 +559,8 @@ impl Builder {
     /// static AT_WORK: AtomicUsize = AtomicUsize::new(0);
     /// let rt = procession::Runtime::builder()
     ///     .workers(2)
-    ///     .on_thread_start(|| drop(AT_WORK.fetch_add(1, Ordering::SeqCst)))
-    ///     .on_thread_stop(|| drop(AT_WORK.fetch_sub(1, Ordering::SeqCst)))
+    ///     .on_thread_start(|| { AT_WORK.fetch_add(1, Ordering::SeqCst); })
+    ///     .on_thread_stop(|| { AT_WORK.fetch_sub(1, Ordering::SeqCst); })
     ///     .build()?;
     /// drop(rt);
     /// assert_eq!(AT_WORK.load(Ordering::SeqCst), 0);

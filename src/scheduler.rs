@@ -11,6 +11,7 @@ mod lend;
 mod monitor;
 mod post;
 mod queue;
+mod ranks;
 #[cfg(all(test, not(procession_loom)))]
 mod tests;
 mod worker;
@@ -29,6 +30,8 @@ pub(crate) use self::post::NOBODY;
 use self::post::Post;
 pub use self::queue::LocalOrder;
 use self::queue::{Global, Queues, Remote};
+pub(crate) use self::ranks::Rank;
+use self::ranks::Ranks;
 pub(crate) use self::worker::Local;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -45,12 +48,6 @@ pub(crate) trait Task: Sized + Send + 'static {
 
     /// Runs one turn.
     fn run(self, begun: Self::Begun);
-
-    /// Which queue it belongs to: all are normal so far.
-    #[expect(dead_code, reason = "a seam: one queue serves all so far")]
-    fn priority(&self) -> u8 {
-        1
-    }
 
     /// Where a thread keeps the worker that it is, for tasks of this kind.
     fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>>;
@@ -85,6 +82,8 @@ pub(crate) enum Placement {
     Woken,
     /// It was woken while it ran: behind the others.
     Yielded,
+    /// Whatever became of it, it is not one of the normal ones.
+    Ranked(Rank),
 }
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
@@ -128,6 +127,7 @@ pub(crate) struct Scheduler<T: Task> {
     driver: Arc<dyn ErasedDriver>,
     metrics: Arc<Metrics>,
     global: Global<T>,
+    ranks: Ranks<T>,
     /// Of every slot; those that nobody occupies are empty.
     remotes: Box<[Remote<T>]>,
     /// Of every slot.
@@ -220,6 +220,7 @@ impl<T: Task> Scheduler<T> {
             driver: Arc::new(driver),
             metrics,
             global: Global::new(),
+            ranks: Ranks::new(),
             remotes: remotes.into(),
             posts: (0..SLOTS).map(|_| Arc::new(Post::new())).collect(),
             idle: Idle::new(SLOTS),
@@ -275,11 +276,21 @@ impl<T: Task> Scheduler<T> {
     pub(crate) fn schedule(&self, task: T, how: Placement) {
         let address = std::ptr::from_ref(self) as usize;
         let Err(task) = Self::schedule_here(address, task, how) else { return };
-        match self.global.push(task) {
-            Ok(()) => self.notify(),
-            // Nobody will ever run it: its future is dropped, which is its end.
-            Err(task) => drop(task),
+        // If nobody will ever run it, its future is dropped, which is its end.
+        drop(self.share(task, how));
+    }
+
+    /// Queues a task where all workers look, and wakes one.
+    ///
+    /// # Errors
+    /// The task, when the scheduler is closed.
+    fn share(&self, task: T, how: Placement) -> Result<(), T> {
+        match how {
+            Placement::Ranked(rank) => self.ranks.push(rank, task)?,
+            Placement::Woken | Placement::Yielded => self.global.push(task)?,
         }
+        self.notify();
+        Ok(())
     }
 
     /// Queues many tasks under one lock, from any thread, and wakes as many workers, if so many sleep.
@@ -331,6 +342,7 @@ impl<T: Task> Scheduler<T> {
     /// Whether there is anything to do anywhere.
     fn has_work(&self) -> bool {
         self.global.len() != 0
+            || !self.ranks.is_empty()
             || self.remotes().iter().any(|remote| !remote.is_empty())
             || self.driver.wait().is_some_and(|wait| wait.is_zero())
     }
@@ -352,6 +364,7 @@ impl<T: Task> Scheduler<T> {
     /// Takes everything that is queued anywhere, after [`stop`](Self::stop).
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = self.global.drain().into();
+        self.ranks.drain(&mut all);
         self.remotes.iter().for_each(|remote| remote.drain(&mut all));
         all
     }
@@ -359,6 +372,7 @@ impl<T: Task> Scheduler<T> {
     /// Drops whatever is queued from now on.
     pub(crate) fn close(&self) {
         self.global.close();
+        self.ranks.close();
     }
 
     /// How many tasks wait in the global queue, and how many in all local ones.

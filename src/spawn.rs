@@ -33,6 +33,7 @@ use crate::process::failure::Failure;
 use crate::process::panic::{Guard, Held, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
 use crate::relay::names::Unclaimed;
@@ -281,13 +282,19 @@ impl Host {
 
     /// The control block of a process that is to begin.
     fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, supervised, bound, .. } = options;
+        let Options { inherited, limits, by_hand, supervised, priority, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
         self.realm().enter()?;
         let limits = Limits::both(self.realm().limits(), limits);
-        let flags = if by_hand { flag::BY_HAND } else { 0 } | if supervised { flag::SUPERVISED } else { 0 };
+        let rank = match priority {
+            Priority::Normal => 0,
+            Priority::High => flag::HIGH,
+            Priority::Low => flag::LOW,
+        };
+        let by_hand = if by_hand { flag::BY_HAND } else { 0 };
+        let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
@@ -458,6 +465,7 @@ pub(crate) struct Options {
     deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
     supervised: bool,
+    priority: Priority,
     name: Option<Cow<'static, str>>,
     bound: Bound,
     parent: Option<Parent>,
@@ -571,6 +579,12 @@ impl ProcessBuilder {
     /// ```
     pub fn mailbox(mut self, bound: Bound) -> Self {
         self.options.bound = bound;
+        self
+    }
+
+    /// How urgent it is, among those who are ready: [`Priority`] says what that means.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.options.priority = priority;
         self
     }
 

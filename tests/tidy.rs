@@ -10,7 +10,7 @@ use std::path::Path;
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
     household(&["sync", "sync::event", "sync::lock"]),
-    room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid"]),
+    room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid", "process::priority"]),
     room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),
@@ -25,6 +25,7 @@ const ROOMS: &[Room] = &[
     room(&["time::alarm"]),
     room(&["scheduler::hooks", "scheduler::idle", "scheduler::post"]),
     household(&["scheduler::queue", "scheduler::queue::tests"]),
+    room(&["scheduler::ranks"]),
     Room {
         only: Some(&[
             "sync",
@@ -35,6 +36,7 @@ const ROOMS: &[Room] = &[
             "scheduler::idle",
             "scheduler::post",
             "scheduler::queue",
+            "scheduler::ranks",
         ]),
         ..household(SCHEDULER)
     },

@@ -91,6 +91,17 @@ impl<T> Global<T> {
         Some(first)
     }
 
+    /// Takes one.
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut guard = self.queue.lock();
+        let first = guard.0.pop_front();
+        self.len.store(guard.0.len(), Ordering::SeqCst);
+        first
+    }
+
     /// Takes everything.
     pub(crate) fn drain(&self) -> VecDeque<T> {
         let mut guard = self.queue.lock();

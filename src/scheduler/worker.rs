@@ -22,6 +22,8 @@ const SLOT_BUDGET: u8 = 16;
 const GLOBAL_EVERY: u32 = 61;
 /// Where the newest is first, every so many looks take the oldest.
 const OLDEST_EVERY: u32 = 16;
+/// These are no looks that others have a right to, see `ranks.rs`.
+const OLDEST_AT: u32 = 8;
 /// How often a search passes over all victims.
 const PASSES: u32 = 4;
 /// Rounds of a search that follow each other at once; then the thread is yielded in between.
@@ -98,8 +100,8 @@ impl<T: Task> Local<T> {
     /// Queues a task that the running one woke, spawned, or is.
     #[inline]
     pub(super) fn push(&mut self, task: T, how: Placement) {
-        if self.post.is_taken() {
-            self.push_away(task);
+        if self.post.is_taken() || matches!(how, Placement::Ranked(_)) {
+            self.push_away(task, how);
             return;
         }
         let to_slot = how == Placement::Woken && !(self.scheduler.options.shuffle && self.rng.below(2) == 0);
@@ -108,7 +110,7 @@ impl<T: Task> Local<T> {
             Placement::Woken if to_slot => self.queues.push_next(task),
             Placement::Woken => self.queues.push_back(task),
             Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task, alone),
-            Placement::Yielded => self.queues.push_again(task),
+            Placement::Yielded | Placement::Ranked(_) => self.queues.push_again(task),
         };
         match pushed {
             // It runs here as soon as this task returns. Waking a second worker for it costs more than it gains.
@@ -137,13 +139,13 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Queues a task where all look: the running step is long, and nobody looks here for some time.
+    /// Queues a task where all look: it is not a normal one, or the running step is long, and nobody looks here for some
+    /// time.
     #[cold]
-    fn push_away(&mut self, task: T) {
-        match self.scheduler.global.push(task) {
-            Ok(()) => self.scheduler.notify(),
+    fn push_away(&mut self, task: T, how: Placement) {
+        if let Err(task) = self.scheduler.share(task, how) {
             // As in `Scheduler::schedule`, save that its drop may wake others, who must find this worker at home.
-            Err(task) => self.queues.keep(task),
+            self.queues.keep(task);
         }
     }
 
@@ -184,8 +186,14 @@ impl<T: Task> Local<T> {
                 return (self, Some(task));
             }
         }
+        // Those who are not normal, at the looks that are theirs.
+        if !self.scheduler.ranks.is_empty()
+            && let Some(task) = self.scheduler.ranks.first(self.looks)
+        {
+            return (self, Some(task));
+        }
         if self.queues.is_lifo()
-            && self.looks.is_multiple_of(OLDEST_EVERY)
+            && self.looks % OLDEST_EVERY == OLDEST_AT
             && let Some(task) = self.queues.pop_oldest()
         {
             return (self, Some(task));
@@ -205,7 +213,7 @@ impl<T: Task> Local<T> {
         }
         // What is due: it wakes tasks into the queues of this worker.
         self = self.turn_driver();
-        let task = self.queues.pop_slot().or_else(|| self.queues.pop());
+        let task = self.queues.pop_slot().or_else(|| self.queues.pop()).or_else(|| self.take_ranked());
         (self, task)
     }
 
@@ -227,6 +235,10 @@ impl<T: Task> Local<T> {
             self.queues.overflow(&self.scheduler.global);
         }
         None
+    }
+
+    fn take_ranked(&self) -> Option<T> {
+        if self.scheduler.ranks.is_empty() { None } else { self.scheduler.ranks.last() }
     }
 
     fn take_global(&mut self) -> Option<T> {
@@ -328,7 +340,7 @@ impl<T: Task> Local<T> {
             }
         }
         for round in 0..rounds {
-            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()) {
+            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()).or_else(|| self.take_ranked()) {
                 return Some(task);
             }
             if self.scheduler.is_stopping() {

@@ -3,10 +3,12 @@
 // What the crate itself may not use, its tests may; a handle that is dropped detaches, which is often the point.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
+mod batches;
 mod blocked;
 mod commands;
 mod counters;
 mod embed;
+mod hooks;
 mod hosts;
 mod layers;
 mod links;
@@ -17,6 +19,8 @@ mod misuse;
 mod names;
 mod panics;
 mod pools;
+mod preemption;
+mod priorities;
 mod process;
 mod scheduling;
 mod scopes;

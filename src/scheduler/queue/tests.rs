@@ -229,7 +229,9 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
     let items: usize = if long { 10_000_000 } else { 200_000 };
     for order in ORDERS {
         let taken: Vec<_> = (0..items).map(|_| Tally::new(0)).collect();
-        let take = |item: usize| drop(taken[item].fetch_add(1, Ordering::Relaxed));
+        let take = |item: usize| {
+            taken[item].fetch_add(1, Ordering::Relaxed);
+        };
         let (global, over) = (Global::new(), AtomicUsize::new(0));
         let (mut owner, remote) = Queues::new(order);
         crate::sync::thread::scope(|scope| {

@@ -1,0 +1,143 @@
+//! SPEC 4.5: many processes that are spawned at once.
+
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::within;
+
+/// All of a thousand, each as early as its number says: a look that begins outside takes one before the 16 that the worker
+/// has taken over already.
+fn in_order(seen: &[u64]) {
+    assert_eq!(seen.len(), 1000);
+    for (n, &number) in (0_u64..).zip(seen) {
+        assert!(number.abs_diff(n) <= 17, "{number} is number {n}");
+    }
+}
+
+/// 4.5: a batch runs whole and in its order, from outside and from inside, an empty one too.
+#[test]
+fn a_batch_runs_in_its_order() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let body = |n: u64| {
+            let order = order.clone();
+            async move |_: Context| {
+                order.lock().unwrap().push(n);
+                Ok::<_, Exit>(n)
+            }
+        };
+        let outside = rt.spawn_batch((0..1000).map(body));
+        let ends: Vec<u64> = outside.into_iter().map(|one| block_on(one.unwrap()).unwrap()).collect();
+        assert_eq!(ends, (0..1000).collect::<Vec<_>>());
+        in_order(&std::mem::take(&mut *order.lock().unwrap()));
+        let bodies: Vec<_> = (0..1000).map(body).collect();
+        let parent = rt.process().value(7_u8).spawn(async move |ctx: Context| {
+            for child in ctx.spawn_batch(bodies) {
+                child.map_err(|refused| Exit::failed(refused.refusal().to_string()))?.await?;
+            }
+            let heirs = ctx.spawn_batch([async |ctx: Context| ctx.value::<u8>().map(|seven| *seven).ok_or("none")]);
+            for heir in heirs {
+                assert_eq!(heir.unwrap().await?, 7);
+            }
+            Ok::<_, Exit>(())
+        });
+        block_on(parent.unwrap()).unwrap();
+        in_order(&order.lock().unwrap());
+        assert!(rt.spawn_batch((0..0).map(body)).is_empty());
+    });
+}
+
+/// 4.5: a batch of k wakes up to k sleepers, and no more: they can only end together.
+#[test]
+fn a_batch_wakes_as_many_at_once() {
+    for workers in [2, 3, 8] {
+        within(60, move || {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            for round in 0..200 {
+                let together = Arc::new(Barrier::new(workers));
+                let wait = |_| {
+                    let together = together.clone();
+                    async move |_: Context| {
+                        together.wait();
+                        Ok::<_, Exit>(())
+                    }
+                };
+                if round % 2 == 0 {
+                    let before = rt.counters().wakes;
+                    let batch = rt.spawn_batch((0..workers).map(wait));
+                    assert!(rt.counters().wakes - before <= 2 * workers as u64, "those who find some tell others");
+                    batch.into_iter().for_each(|one| block_on(one.unwrap()).unwrap());
+                } else {
+                    let bodies: Vec<_> = (0..workers).map(wait).collect();
+                    let parent = rt.spawn(async move |ctx: Context| {
+                        for child in ctx.spawn_batch(bodies) {
+                            child.unwrap().await?;
+                        }
+                        Ok::<_, Exit>(())
+                    });
+                    block_on(parent).unwrap();
+                }
+            }
+        });
+    }
+}
+
+/// 4.9: of a batch that does not fit, the first are taken and the others handed back; all of one that comes too late.
+#[test]
+fn what_does_not_fit_is_handed_back() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).max_processes(5).build().unwrap();
+        let body = |n: u64| async move |mut ctx: Context<()>| ctx.receive().await.map(|()| n);
+        let batch = rt.spawn_batch((0..8).map(body));
+        let taken: Vec<_> = batch.iter().map(Result::is_ok).collect();
+        assert_eq!(taken, [true, true, true, true, true, false, false, false]);
+        let mut refused = Vec::new();
+        for (n, one) in (0..).zip(batch) {
+            match one {
+                Ok(child) => {
+                    child.send(()).unwrap();
+                    assert_eq!(block_on(child).unwrap(), n);
+                }
+                Err(error) => {
+                    assert!(matches!(error.refusal(), SpawnRefusal::Limit(5)));
+                    refused.push(error.into_body());
+                }
+            }
+        }
+        for one in rt.spawn_batch(refused) {
+            let child = one.unwrap();
+            child.send(()).unwrap();
+            assert!((5..8).contains(&block_on(child).unwrap()));
+        }
+        let host = rt.host().clone();
+        drop(rt);
+        let late = host.spawn_batch((0..3).map(body));
+        assert!(
+            late.iter().all(|one| matches!(one.as_ref().map_err(SpawnError::refusal), Err(SpawnRefusal::ShutDown)))
+        );
+    });
+}
+
+/// 4.4: what was spawned before the bodies ran out by a panic runs.
+#[test]
+fn a_batch_that_ends_in_a_panic_runs_so_far() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let host = rt.host().clone();
+        let batch = thread::spawn(move || {
+            let bodies = (0..5).map(|n| {
+                assert_ne!(n, 3, "no more of them");
+                async move |mut ctx: Context<()>| ctx.receive().await
+            });
+            host.spawn_batch(bodies).len()
+        });
+        assert!(batch.join().is_err());
+        assert_eq!(rt.processes_alive(), 3);
+        assert!(block_on(rt.shutdown(Duration::from_secs(10))).left.is_empty());
+    });
+}

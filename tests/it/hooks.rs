@@ -1,0 +1,142 @@
+//! SPEC 4: what is called as worker threads start, sleep and stop, and which core they stay on.
+
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::within;
+
+/// How often each hook was called.
+#[derive(Default)]
+struct Calls {
+    start: AtomicU64,
+    stop: AtomicU64,
+    park: AtomicU64,
+    unpark: AtomicU64,
+}
+
+fn count(calls: &Arc<Calls>, which: fn(&Calls) -> &AtomicU64) -> impl Fn() + Send + Sync + 'static {
+    let calls = Arc::clone(calls);
+    move || {
+        let name = thread::current().name().map(str::to_owned);
+        assert!(name.is_some_and(|name| name.starts_with("procession-worker-")), "on a worker's thread");
+        which(&calls).fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn counted(builder: Builder, calls: &Arc<Calls>) -> Builder {
+    builder
+        .on_thread_start(count(calls, |calls| &calls.start))
+        .on_thread_stop(count(calls, |calls| &calls.stop))
+        .on_thread_park(count(calls, |calls| &calls.park))
+        .on_thread_unpark(count(calls, |calls| &calls.unpark))
+}
+
+fn some_work(rt: &Runtime) {
+    let all: Vec<_> = (0..200_u64).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+    let sum: u64 = all.into_iter().map(|one| block_on(one).expect("it ends")).sum();
+    assert_eq!(sum, 19_900);
+}
+
+/// 4.1, 4.5: every thread starts and stops once, however many there are meanwhile, and who slept is told of both ends.
+#[test]
+fn every_thread_starts_and_stops_once() {
+    within(60, || {
+        let calls = Arc::new(Calls::default());
+        let rt = counted(Runtime::builder().workers(3), &calls).build().unwrap();
+        for workers in [1, 4, 0, 2] {
+            rt.set_workers(workers);
+            if workers != 0 {
+                some_work(&rt);
+            }
+        }
+        drop(rt);
+        let [start, stop, park, unpark] =
+            [&calls.start, &calls.stop, &calls.park, &calls.unpark].map(|calls| calls.load(Ordering::SeqCst));
+        assert!(start >= 3 && start == stop, "{start} started, {stop} stopped");
+        assert_eq!(park, unpark);
+    });
+}
+
+/// 4.8: a hook that panics is as one that returned, also if what it throws panics when it is dropped.
+#[test]
+fn hooks_that_panic_change_nothing() {
+    struct Grudge;
+    impl Drop for Grudge {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+    within(60, || {
+        let rt = Runtime::builder()
+            .workers(2)
+            .on_thread_start(|| panic_any(Grudge))
+            .on_thread_stop(|| panic!("no stop"))
+            .on_thread_park(|| panic_any(Grudge))
+            .on_thread_unpark(|| panic!("no unpark"))
+            .build()
+            .unwrap();
+        (0..20).for_each(|_| some_work(&rt));
+        rt.set_workers(1);
+        some_work(&rt);
+        assert!(block_on(rt.shutdown(std::time::Duration::from_secs(10))).left.is_empty());
+    });
+}
+
+/// 4.4: no lock is held and no wake is lost when a hook uses the runtime that calls it.
+#[test]
+fn hooks_may_use_their_runtime() {
+    within(60, || {
+        let host: Arc<OnceLock<Host>> = Arc::default();
+        let ran = Arc::new(AtomicU64::new(0));
+        let hook = |left: u64| {
+            let (host, ran, left) = (host.clone(), ran.clone(), AtomicU64::new(left));
+            move || {
+                let Some(host) = host.get() else { return };
+                if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                    let ran = ran.clone();
+                    let _ = host.spawn(async move |_: Context| {
+                        ran.fetch_add(1, Ordering::SeqCst);
+                    });
+                }
+            }
+        };
+        let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
+        let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
+        let _ = host.set(rt.host().clone());
+        // One wakes it; from then on each of the others comes as it falls asleep or wakes up.
+        some_work(&rt);
+        while ran.load(Ordering::SeqCst) < 200 {
+            thread::yield_now();
+        }
+    });
+}
+
+/// 4.10: workers stay on the cores that they are given; one that is not there is an error when building.
+#[cfg(feature = "affinity")]
+#[test]
+fn workers_are_pinned_to_cores() {
+    /// Where this thread may run, as Linux says it.
+    fn cores() -> String {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.unwrap_or_default().trim().to_owned()
+    }
+    within(60, || {
+        let of_worker = |rt: &Runtime| block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(cores()))).unwrap();
+        let free = of_worker(&Runtime::builder().workers(1).build().unwrap());
+        let pinned = of_worker(&Runtime::builder().workers(1).pin_workers(true).build().unwrap());
+        assert!(matches!(Runtime::builder().pin_workers_to([1 << 20]).build(), Err(BuildError::Invalid(_))));
+        if cfg!(target_os = "linux") {
+            let first: usize = pinned.parse().unwrap_or_else(|_| panic!("one core, not {pinned}"));
+            assert_eq!(of_worker(&Runtime::builder().workers(1).pin_workers_to([first]).build().unwrap()), pinned);
+            let rt = Runtime::builder().workers(4).pin_workers(true).build().unwrap();
+            (0..20).for_each(|_| assert!(of_worker(&rt).parse::<usize>().is_ok()));
+        }
+        assert_eq!(of_worker(&Runtime::builder().workers(1).pin_workers(false).build().unwrap()), free);
+    });
+}

@@ -1,0 +1,151 @@
+//! SPEC 1.7: who is asked to let others run, and does.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::executor::block_on;
+use futures::future::{join_all, poll_immediate};
+use procession::*;
+
+use crate::within;
+
+/// 1.7: one that runs is asked, hears of it once in its turn and for the rest of that, and not in the next.
+#[test]
+fn one_that_runs_is_asked_once() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let (runs, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (begins, waits) = (runs.clone(), asked.clone());
+        let one = rt.spawn(async move |ctx: Context| {
+            begins.store(true, Ordering::SeqCst);
+            while !waits.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+            let told = [should_yield(), should_yield()];
+            ctx.yield_now().await;
+            Ok::<_, Exit>((told, should_yield()))
+        });
+        while !runs.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        assert_eq!(rt.preempt(one.pid()).ok(), Some(true));
+        asked.store(true, Ordering::SeqCst);
+        assert_eq!(block_on(one).unwrap(), ([true, true], false));
+    });
+}
+
+/// 1.7: one may ask itself; one that does not run is not asked; one that does not live, or lives elsewhere, is an error.
+#[test]
+fn only_one_that_runs_is_asked() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let own = rt.spawn(async |ctx: Context| {
+            let before = should_yield();
+            let ran = ctx.host().preempt(ctx.pid()).ok();
+            Ok::<_, Exit>((before, ran, should_yield()))
+        });
+        let pid = own.pid();
+        assert_eq!(block_on(own).unwrap(), (false, Some(true), true));
+        assert!(rt.preempt(pid).is_err());
+        let idle = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await.map(|()| should_yield()));
+        block_on(idle.started()).unwrap();
+        while rt.counters().parks == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(rt.preempt(idle.pid()).ok(), Some(false));
+        let other = Runtime::builder().workers(1).build().unwrap();
+        assert!(other.preempt(idle.pid()).is_err());
+        idle.send(()).unwrap();
+        assert!(!block_on(idle).unwrap());
+    });
+}
+
+/// 1.7, 4.7: the monitor asks by itself whoever is in a long step, before it calls that long.
+#[test]
+fn a_long_step_is_asked_to_end() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).long_step(Duration::from_millis(20)).build().unwrap();
+        let long = rt.spawn(async |ctx: Context| {
+            while ctx.host().counters().long_steps == 0 {
+                std::hint::spin_loop();
+            }
+            Ok::<_, Exit>(should_yield())
+        });
+        assert!(block_on(long).unwrap());
+    });
+}
+
+/// 1.7: a process that lends its thread to others in its step is asked as itself, they as themselves.
+#[test]
+fn whoever_runs_inside_another_is_asked_alone() {
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let inside = Arc::clone(&rt);
+        let outer = rt.spawn(async move |ctx: Context| {
+            let inner = ctx.spawn(async |ctx: Context| {
+                let ran = ctx.host().preempt(ctx.pid()).ok();
+                Ok::<_, Exit>((ran, should_yield()))
+            });
+            let pid = ctx.pid();
+            let other = ctx.host().clone();
+            assert_eq!(other.preempt(pid).ok(), Some(true));
+            assert_eq!(inside.block_on(inner)?, (Some(true), true));
+            Ok::<_, Exit>((should_yield(), inside))
+        });
+        let (told, inside) = block_on(outer).unwrap();
+        assert!(told);
+        drop(inside);
+    });
+}
+
+/// 1.7, 4.6: a body of pieces that are always ready lets others run between them, within the budget.
+#[test]
+fn small_pieces_let_others_run_in_between() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let pieces = Arc::new(AtomicU64::new(0));
+        let done = pieces.clone();
+        let modest = rt.spawn(async move |ctx: Context| {
+            let seen = done.clone();
+            let greedy = ctx.spawn(async move |_: Context| -> Result<(), Exit> {
+                loop {
+                    cooperative(ready(())).await;
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            let mut most = 0;
+            for _ in 0..500 {
+                let before = seen.load(Ordering::SeqCst);
+                ctx.yield_now().await;
+                most = most.max(seen.load(Ordering::SeqCst) - before);
+            }
+            greedy.abort();
+            Ok::<_, Exit>(most)
+        });
+        let most = block_on(modest).unwrap();
+        assert!((1..=128).contains(&most), "{most} pieces");
+    });
+}
+
+/// 1.7: pieces that wait cost no budget: however many are polled together, each comes to its end. Dropped, they lose
+/// nothing, and outside a process they are what they hold.
+#[test]
+fn pieces_that_wait_cost_nothing() {
+    within(60, || {
+        assert_eq!(block_on(cooperative(ready(7))), 7);
+        assert!(block_on(poll_immediate(cooperative(pending::<()>()))).is_none());
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let (tell, told): (Vec<_>, Vec<_>) = (0..1000).map(|_| oneshot::channel::<u32>()).unzip();
+        let all = rt.spawn(async move |_: Context| {
+            let all = join_all(told.into_iter().map(|one| cooperative(async move { one.await.unwrap_or(0) }))).await;
+            Ok::<_, Exit>(all.into_iter().sum::<u32>())
+        });
+        block_on(all.started()).unwrap();
+        // The last first: it is behind a thousand others that wait.
+        tell.into_iter().rev().for_each(|one| one.send(1).unwrap());
+        assert_eq!(block_on(all).unwrap(), 1000);
+    });
+}

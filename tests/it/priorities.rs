@@ -1,0 +1,169 @@
+//! SPEC 4.10: high ones run first, low ones still have their share.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::within;
+
+const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
+
+/// Has so many of each priority take turns on one worker, and says how many of the first `turns` each class had.
+fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
+    within(60, move || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let parent = rt.spawn(async move |ctx: Context| {
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let gate = Arc::new(AtomicUsize::new(0));
+            let all: usize = each.iter().sum();
+            let mut children = Vec::new();
+            for (class, priority) in ALL.into_iter().enumerate() {
+                for _ in 0..each[class] {
+                    let (log, gate) = (log.clone(), gate.clone());
+                    let body = async move |ctx: Context| {
+                        gate.fetch_add(1, Ordering::SeqCst);
+                        while gate.load(Ordering::SeqCst) < all {
+                            ctx.yield_now().await;
+                        }
+                        while log.lock().unwrap().len() < turns {
+                            log.lock().unwrap().push(class);
+                            ctx.yield_now().await;
+                        }
+                    };
+                    children
+                        .push(ctx.process().priority(priority).spawn(body).map_err(|e| Exit::failed(e.to_string()))?);
+                }
+            }
+            for child in children {
+                child.await?;
+            }
+            let log = log.lock().unwrap();
+            Ok::<_, Exit>([0, 1, 2].map(|class| log[..turns].iter().filter(|&&of| of == class).count()))
+        });
+        block_on(parent).unwrap()
+    })
+}
+
+/// 4.10: of 16 looks 12 are for the high ones, 3 for the normal ones and 1 for the low ones, however many there are of
+/// each; what a class has no use for goes to the next.
+#[test]
+fn each_class_has_its_share_of_turns() {
+    let turns = 16_000;
+    for each in [[1, 1, 1], [5, 1, 1], [2, 20, 3], [1, 1, 40]] {
+        let got = shares(each, turns);
+        println!("{each:?}: {got:?} turns");
+        for (got, share) in got.into_iter().zip([12, 3, 1]) {
+            let fair = turns * share / 16;
+            assert!(got.abs_diff(fair) <= turns / 100, "{got} turns, not {fair}, of {each:?}");
+        }
+    }
+    for (each, share) in
+        [([0, 3, 3], [0, 15, 1]), ([3, 0, 3], [15, 0, 1]), ([3, 3, 0], [12, 4, 0]), ([0, 0, 2], [0, 0, 16])]
+    {
+        let got = shares(each, turns);
+        println!("{each:?}: {got:?} turns");
+        for (got, share) in got.into_iter().zip(share) {
+            assert!(got.abs_diff(turns * share / 16) <= turns / 100, "{got:?} of {each:?}");
+        }
+    }
+}
+
+/// 4.10: beside however many normal ones, a high one that becomes ready waits for a few turns at most.
+#[test]
+fn a_high_one_is_soon_run() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let parent = rt.spawn(async |ctx: Context| {
+            let turns = Arc::new(AtomicU64::new(0));
+            let worst = Arc::new(AtomicU64::new(0));
+            let (now, most) = (turns.clone(), worst.clone());
+            let urgent = ctx.process().priority(Priority::High).spawn(async move |mut ctx: Context<u64>| {
+                while let Ok(sent) = ctx.receive().await {
+                    most.fetch_max(now.load(Ordering::SeqCst) - sent, Ordering::SeqCst);
+                }
+            });
+            let urgent = urgent.map_err(|refused| Exit::failed(refused.to_string()))?;
+            let busy: Vec<_> = (0..500)
+                .map(|_| {
+                    let (turns, urgent) = (turns.clone(), urgent.address());
+                    ctx.spawn(async move |ctx: Context| {
+                        for round in 0..40_u64 {
+                            let now = turns.fetch_add(1, Ordering::SeqCst);
+                            if now % 7 == round % 7 {
+                                urgent.send(now + 1)?;
+                            }
+                            ctx.yield_now().await;
+                        }
+                        Ok::<_, Exit>(())
+                    })
+                })
+                .collect();
+            for one in busy {
+                one.await?;
+            }
+            urgent.abort();
+            Ok::<_, Exit>(worst.load(Ordering::SeqCst))
+        });
+        let worst = block_on(parent).unwrap();
+        assert!(worst <= 3, "{worst} turns of others");
+    });
+}
+
+/// 4.10, 4.4: whatever the priority, an idle runtime hears of every one, from outside and from a step.
+#[test]
+fn no_wake_is_lost_for_any_priority() {
+    for workers in [1, 2, 4] {
+        within(120, move || {
+            let rt = Runtime::builder().workers(workers).build().unwrap();
+            let (done, is_done) = mpsc::channel();
+            for n in 0..3_000_usize {
+                let done = done.clone();
+                let inner = ALL[n / 3 % 3];
+                let outer = rt.process().priority(ALL[n % 3]).spawn(async move |ctx: Context| {
+                    let body = async move |ctx: Context| {
+                        ctx.yield_now().await;
+                        let _ = done.send(n);
+                    };
+                    drop(ctx.process().priority(inner).spawn(body));
+                });
+                assert!(outer.is_ok());
+                assert_eq!(is_done.recv(), Ok(n));
+            }
+        });
+    }
+}
+
+/// 4.10, 4.7: what a long step wakes runs elsewhere whatever its priority, and what waits when the runtime ends is ended.
+#[test]
+fn those_behind_a_long_step_and_those_left_over_are_ended() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let parent = rt.spawn(async |ctx: Context| {
+            let ran = Arc::new(AtomicUsize::new(0));
+            for priority in ALL {
+                let ran = ran.clone();
+                let body = async move |_: Context| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                };
+                drop(ctx.process().priority(priority).spawn(body));
+            }
+            block_in_place(|| {
+                while ran.load(Ordering::SeqCst) < 3 {
+                    std::thread::yield_now();
+                }
+            });
+        });
+        block_on(parent).unwrap();
+        let dropped = Arc::new(());
+        let none = Runtime::builder().workers(0).build().unwrap();
+        for priority in ALL {
+            let held = dropped.clone();
+            drop(none.process().priority(priority).spawn(async move |_: Context| drop(held)));
+        }
+        assert_eq!(Arc::strong_count(&dropped), 4);
+        drop(none);
+        assert_eq!(Arc::strong_count(&dropped), 1);
+    });
+}

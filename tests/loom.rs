@@ -20,6 +20,7 @@
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
+//! - idle_batch_counts_one: batch
 //! - rearm_forgets_timekeeper: nearer_deadline
 //! - handover_finds_nobody: behind_a_long_step
 //! - handover_is_no_rescue: behind_a_long_step
@@ -101,6 +102,7 @@ models! {
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;
+    idle::batch "large", 46_000;
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;

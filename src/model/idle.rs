@@ -161,12 +161,11 @@ pub fn two_pushers() {
     stop(&scheduler);
 }
 
-/// Two pushes, of which the first takes until the second is done: the worker that finds it wakes the next.
-pub fn last_searcher() {
-    let (scheduler, jobs) = (started(2), Jobs::new());
+/// A job that takes until the other has run.
+fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     let latch = Arc::new((Mutex::new(false), Condvar::new()));
     let (opens, waits) = (Arc::clone(&latch), latch);
-    let all = Arc::clone(&jobs);
+    let all = Arc::clone(jobs);
     let long = Job(Box::new(move || {
         let mut open = waits.0.lock();
         while !*open {
@@ -179,11 +178,30 @@ pub fn last_searcher() {
         *opens.0.lock() = true;
         opens.1.notify_all();
     }));
+    (long, short)
+}
+
+/// Two pushes, of which the first takes until the second is done: the worker that finds it wakes the next.
+pub fn last_searcher() {
+    let (scheduler, jobs) = (started(2), Jobs::new());
+    let (long, short) = long_and_short(&jobs);
     // Lets both fall asleep first, which costs no preemption then.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
     jobs.wait(1);
+    stop(&scheduler);
+}
+
+/// Both at once, a push of two against two workers that go to sleep, and one more when they have searched.
+pub fn batch() {
+    let (scheduler, jobs) = (started(2), Jobs::new());
+    let (long, short) = long_and_short(&jobs);
+    thread::yield_now();
+    scheduler.schedule_all(vec![long, short]);
+    jobs.wait(1);
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(2);
     stop(&scheduler);
 }
 

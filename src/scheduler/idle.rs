@@ -156,7 +156,8 @@ impl Idle {
             // The lowest: those beyond stay.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
-            let next = (word.0 & !chosen) + more * SEARCHER;
+            let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
+            let next = (word.0 & !chosen) + searching * SEARCHER;
             match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Chosen(chosen),
                 Err(now) => word = Word(now),

@@ -152,11 +152,9 @@ impl<T: Task> Scheduler<T> {
                 // It may be one that can let others run, if it is told.
                 let label = post.label();
                 post.ask(label);
-                if seen.times >= LONG && self.hand_over(slot, Some(polls)) {
-                    if label != OWN_FUTURE {
-                        self.metrics.add(Counter::LongSteps, 1);
-                        self.observe(slot, WorkerState::Blocked, Some(label));
-                    }
+                if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
+                    self.metrics.add(Counter::LongSteps, 1);
+                    self.observe(slot, WorkerState::Blocked, Some(label));
                 }
             }
             _ => *seen = Some(Seen { polls, times: 0 }),

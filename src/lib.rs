@@ -57,12 +57,14 @@
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | tie it to others, and hear of their ends | [`lives`], [`Me::link`], [`Me::monitor`], [`Me::spawn_monitor`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
+//! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`LocalOrder`] |
 //! | watch it | [`Observer`], [`State`], [`Counters`] |
 //!
 //! # What it is not
 //!
 //! A step that computes without end can't be interrupted: Rust code runs until it returns, or until it asks whether it
-//! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by others ([`Builder::long_step`], [`block_in_place`]).
+//! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by
+//! others ([`Builder::long_step`], [`block_in_place`]).
 //! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
 //! program. Running out of memory aborts. A program that forks keeps no worker in the child.
 
@@ -111,6 +113,7 @@ mod recipient;
 mod relay;
 mod runtime;
 mod scheduler;
+pub mod scheduling;
 mod scope;
 mod send_wait;
 mod spawn;

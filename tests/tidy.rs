@@ -74,7 +74,7 @@ const ROOMS: &[Room] = &[
     room(&["runtime"]),
     room(&["local"]),
     // A page.
-    room(&["lives"]),
+    room(&["lives", "scheduling"]),
     household(MODEL),
 ];
 

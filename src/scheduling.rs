@@ -1,0 +1,85 @@
+//! How the scheduler works: who runs next, and where; how long one waits at most; who wakes whom; and where this differs
+//! from its models, on purpose.
+//!
+//! It is Go's design of goroutines, machines and processors, with processes for goroutines: each *worker* is a thread with
+//! queues of its own, and takes from others when it has nothing left. What runs is a [`Process`](crate::Process) or an
+//! async body, wrapped as a task; one *turn* of it is one poll of that task.
+//!
+//! # Where a worker looks
+//!
+//! | | it looks into | and takes |
+//! |---|---|---|
+//! | 1 | at every 61st look, the timers, then the global queue | what is due; one, and its share (5) |
+//! | 2 | the queues of [high and low](crate::Priority) ones, at the looks that are theirs | one |
+//! | 3 | its next slot: what the last turn woke or spawned, up to 16 in a row while others wait | one |
+//! | 4 | its local queue | the [oldest](crate::LocalOrder::Fifo), or the [newest](crate::LocalOrder::Lifo) |
+//! | 5 | the global queue | one, and moves up to `min(16, len / workers + 1)` more to its own |
+//! | 6 | the timers | what is due |
+//! | 7 | what is left of the high ones, then of the low ones | one |
+//! | 8 | the others, in random order, up to four times | half of a local queue, rounded up; the last time round also a next slot |
+//!
+//! Then it sleeps. Only half of the workers search (8) at once.
+//!
+//! | what becomes ready | goes to |
+//! |---|---|
+//! | what the running turn wakes or spawns | the next slot of its worker; what was there goes to the back of the local queue |
+//! | what yields, or has spent the budget of its turn | the back of the local queue |
+//! | what a thread that is no worker of this runtime wakes or spawns | the back of the global queue |
+//! | what comes to a local queue that holds 256 | a batch; every 128 of those go to the global queue at once |
+//! | what a step wakes that has blocked its worker | the back of the global queue |
+//!
+//! Everything that waits can be taken by others, whoever ran it last: the slot, the local queue, the batch.
+//!
+//! # How long one waits
+//!
+//! Turns can't be cut short, so bounds are in turns; a turn makes as many steps as its budget allows. Of what one worker
+//! runs, between two turns of one process:
+//!
+//! | beside it are ready | it waits for at most | because |
+//! |---|---|---|
+//! | n - 1 that yield, n up to 256 | n turns | who yields goes behind all others |
+//! | n - 1, n more than that | 4 n + 61 turns | what does not fit waits in the global queue, from which at least 17 come in 61 looks: 61 / 17 < 4 |
+//! | a body that receives and never runs out of mail | 128 messages, then that one is behind | the budget of a turn, [`should_yield`](crate::should_yield) |
+//! | a process whose commands are answered at once | 32 steps, then that one is behind | the budget for answers within a turn |
+//! | pairs that wake each other, chains that spawn each other | 16 turns of each, and those under way when the 16 are spent | the slot's budget; it is shared, so that a pair is one |
+//! | anything, and it comes from outside or is a timer that is due | 61 looks of any worker | (1) |
+//! | high ones, and it is normal; or normal ones, and it is low | 4 turns; 16 turns | (2): 12 of 16 looks are for the high ones, 3 for normal ones, 1 for low ones |
+//! | others, newest first | 16 looks for each that waits longer; 61, if it yields | every 16th look takes the oldest |
+//!
+//! With several workers that holds of the worker that runs it next; the others make their steps beside that. Who is taken
+//! over by another worker goes to an empty queue there, with those before it that were taken too: it gains. Counted in
+//! steps, on one worker and on two: `tests/it/fairness.rs`.
+//!
+//! A turn that never ends is beyond this: a [monitor](crate::Builder::long_step) sees to it that only its own process and
+//! worker wait for it.
+//!
+//! # Who is woken
+//!
+//! A worker that finds nothing announces that it sleeps and then looks at every queue once more; whoever queues something
+//! looks, after that, whether anybody sleeps. With a full fence on both sides one of the two sees the other, so nothing
+//! waits while everybody sleeps. Whoever queues wakes nobody if somebody searches already; the last one that searches
+//! and finds something wakes the next. An idle runtime has no tick: one sleeper keeps the time, until the nearest
+//! deadline.
+//!
+//! A push to the next slot alone wakes nobody: that worker runs it next, and a second core costs more than it gains (a pair
+//! of processes that answer each other: 27 ns of CPU a message on one worker, 110 with a second one woken for each). A
+//! [batch](crate::Host::spawn_batch) of k wakes up to k.
+//!
+//! The protocols, their stories and the sketch of a proof are in `src/scheduler/README.md`; the model checker explores
+//! them, each with bugs planted that it has to find.
+//!
+//! # Where it differs from its models
+//!
+//! Those are Go's runtime and Wippy's process scheduler. The figures are CPU time on two cores, ours against what the model
+//! does, in the same program.
+//!
+//! | there | here | why |
+//! |---|---|---|
+//! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::LocalOrder) | Newest first starves: with two that always yield a third never runs. It wins 12 to 15 % on fork and join alone and loses 10 ns with each yield. A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
+//! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: 28 ns a message between two processes, not 150 and more. |
+//! | A local queue that is full gives its oldest half to the global queue (Go) | what comes then gathers in a batch of 128 that goes there | The oldest have waited longest, and would go behind everybody. A deque that others steal from gives up half only one by one. |
+//! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(16, len / P + 1)` and one | As many as 128 scatter those that talk to each other over all cores: 149 ns a message became 352. |
+//! | A goroutine that runs for 10 ms is interrupted by a signal (Go) | a process is [asked](crate::Host::preempt), and its worker's other work goes to another | Rust code can't be interrupted at any place: a lock may be held, a value half moved. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative) ask; what never asks keeps its thread, and only that. |
+//! | Only the last that stops searching looks again (Go) | everybody who goes to sleep does | It costs a pass of loads, and the argument needs no case for who was last. |
+//! | A thread in a system call is marked on entry (Go) | nothing marks a step that blocks: the monitor sees that its counter stands still | The crate does not see what user code calls. [`block_in_place`](crate::block_in_place) says so beforehand. |
+//! | A periodic tick looks after timers and the network (Go's `sysmon`) | one sleeper keeps the time; the monitor sleeps when nobody works | Idle costs nothing. |

@@ -15,6 +15,7 @@ use crate::context::{Context, Me};
 use crate::process::exit::{BoxError, Exit};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
+use crate::process::successor;
 use crate::process::{Events, Next, Process, Start, StepOutput};
 use crate::sync::Mutex;
 use crate::task::{Entry, Machine};
@@ -56,6 +57,9 @@ impl<T: Send + 'static, E: Into<BoxError>> Outcome for Result<T, E> {
     }
 }
 
+/// What is polled in the place of a body that was replaced.
+type Successor<Fut> = successor::Future<Output<Fut>>;
+
 pin_project! {
     /// Where a body is in its life.
     #[project = BodyProjection]
@@ -63,14 +67,31 @@ pin_project! {
     where
         M: Send,
         M: 'static,
+        Fut: Future,
+        Fut::Output: Outcome,
     {
         Unstarted { start: Option<(F, Option<Box<Entry>>)>, marker: std::marker::PhantomData<fn(M)> },
         Running { #[pin] future: Fut },
+        Upgraded { future: Successor<Fut> },
         Gone,
     }
 }
 
-impl<M: Send + 'static, F, Fut> AsyncBody<M, F, Fut> {
+/// Does what a body wants that has returned from a poll, by `put` if that is to be replaced. True if it is to be polled
+/// again at once: for the answer, or for a waker, where the new one so far had a combinator's.
+#[cold]
+fn has_more_to_do<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::Future<T>)) -> bool {
+    if polled.is_pending() {
+        if let Some(next) = successor::settle() {
+            put(next);
+        }
+    } else {
+        successor::forget();
+    }
+    polled.is_pending()
+}
+
+impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
         Self::Unstarted { start: Some((body, entry)), marker: std::marker::PhantomData }
     }
@@ -115,12 +136,20 @@ where
             let future = body(Context::new(me.control().clone()));
             self.set(Self::Running { future });
         }
-        match self.project() {
-            BodyProjection::Running { future } => match future.poll(cx) {
+        loop {
+            let polled = match self.as_mut().project() {
+                BodyProjection::Running { future } => future.poll(cx).map(Outcome::into_result),
+                BodyProjection::Upgraded { future } => future.as_mut().poll(cx),
+                _ => unreachable!("a body is not stepped after its end"),
+            };
+            let put = |future| self.set(Self::Upgraded { future });
+            if successor::is_wanted() && has_more_to_do(&polled, put) {
+                continue;
+            }
+            return match polled {
                 Poll::Pending => Ok(Next::Wait),
-                Poll::Ready(outcome) => outcome.into_result().map(Next::Done),
-            },
-            _ => unreachable!("a body is not stepped after its end"),
+                Poll::Ready(result) => result.map(Next::Done),
+            };
         }
     }
 
@@ -238,9 +267,15 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
             self.future = Some(Mutex::new(future));
         }
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
-        match future.as_mut().poll(&mut std::task::Context::from_waker(out.waker())) {
-            Poll::Pending => Ok(Next::Wait),
-            Poll::Ready(result) => result.map(Next::Done),
+        loop {
+            let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
+            if successor::is_wanted() && has_more_to_do(&polled, |next| *future = next) {
+                continue;
+            }
+            return match polled {
+                Poll::Pending => Ok(Next::Wait),
+                Poll::Ready(result) => result.map(Next::Done),
+            };
         }
     }
 }

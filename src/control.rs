@@ -63,6 +63,8 @@ pub(crate) mod flag {
     pub(crate) const SUPERVISED: u16 = 1 << 13;
     /// A supervisor that has none itself: in an orderly shutdown it ends before those that have nothing to do with any.
     pub(crate) const ROOT: u16 = 1 << 14;
+    /// Its new code has not said yet that it has started.
+    pub(crate) const UPGRADING: u16 = 1 << 15;
 }
 
 /// Not yet scheduled for the first time; the states proper follow.
@@ -267,6 +269,11 @@ impl Head {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
     }
 
+    /// Takes a flag back.
+    pub(crate) fn unset(&self, flag: u16) {
+        self.flags.fetch_and(!flag, Ordering::SeqCst);
+    }
+
     /// Notes the state that the process is in now. Without an observer that is a store and a branch.
     #[inline]
     pub(crate) fn enter(&self, to: State) {
@@ -383,7 +390,9 @@ impl Head {
 
     #[inline]
     pub(crate) fn started(&self) {
-        self.announce(flag::STARTED);
+        if self.announce(flag::STARTED) & flag::UPGRADING != 0 {
+            self.unset(flag::UPGRADING);
+        }
     }
 }
 

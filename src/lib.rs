@@ -51,6 +51,7 @@
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
 //! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
 //! | spawn for a piece of work, and be done with all of it | [`Me::scope`] |
+//! | give it new code while it lives | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`Restart`], [`Backoff`], [`Host::tree`] |
 //! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
@@ -122,6 +123,7 @@ mod supervisor;
 mod sync;
 mod task;
 mod time;
+mod upgrade;
 mod yields;
 
 pub use address::{Address, Call, Ended, Reply};
@@ -169,3 +171,4 @@ pub use supervisor::{Child, ChildKey, ChildState, GaveUp, Restart, Supervisor, S
 pub use time::Sleep;
 pub use time::interval::{Interval, Missed};
 pub use time::later::TimerRef;
+pub use upgrade::UpgradeError;

@@ -3,6 +3,7 @@
 //! What can reach a process is in `process/event.rs`, what it may want in `process/command.rs`, how it ends in
 //! `process/exit.rs`. The states that it goes through stand above [`State`](crate::State).
 
+use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Deref;
@@ -18,6 +19,7 @@ pub(crate) mod payload;
 pub(crate) mod pid;
 pub(crate) mod priority;
 pub(crate) mod refusal;
+pub(crate) mod successor;
 pub(crate) mod turn;
 
 use self::command::{Asked, Command, StreamCommand, Streamed};
@@ -118,6 +120,9 @@ pub trait Process: 'static {
     /// Runs exactly once for every process whose `init` succeeded, after the last step, whatever ended it.
     fn close(&mut self) {}
 }
+
+/// A process of which only these types are known.
+pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Send>;
 
 /// What a step wants next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,6 +243,10 @@ impl<M> fmt::Debug for Events<'_, M> {
 pub struct StepOutput<'a, M: Send + 'static> {
     me: &'a Me<M>,
     waker: &'a Waker,
+    /// What the process ends with.
+    output: fn() -> (TypeId, &'static str),
+    /// What is to be in the place of the process when the step has returned.
+    successor: Option<Box<dyn Any + Send>>,
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
@@ -249,8 +258,24 @@ impl<M: Send + 'static> Deref for StepOutput<'_, M> {
 }
 
 impl<'a, M: Send + 'static> StepOutput<'a, M> {
-    pub(crate) fn new(me: &'a Me<M>, waker: &'a Waker) -> Self {
-        Self { me, waker }
+    /// For a process that ends with a `T`.
+    #[inline]
+    pub(crate) fn new<T: 'static>(me: &'a Me<M>, waker: &'a Waker) -> Self {
+        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
+    }
+
+    /// The type that the process ends with, and its name.
+    pub(crate) fn output(&self) -> (TypeId, &'static str) {
+        (self.output)()
+    }
+
+    pub(crate) fn succeed_by(&mut self, next: Box<dyn Any + Send>) {
+        self.successor = Some(next);
+    }
+
+    #[inline]
+    pub(crate) fn take_successor(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.successor.take()
     }
 
     /// The waker of the task, for a process that polls futures.

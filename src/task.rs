@@ -1,6 +1,7 @@
 //! The future that drives one process: takes what came, steps, dispatches what was yielded, and steps again while
 //! answers come in the same turn. Its end is a drop guard: however the task ends, the process is buried.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,7 +15,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{Held, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
-use crate::process::{Mail, Next, Process, Start, StepOutput, turn};
+use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
 use crate::sync::Arc;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
@@ -67,11 +68,30 @@ enum Life<P: Process> {
         process: P,
         mail: Mail<P::Message>,
     },
+    /// It was replaced, by this.
+    Upgraded {
+        process: AnyProcess<P::Message, P::Output>,
+        mail: Mail<P::Message>,
+    },
     /// Its `init` failed, or panicked.
     Failed {
         process: P,
     },
     Gone,
+}
+
+impl<P: Process> Life<P> {
+    /// What was in its place is dropped; its mail stays.
+    #[cold]
+    fn succeed_by(&mut self, next: Box<dyn Any + Send>) {
+        let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
+            unreachable!("`upgrade` compared the types")
+        };
+        if let Self::Alive { mail, .. } | Self::Upgraded { mail, .. } = self {
+            let mail = std::mem::replace(mail, Mail::new());
+            *self = Self::Upgraded { process: *next, mail };
+        }
+    }
 }
 
 impl<P: Process> Raw<P> {
@@ -82,7 +102,7 @@ impl<P: Process> Raw<P> {
     pub(crate) fn into_inner(self) -> Option<P> {
         match self.life {
             Life::Fresh { process, .. } | Life::Alive { process, .. } | Life::Failed { process } => Some(process),
-            Life::Gone => None,
+            Life::Upgraded { .. } | Life::Gone => None,
         }
     }
 }
@@ -111,28 +131,37 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
-        let Life::Alive { process, mail } = self.project().life else {
-            unreachable!("it is stepped between its start and its end")
+        let life = self.project().life;
+        let mut out = StepOutput::new::<P::Output>(me, cx.waker());
+        let (next, mail) = match life {
+            Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            Life::Upgraded { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            _ => unreachable!("it is stepped between its start and its end"),
         };
-        let next = process.step(mail.events(me.control()), &mut StepOutput::new(me, cx.waker()))?;
-        if matches!(next, Next::Wait) && mail.missed(me.control()) {
+        let missed = matches!(next, Next::Wait) && mail.missed(me.control());
+        if let Some(successor) = out.take_successor()
+            && matches!(next, Next::Wait | Next::Again)
+        {
+            life.succeed_by(successor);
             return Ok(Next::Again);
         }
-        Ok(next)
+        Ok(if missed { Next::Again } else { next })
     }
 
     fn close(self: Pin<&mut Self>) {
-        if let Life::Alive { process, .. } = self.project().life {
-            process.close();
+        match self.project().life {
+            Life::Alive { process, .. } => process.close(),
+            Life::Upgraded { process, .. } => process.close(),
+            _ => {}
         }
     }
 
     fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
-        let life = std::mem::replace(self.project().life, Life::Gone);
-        if let Life::Alive { process, mut mail } = life {
+        let mut life = std::mem::replace(self.project().life, Life::Gone);
+        if let Life::Alive { mail, .. } | Life::Upgraded { mail, .. } = &mut life {
             let (unread, _unheard) = mail.take();
             me.control().leave(unread);
-            drop(process);
+            drop(life);
         }
     }
 
@@ -197,6 +226,9 @@ impl<X: Machine> Turn<'_, X> {
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
+        if panicked {
+            successor::forget();
+        }
         let next = next.unwrap_or_else(|text| Err(self.panicked(text)));
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));

@@ -14,7 +14,7 @@ const ROOMS: &[Room] = &[
     room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),
-    room(&["express", "preempt"]),
+    room(&["express", "preempt", "process::successor"]),
     room(&["observe::metrics", "process::command", "process::turn"]),
     room(&["cooperative", "observe", "process::event", "process::panic"]),
     room(&["relay::names"]),
@@ -66,7 +66,7 @@ const ROOMS: &[Room] = &[
     room(&["task"]),
     room(&["body"]),
     room(&["spawn"]),
-    room(&["batch", "pool::members", "scope"]),
+    room(&["batch", "pool::members", "scope", "upgrade"]),
     room(&["pool"]),
     room(&["supervisor::plan"]),
     household(&["supervisor", "supervisor::child", "supervisor::tree"]),

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use super::exit::Exit;
 use super::pid::Pid;
+use super::successor;
 use crate::express::{self, Parcel};
 use crate::preempt;
 use crate::sync::{thread, thread_local};
@@ -87,6 +88,7 @@ struct Outer {
     again: bool,
     orphaned: bool,
     parcel: Option<Parcel>,
+    successor: Option<Box<successor::Outer>>,
 }
 
 impl Turn {
@@ -102,6 +104,7 @@ impl Turn {
             again: self.again.get(),
             orphaned: self.orphaned.get(),
             parcel: express::take(),
+            successor: successor::take(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Turn {
         self.again.set(outer.again);
         self.orphaned.set(outer.orphaned);
         express::restore(outer.parcel);
+        successor::restore(outer.successor);
     }
 }
 

@@ -29,6 +29,7 @@ mod states;
 mod streams;
 mod supervisors;
 mod time;
+mod upgrades;
 mod yields;
 
 use std::future::Future;

@@ -1,0 +1,501 @@
+//! SPEC 6.7: new code for a process that lives: what stays, what goes, and that what does not start changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{Either, join, select};
+use procession::*;
+
+use crate::within;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn rt() -> Runtime {
+    Runtime::builder().workers(1).build().expect("a runtime")
+}
+
+type Ask = Reply<String>;
+
+fn ask<T>(rt: &Runtime, process: &JoinHandle<T, Ask>) -> String {
+    rt.block_on(process.call(|reply| reply)).expect("it answers")
+}
+
+/// Says who it is, for ever.
+async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
+    loop {
+        let reply = ctx.receive().await?;
+        reply.send(format!("{name} {}", ctx.pid()));
+    }
+}
+
+/// Counts how many of it there are.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// 6.7: the pid, the mail, read ahead, aside or not, the names, links and monitors stay; what the old code held goes.
+#[test]
+fn all_that_others_know_of_it_stays() {
+    within(60, || {
+        let rt = rt();
+        let count = Arc::new(AtomicUsize::new(0));
+        let held = count.clone();
+        let old = rt.process().name("it").spawn(async move |mut ctx: Context<u32>| {
+            let _held = Counted::new(&held);
+            // One is put aside, one read, three are read ahead, and the rest comes later.
+            let aside = ctx.receive().await?;
+            ctx.stash(aside);
+            assert_eq!(ctx.receive().await?, 1);
+            let seen = held.clone();
+            let exit = ctx
+                .upgrade(async move |mut ctx: Context<u32>| {
+                    ctx.yield_now().await;
+                    let mut read = vec![];
+                    ctx.unstash();
+                    while read.len() < 6 {
+                        read.push(ctx.receive().await?);
+                    }
+                    Ok::<_, Exit>((read, seen.load(Ordering::SeqCst), ctx.pid()))
+                })
+                .await
+                .1;
+            Err::<(Vec<u32>, usize, Pid), _>(exit)
+        });
+        let old = old.expect("its name is free");
+        let pid = old.pid();
+        let linked = rt.spawn(async move |mut ctx: Context| {
+            ctx.trap_exit(true);
+            ctx.link(pid)?;
+            let watch = ctx.monitor(pid);
+            ctx.ready();
+            let mut told = vec![];
+            while told.len() < 2 {
+                match ctx.event().await {
+                    Event::Exit { from: pid, reason, .. } => told.push(format!("exit {pid} {reason}")),
+                    Event::Down { monitor, pid, reason, .. } if monitor == watch => {
+                        told.push(format!("down {pid} {reason}"));
+                    }
+                    _ => {}
+                }
+            }
+            told.sort();
+            Ok::<_, Exit>(told)
+        });
+        rt.block_on(linked.started()).expect("it links");
+        for n in 0..5 {
+            old.send(n).expect("it lives");
+        }
+        while count.load(Ordering::SeqCst) != 0 || rt.whereis("it").is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(rt.whereis("it"), Some(pid));
+        for n in 5..7 {
+            let _ = old.send(n);
+        }
+        assert_eq!(rt.block_on(old).expect("it ends"), (vec![0, 2, 3, 4, 5, 6], 0, pid));
+        let told = rt.block_on(linked).expect("it hears of both");
+        assert_eq!(told, [format!("down {pid} ended normally"), format!("exit {pid} ended normally")]);
+    });
+}
+
+/// 6.7: what fails before it has started leaves the old one running, with its mail in order.
+#[test]
+fn what_does_not_start_changes_nothing() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().expect("a runtime");
+        let process = rt.spawn(async |mut ctx: Context<u32>| {
+            assert_eq!(ctx.receive().await?, 0);
+            let mut exits = vec![];
+            let (ctx, exit) = ctx
+                .upgrade(async |mut ctx: Context<u32>| {
+                    // Read ahead, and given back; what was read is read.
+                    assert_eq!(ctx.receive().await?, 1);
+                    Err::<Vec<String>, _>(Exit::failed("no disk"))
+                })
+                .await;
+            exits.push(exit.to_string());
+            let (ctx, exit) =
+                ctx.upgrade(async |_: Context<u32>| -> Result<Vec<String>, Exit> { panic!("boom") }).await;
+            exits.push(exit.to_string());
+            // Before its future is made.
+            let (ctx, exit) = ctx
+                .upgrade(|_: Context<u32>| {
+                    assert!(std::hint::black_box(false), "early");
+                    std::future::pending::<Result<Vec<String>, Exit>>()
+                })
+                .await;
+            exits.push(exit.to_string());
+            let (mut ctx, exit) = ctx.upgrade(async |_: Context<u32>| Ok::<u8, Exit>(1)).await;
+            exits.push(exit.to_string());
+            for n in 2..5 {
+                assert_eq!(ctx.receive().await?, n);
+            }
+            Ok::<_, Exit>(exits)
+        });
+        for n in 0..5 {
+            process.send(n).expect("it lives");
+        }
+        let exits = rt.block_on(process).expect("the old one ends");
+        assert_eq!(exits[..3], ["failed: no disk", "panicked: boom", "panicked: early"]);
+        assert_eq!(
+            exits[3],
+            "failed: the process ends with a alloc::vec::Vec<alloc::string::String>, the new code with a u8"
+        );
+        assert_eq!(rt.counters().panics, 2);
+    });
+}
+
+/// 6.7: one that is ready by hand is in its place when it says so; until then the old one can give it up.
+#[test]
+fn one_that_is_ready_by_hand_says_so_itself() {
+    within(60, || {
+        let rt = rt();
+        let count = Arc::new(AtomicUsize::new(0));
+        let held = count.clone();
+        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context<Ask>| {
+            let _held = Counted::new(&held);
+            ctx.ready();
+            let (ctx, exit) = ctx
+                .upgrade(async |ctx: Context<Ask>| {
+                    // Looks as if it had started, and fails.
+                    for _ in 0..10 {
+                        ctx.yield_now().await;
+                    }
+                    Err::<(), _>(Exit::failed("too late"))
+                })
+                .await;
+            assert_eq!(exit.to_string(), "failed: too late");
+            Err::<(), _>(
+                ctx.upgrade(async |mut ctx: Context<Ask>| {
+                    ctx.receive().await?.send("not ready yet".into());
+                    ctx.receive().await?.send("ready".into());
+                    ctx.ready();
+                    serve(ctx, "new").await
+                })
+                .await
+                .1,
+            )
+        });
+        let process = process.expect("there is room");
+        let pid = process.pid();
+        assert_eq!(ask(&rt, &process), "not ready yet");
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        assert_eq!(ask(&rt, &process), "ready");
+        assert_eq!(ask(&rt, &process), format!("new {pid}"));
+        assert_eq!(count.load(Ordering::SeqCst), 0);
+        rt.block_on(process.started()).expect("the new one has");
+    });
+}
+
+/// 6.7: a cancel, a kill and an end come to whoever is in charge; one that ends in its first poll has started.
+#[test]
+fn ends_come_to_whoever_is_in_charge() {
+    within(60, || {
+        let rt = rt();
+        // A cancel while the new one starts ends that one, and the old one hears of it too.
+        let process = rt.process().ready_by_hand().spawn(async |ctx: Context| {
+            ctx.ready();
+            let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;
+            assert!(matches!(exit, Exit::Cancelled(_)), "{exit}");
+            assert!(matches!(ctx.receive().await, Err(Exit::Cancelled(_))));
+            Ok::<_, Exit>(2)
+        });
+        let process = process.expect("there is room");
+        rt.block_on(process.started()).expect("it starts");
+        rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
+        assert_eq!(rt.block_on(process).expect("it cleans up"), 2);
+
+        // Killed while the new one starts, and after it has: both are dropped.
+        for by_hand in [true, false] {
+            let count = Arc::new(AtomicUsize::new(0));
+            let (old, new) = (count.clone(), count.clone());
+            let builder = if by_hand { rt.process().ready_by_hand() } else { rt.process() };
+            let process = builder.spawn(async move |ctx: Context| {
+                let _held = Counted::new(&old);
+                let body = async move |mut ctx: Context| {
+                    let _held = Counted::new(&new);
+                    ctx.receive().await.map(drop)
+                };
+                Err::<(), _>(ctx.upgrade(body).await.1)
+            });
+            let process = process.expect("there is room");
+            while count.load(Ordering::SeqCst) != if by_hand { 2 } else { 1 } {
+                std::thread::yield_now();
+            }
+            rt.kill(process.pid()).expect("it lives");
+            assert!(matches!(rt.block_on(process), Err(Exit::Killed)));
+            assert_eq!(count.load(Ordering::SeqCst), 0);
+        }
+
+        let at_once =
+            rt.spawn(async |ctx: Context| Err::<u32, _>(ctx.upgrade(async |_: Context| Ok::<_, Exit>(7_u32)).await.1));
+        assert_eq!(rt.block_on(at_once).expect("the new one ended well"), 7);
+        // One that fails when it has started ends the process.
+        let late = rt.spawn(async |ctx: Context| {
+            let body = async |ctx: Context| {
+                ctx.yield_now().await;
+                Err::<(), _>("late")
+            };
+            let _ = ctx.upgrade(body).await;
+            assert!(std::hint::black_box(false), "it has started");
+            Ok::<(), Exit>(())
+        });
+        assert_eq!(rt.block_on(late).expect_err("it failed").to_string(), "failed: late");
+    });
+}
+
+/// 6.7: in a combinator, whose wakers go with it, the new one is woken all the same; and what was beside it goes.
+#[test]
+fn it_works_inside_combinators() {
+    within(60, || {
+        let rt = rt();
+        for beside in [true, false] {
+            let process = rt.spawn(async move |ctx: Context<Ask>| {
+                let me = Me::clone(&ctx);
+                let upgrade = ctx.upgrade(|ctx| serve(ctx, "new")).boxed();
+                if beside {
+                    let ticks = async move {
+                        loop {
+                            me.sleep(Duration::from_millis(1)).await;
+                        }
+                    };
+                    let ((_, exit), ()) = join(upgrade, ticks.boxed()).await;
+                    Err::<(), _>(exit)
+                } else {
+                    match select(upgrade, me.sleep(SECOND * 1000)).await {
+                        Either::Left(((_, exit), _)) => Err(exit),
+                        Either::Right(_) => Ok(()),
+                    }
+                }
+            });
+            let pid = process.pid();
+            for _ in 0..3 {
+                assert_eq!(ask(&rt, &process), format!("new {pid}"));
+            }
+            rt.cancel(pid, "enough", SECOND).expect("it lives");
+            assert!(matches!(rt.block_on(process), Err(Exit::Cancelled(_))));
+        }
+    });
+}
+
+/// 6.7: given up before it has started, the new one is dropped.
+#[test]
+fn an_upgrade_can_be_given_up_until_it_has_started() {
+    within(60, || {
+        let rt = rt();
+        let count = Arc::new(AtomicUsize::new(0));
+        let held = count.clone();
+        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context| {
+            let me = Me::clone(&ctx);
+            me.ready();
+            let new = held.clone();
+            let body = async move |mut ctx: Context| {
+                let _held = Counted::new(&new);
+                ctx.receive().await.map(|_| 0_usize)
+            };
+            let upgrade = ctx.upgrade(body).boxed();
+            let Either::Right(_) = select(upgrade, me.sleep(Duration::from_millis(5))).await else {
+                panic!("nobody sends it anything")
+            };
+            Ok::<_, Exit>(held.load(Ordering::SeqCst))
+        });
+        let process = process.expect("there is room");
+        assert_eq!(rt.block_on(process.started()).map_err(|exit| exit.to_string()), Ok(()));
+        assert_eq!(rt.block_on(process).expect("the old one goes on"), 0);
+    });
+}
+
+/// 6.7: polled elsewhere it says so.
+#[test]
+fn it_is_for_the_turns_of_its_own_process() {
+    within(60, || {
+        let rt = rt();
+        let process = rt.spawn(async |ctx: Context| {
+            let (_, exit) = futures::executor::block_on(async {
+                std::thread::spawn(move || {
+                    futures::executor::block_on(ctx.upgrade(async |_: Context| Ok::<(), Exit>(())))
+                })
+                .join()
+                .expect("no panic")
+            });
+            Err::<(), _>(exit)
+        });
+        let exit = rt.block_on(process).expect_err("it is told");
+        assert!(exit.to_string().contains("turns of its own process"), "{exit}");
+    });
+}
+
+/// 6.7: a hundred thousand one after the other cost no more than one: nothing of the old stays.
+#[test]
+fn many_upgrades_leave_nothing_behind() {
+    fn chain(
+        ctx: Context,
+        n: u32,
+        count: Arc<AtomicUsize>,
+    ) -> futures::future::BoxFuture<'static, Result<usize, Exit>> {
+        async move {
+            let _held = Counted::new(&count);
+            if n.is_multiple_of(2) {
+                ctx.yield_now().await;
+            }
+            if n == 0 {
+                return Ok(count.load(Ordering::SeqCst));
+            }
+            let next = {
+                let count = count.clone();
+                move |ctx| chain(ctx, n - 1, count)
+            };
+            Err(ctx.upgrade(next).await.1)
+        }
+        .boxed()
+    }
+    within(120, || {
+        let rt = rt();
+        let process = rt.spawn(|ctx| chain(ctx, 100_000, Arc::default()));
+        assert_eq!(rt.block_on(process).expect("it ends"), 1);
+    });
+}
+
+/// 6.7: an entry point of several, and a process on a lent thread, are bodies like any other.
+#[test]
+fn methods_and_local_bodies_are_upgraded_too() {
+    within(60, || {
+        let rt = rt();
+        let app = Methods::new().method("old", async |ctx: Context, n: u32| {
+            Err::<u32, _>(
+                ctx.upgrade(async move |ctx: Context| {
+                    ctx.yield_now().await;
+                    Ok::<_, Exit>(n + 1)
+                })
+                .await
+                .1,
+            )
+        });
+        assert_eq!(rt.block_on(rt.execute(app, "old", 3_u32)).expect("it ends"), 4);
+
+        let local = rt.local();
+        let process = local.spawn(async |ctx: Context| {
+            let _not_send = std::rc::Rc::new(());
+            Err::<u32, Exit>(
+                ctx.upgrade(async |ctx: Context| {
+                    ctx.sleep(Duration::from_millis(1)).await;
+                    Ok::<_, Exit>(5_u32)
+                })
+                .await
+                .1,
+            )
+        });
+        assert_eq!(rt.block_on(local.run(process)).expect("it ends"), 5);
+    });
+}
+
+/// A hand-written one: says which it is, and becomes the next.
+struct Raw {
+    name: &'static str,
+    log: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+enum Msg {
+    Who(Ask),
+    Become(&'static str, &'static str),
+    End,
+}
+
+impl Raw {
+    fn log(&self, what: &str) {
+        self.log.lock().unwrap().push(format!("{} {what}", self.name));
+    }
+}
+
+impl Process for Raw {
+    type Message = Msg;
+    type Output = &'static str;
+
+    fn init(&mut self, start: Start<'_>) -> std::result::Result<(), InitError> {
+        self.log(start.method);
+        match start.method {
+            "" | "go" => Ok(()),
+            "panic" => panic!("boom"),
+            _ => Err(InitError::UnknownMethod { method: start.method.into(), known: vec!["go"] }),
+        }
+    }
+
+    fn step(&mut self, events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<&'static str>, Exit> {
+        for event in events {
+            match event {
+                Event::Message(Msg::Who(reply)) => reply.send(self.name.into()),
+                Event::Message(Msg::Become(name, method)) => {
+                    match out.upgrade(Raw { name, log: self.log.clone() }, method, ()) {
+                        Ok(()) => break,
+                        Err(error) => {
+                            self.log(&error.to_string());
+                            assert_eq!(error.into_process().name, name);
+                        }
+                    }
+                }
+                Event::Message(Msg::End) => return Ok(Next::Done(self.name)),
+                _ => {}
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    fn close(&mut self) {
+        self.log("close");
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.log("drop");
+    }
+}
+
+/// 6.7: the same for hand-written ones: `init` runs at once, the unread events are the new one's, the last one is closed.
+#[test]
+fn a_hand_written_process_becomes_another() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().expect("a runtime");
+        let log = Arc::new(std::sync::Mutex::new(vec![]));
+        let process = rt.spawn_process(Raw { name: "a", log: log.clone() });
+        let who = |reply| Msg::Who(reply);
+        for (name, method) in [("x", "panic"), ("y", "stay"), ("b", "go")] {
+            process.send(Msg::Become(name, method)).expect("it lives");
+        }
+        assert_eq!(rt.block_on(process.call(who)).expect("it answers"), "b");
+        process.send(Msg::Become("c", "go")).expect("it lives");
+        process.send(Msg::End).expect("it lives");
+        assert_eq!(rt.block_on(process).expect("it ends"), "c");
+        let log = std::mem::take(&mut *log.lock().unwrap());
+        let expected = [
+            "a ",
+            "x panic",
+            "a upgrade refused: panicked: boom",
+            "x drop",
+            "y stay",
+            "a upgrade refused: could not start: unknown method `stay`: there is `go`",
+            "y drop",
+            "b go",
+            "a drop",
+            "c go",
+            "b drop",
+            "c close",
+            "c drop",
+        ];
+        assert_eq!(log, expected);
+        assert_eq!(rt.counters().panics, 1);
+    });
+}

@@ -95,6 +95,9 @@
 //!
 //! # Where this differs from Erlang
 //!
+//! What processes do to each other here and on a real Erlang/OTP is compared by scenarios that run on both, as data, in
+//! `tests/it/erlang`: `processes_do_as_those_of_erlang_do`, `erlang_does_what_was_recorded`. These differ, on purpose:
+//!
 //! - A link's exit takes effect at the next scheduling point of whoever dies of it, as a kill does: a step that runs is
 //!   not interrupted, and if it ends the process, that is how it ended.
 //! - The reason that travels is wrapped once, in `Linked`, so that the first to die is known; Erlang passes on the bare
@@ -102,6 +105,14 @@
 //! - A process is not ended by the *reason* `normal` or `kill` of somebody's choosing: there is no `exit(Pid, Reason)`.
 //!   [`cancel`](crate::Host::cancel) asks, [`kill`](crate::Host::kill) does not.
 //! - Of another node's pid the answer is at once `NodeDown`, whatever is attached for that node.
-//! - A supervisor retries a child that fails to start, as often as its intensity allows, and does not fail at once. Its
+//! - A monitor is of a process, never of a name: whom a name led to is asked [once](crate::Host::whereis).
+//! - A process may have several names, keeps one that it registers again, and only itself gives one back.
+//! - A supervisor retries a child that fails to start, as often as its intensity allows, also at its own beginning. Its
 //!   children are not linked to it, they can't cut themselves loose: killed, it takes all of them with it, also those that
-//!   trap exits.
+//!   trap exits, and it has no other life before they are gone.
+//! - A group that is restarted is those that live: who was stopped by hand, or had ended for good, stays down.
+//! - To give up is to fail. A transient supervisor that gave up is restarted; in Erlang it ends in good order, with
+//!   `shutdown`, and stays down.
+//! - A supervisor knows no parent but the supervisor that it is a child of. Whoever else it is linked to ends it by an
+//!   abnormal exit, and by no other; in Erlang the process that started it does by any, and others by none.
+//! - A child that lives can be restarted by hand: it is stopped first.

@@ -132,7 +132,8 @@ pub enum SupervisorMessage {
     /// Has one more child, the last in the order. Answered when it has started; or with how it ended before that: then it
     /// is none.
     Add(Child, Reply<Result<Pid, Exit>>),
-    /// Stops a child, which stays one, down. Answered when it has ended: whether there is such a child.
+    /// Stops a child, which stays one, down; a [temporary](Restart::Temporary) one is forgotten. Answered when it has ended:
+    /// whether there is such a child.
     Stop(ChildKey, Reply<bool>),
     /// Begins another life of a child, after the present one was stopped if it lives. It does not count as a restart.
     /// Answered when it has started: with [`Exit::NoProcess`] if there is no such child.

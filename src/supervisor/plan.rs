@@ -357,7 +357,8 @@ impl Plan {
         }
     }
 
-    /// Ends a child, or gives up its next life. It stays a child, down. What comes of it now; nothing yet, if it lives.
+    /// Ends a child, or gives up its next life. It stays a child, down, unless it is a temporary one. What comes of it now;
+    /// nothing yet, if it lives.
     pub(crate) fn stop(&mut self, id: Id) -> Option<Fate> {
         self.put_down(id, Then::Stay)
     }
@@ -369,6 +370,8 @@ impl Plan {
 
     fn put_down(&mut self, id: Id, then: Then) -> Option<Fate> {
         let Some(child) = self.children.get(&id) else { return Some(Fate::Forgotten) };
+        // Of a temporary child nothing is left after its end, whoever ended it.
+        let then = if child.policy.restart == Restart::Temporary { Then::Forget } else { then };
         if child.phase.lives() {
             self.wind_up(id, then);
             return None;
@@ -563,6 +566,13 @@ mod tests {
         assert_eq!(plan.phase(0), Some(Phase::Down));
         assert!(plan.restart(0, at(4)));
         assert_eq!(next(&mut plan, at(4)), [Start(0)]);
+        // Of a temporary one nothing is left, also when it was stopped by hand.
+        let last = plan.add(Policy { restart: Temporary, backoff: None }, false, at(5));
+        plan.started(0, at(5));
+        assert_eq!(bring_up(&mut plan, at(5)), [last]);
+        assert_eq!(plan.stop(last), None);
+        assert_eq!(next(&mut plan, at(5)), [Stop(last)]);
+        assert_eq!(plan.exited(last, &Exit::Killed, at(5), || 0), Fate::Forgotten);
     }
 
     #[test]

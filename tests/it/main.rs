@@ -8,6 +8,7 @@ mod blocked;
 mod commands;
 mod counters;
 mod embed;
+mod erlang;
 mod fairness;
 mod hooks;
 mod hosts;

@@ -91,8 +91,8 @@ impl Phase {
 enum Then {
     /// It stays as it is.
     Stay,
-    /// It begins another life.
-    Start,
+    /// It begins another life, not before this time.
+    Start(Instant),
     /// It is forgotten.
     Forget,
 }
@@ -193,9 +193,9 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
-    /// Whether each child has been started, or is not to be.
+    /// Whether each child has been started, or is not to be; never, when it ends before.
     pub(crate) fn is_settled(&self) -> bool {
-        self.turns.is_empty()
+        self.turns.is_empty() && self.end.is_none()
     }
 
     /// How it ends, once everybody is down.
@@ -269,8 +269,8 @@ impl Plan {
             self.turns.remove(&id);
             return match then {
                 Then::Stay => Fate::Down,
-                Then::Start => {
-                    self.wait_for_turn(id, now);
+                Then::Start(at) => {
+                    self.wait_for_turn(id, at);
                     Fate::Again
                 }
                 Then::Forget => self.forget(id),
@@ -312,21 +312,22 @@ impl Plan {
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
         };
-        self.wait_for_turn(id, now + wait);
+        let at = now + wait;
+        self.wait_for_turn(id, at);
         let others: Vec<Id> =
             self.children.range(first..).map(|(&other, _)| other).filter(|&other| other != id).collect();
         for other in others {
             let child = self.child(other);
             match child.phase {
                 Phase::Down => {}
-                Phase::Due(at) => {
-                    self.due.remove(&(at, other));
-                    self.turns.insert(other);
+                Phase::Due(own) => {
+                    self.due.remove(&(own, other));
+                    self.wait_for_turn(other, own.max(at));
                 }
                 // A temporary child that has to go with the others does not come back.
                 _ if child.policy.restart == Restart::Temporary => self.wind_up(other, Then::Forget),
                 _ => {
-                    let then = child.stop.unwrap_or(Then::Start);
+                    let then = child.stop.unwrap_or(Then::Start(at));
                     self.wind_up(other, then);
                 }
             }
@@ -389,7 +390,7 @@ impl Plan {
         let child = self.child(id);
         child.attempt = 0;
         if child.phase.lives() {
-            self.wind_up(id, Then::Start);
+            self.wind_up(id, Then::Start(now));
         } else {
             self.give_up_start(id);
             self.wait_for_turn(id, now);
@@ -494,6 +495,7 @@ mod tests {
         assert_eq!(next(&mut plan, at(0)), []);
         plan.started(0, at(1));
         assert_eq!(next(&mut plan, at(1)), [Start(1)]);
+        assert!(!plan.is_settled());
         // It fails to start: it is tried again before the third one begins.
         assert_eq!(plan.exited(1, &boom(), at(2), || 0), Fate::Again);
         assert_eq!(next(&mut plan, at(2)), [Start(1)]);
@@ -613,6 +615,7 @@ mod tests {
         assert_eq!(next(&mut plan, at(3)), [Start(0)]);
         plan.exited(0, &boom(), at(3), || 0);
         assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))));
+        assert!(!plan.is_settled(), "it has not started");
     }
 
     #[test]
@@ -643,6 +646,18 @@ mod tests {
         plan.exited(0, &boom(), at(1), || 0);
         assert_eq!((next(&mut plan, at(1)), plan.next_time()), (vec![Stop(1)], None));
         plan.exited(1, &Exit::Normal, at(2), || 0);
+        assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
+        assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
+
+        // Those before it in the order too.
+        let mut plan = Plan::new(Strategy::OneForAll, Intensity::new(100, MS(1)));
+        for backoff in [None, Some(backoff)] {
+            plan.add(Policy { restart: Permanent, backoff }, false, at(0));
+        }
+        bring_up(&mut plan, at(0));
+        plan.exited(1, &boom(), at(1), || 0);
+        assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
+        plan.exited(0, &Exit::Normal, at(2), || 0);
         assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
         assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
     }
@@ -684,6 +699,73 @@ mod tests {
         assert!(plan.ended().is_none());
         plan.exited(0, &Exit::Normal, at(0), || 0);
         assert!(matches!(plan.ended(), Some(End::Asked)));
+    }
+
+    /// Deaths at random times, one after another, as a model has them that counts by hand: who is stopped and started, in
+    /// which order and when, and which death is one too many within the window.
+    #[test]
+    fn random_deaths_do_as_the_model_says() {
+        for seed in 0..3_000 {
+            let mut rng = Rng::seeded(seed);
+            let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][rng.below(3)];
+            let (most, within) = (rng.below(5), 1 + rng.below(60) as u64);
+            let mut plan = Plan::new(strategy, Intensity::new(most as u32, MS(within)));
+            let kinds: Vec<_> = (0..=rng.below(6))
+                .map(|_| ([Permanent, Permanent, Transient, Temporary][rng.below(4)], [0, 0, 10, 25][rng.below(4)]))
+                .collect();
+            for &(restart, wait) in &kinds {
+                let backoff = (wait > 0).then(|| Backoff::new(MS(wait), MS(wait)).jitter(false));
+                plan.add(Policy { restart, backoff }, false, at(0));
+            }
+            let all = 0..kinds.len() as Id;
+            assert_eq!(bring_up(&mut plan, at(0)), all.clone().collect::<Vec<_>>());
+            let mut up: BTreeSet<Id> = all.collect();
+            let (mut now, mut restarts) = (0, Vec::new());
+            while !up.is_empty() && restarts.len() < 40 {
+                now += rng.below(15) as u64;
+                let victim = *up.iter().nth(rng.below(up.len())).expect("it is below");
+                up.remove(&victim);
+                let exit = [boom(), Exit::Killed, Exit::Normal, Exit::Cancelled("asked".into())][rng.below(4)].clone();
+                let fate = plan.exited(victim, &exit, at(now), || 0);
+                let (restart, wait) = kinds[victim as usize];
+                let is_failure = matches!(exit, Exit::Panicked(_) | Exit::Killed);
+                if restart == Temporary || restart == Transient && !is_failure {
+                    assert_eq!(fate, if restart == Temporary { Fate::Forgotten } else { Fate::Down }, "seed {seed}");
+                    assert_eq!((next(&mut plan, at(now)), plan.next_time()), (vec![], None), "seed {seed}");
+                    continue;
+                }
+                let gives_up = restarts.iter().filter(|&&before| now - before < within).count() >= most;
+                restarts.push(now);
+                let first = match strategy {
+                    _ if gives_up => 0,
+                    Strategy::OneForOne => Id::MAX,
+                    Strategy::OneForAll => 0,
+                    Strategy::RestForOne => victim,
+                };
+                let stopped: Vec<Id> = up.range(first..).copied().collect();
+                for &other in stopped.iter().rev() {
+                    assert_eq!(next(&mut plan, at(now)), [Stop(other)], "seed {seed}");
+                    assert!(plan.ended().is_none());
+                    now += rng.below(2) as u64;
+                    plan.exited(other, &Exit::Killed, at(now), || 0);
+                }
+                if gives_up {
+                    let Some(End::GaveUp(who, _)) = plan.ended() else { panic!("seed {seed}: {plan:?}") };
+                    assert_eq!((*who, next(&mut plan, at(now)), plan.next_time()), (victim, vec![], None));
+                    break;
+                }
+                up.retain(|id| !stopped.contains(id));
+                let until = restarts[restarts.len() - 1] + wait;
+                if now < until {
+                    assert_eq!((next(&mut plan, at(until - 1)), plan.next_time()), (vec![], Some(at(until))));
+                    now = until;
+                }
+                let comes_back = |id: &Id| kinds[*id as usize].0 != Temporary;
+                let back: BTreeSet<Id> = stopped.into_iter().filter(comes_back).chain([victim]).collect();
+                assert_eq!(bring_up(&mut plan, at(now)), back.iter().copied().collect::<Vec<_>>(), "seed {seed}");
+                up.extend(back);
+            }
+        }
     }
 
     /// Whatever happens in whatever order: no child has two lives at once, stops go from the last to the first, and it

@@ -92,6 +92,7 @@
 //! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_goes_down_the_trees_first` |
 //! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_told_yet_mends_itself` |
 //! | All within the deadline of the shutdown; who is left then is killed and named. | `a_shutdown_keeps_to_its_deadline` |
+//! | Random trees under storms of kills do as an executable model says (`tests/it/trees.rs`). | `random_trees_do_as_the_model_says` |
 //!
 //! # Where this differs from Erlang
 //!

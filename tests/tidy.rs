@@ -241,7 +241,7 @@ fn every_promise_is_held_by_tests_that_cite_it() {
 #[test]
 fn the_page_on_lives_names_tests_that_are_there() {
     let page = read("src/lives.rs");
-    let tests = read("tests/it/links.rs") + &read("tests/it/supervisors.rs");
+    let tests = ["links", "supervisors", "trees"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
     let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
     let named: BTreeSet<&str> = rows.flat_map(|(_, tests)| tests.split('`').skip(1).step_by(2)).collect();
     assert!(named.len() > 20, "the page is not read: {named:?}");

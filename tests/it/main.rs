@@ -30,6 +30,7 @@ mod states;
 mod streams;
 mod supervisors;
 mod time;
+mod trees;
 mod upgrades;
 mod yields;
 

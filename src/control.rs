@@ -98,29 +98,36 @@ struct Rare {
     /// How it ended, if it did and not normally.
     exit: OnceLock<Exit>,
     inherited: Inherited,
+    /// Whom it is tied to.
+    links: Links<dyn AnyControl>,
+    rarer: OnceBox<Rarer>,
+}
+
+/// What fewer still need.
+#[derive(Debug, Default)]
+struct Rarer {
     meter: Meter,
     /// What will be sent for it.
     pending: Pending,
     names: names::Own,
     groups: groups::Own,
-    /// Whom it is tied to, if it is.
-    links: OnceBox<Links<dyn AnyControl>>,
 }
 
 impl Rare {
-    fn new(inherited: Inherited, limits: Limits) -> Box<Self> {
+    fn new(inherited: Inherited) -> Box<Self> {
         Box::new(Self {
             yields: Yields::new(),
             news: Event::new(),
             cancel: OnceLock::new(),
             exit: OnceLock::new(),
             inherited,
-            meter: Meter::new(limits),
-            pending: Pending::new(),
-            names: names::Own::default(),
-            groups: groups::Own::default(),
-            links: OnceBox::new(),
+            links: Links::default(),
+            rarer: OnceBox::new(),
         })
+    }
+
+    fn rarer(&self) -> &Rarer {
+        self.rarer.get_or_init(Box::default)
     }
 }
 
@@ -146,11 +153,12 @@ impl Head {
     #[inline]
     pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
         if inherited.0.is_some() || limits.is_some() {
-            let limits = limits.map_or(Limits::new(), |limits| *limits);
-            if limits.concern_steps() {
+            let rare = Rare::new(inherited);
+            if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
                 self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
+                let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
             }
-            let _ = self.rare.set(Rare::new(inherited, limits));
+            let _ = self.rare.set(rare);
         }
         self
     }
@@ -158,7 +166,7 @@ impl Head {
     /// What counts its steps, if they are limited.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&Meter> {
-        if self.has(flag::LIMITED) { self.rare.get().map(|rare| &rare.meter) } else { None }
+        if self.has(flag::LIMITED) { self.rarer_if_any().map(|rarer| &rarer.meter) } else { None }
     }
 
     #[inline]
@@ -177,7 +185,11 @@ impl Head {
     }
 
     fn rare(&self) -> &Rare {
-        self.rare.get_or_init(|| Rare::new(Inherited::default(), Limits::new()))
+        self.rare.get_or_init(|| Rare::new(Inherited::default()))
+    }
+
+    fn rarer_if_any(&self) -> Option<&Rarer> {
+        self.rare.get()?.rarer.get()
     }
 
     /// The table of its yields. To look at what there is, [`yields_if_any`](Self::yields_if_any) makes none.
@@ -194,13 +206,13 @@ impl Head {
     /// The names that it has. Whoever gives it some calls this first, so that its end finds them.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
-        &self.rare().names
+        &self.rare().rarer().names
     }
 
     /// The groups that it is in, as [`names`](Self::names).
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
-        &self.rare().groups
+        &self.rare().rarer().groups
     }
 
     /// Its links and monitors. Whoever ties it to something calls this first, so that its end finds that: the mark and
@@ -210,11 +222,11 @@ impl Head {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
         }
-        self.rare().links.get_or_init(Box::default)
+        &self.rare().links
     }
 
     fn links_if_any(&self) -> Option<&Links<dyn AnyControl>> {
-        self.rare.get()?.links.get()
+        self.rare.get().map(|rare| &rare.links)
     }
 
     /// Whether a down that was in its mailbox and is read now is news.
@@ -234,12 +246,12 @@ impl Head {
 
     /// Its timers. To end them, [`pending_if_any`](Self::pending_if_any) makes no table.
     pub(crate) fn pending(&self) -> &Pending {
-        &self.rare().pending
+        &self.rare().rarer().pending
     }
 
     #[inline]
     pub(crate) fn pending_if_any(&self) -> Option<&Pending> {
-        self.rare.get().map(|rare| &rare.pending)
+        self.rarer_if_any().map(|rarer| &rarer.pending)
     }
 
     /// Counts something beside its yields that the process waits for: a call, a sleep.
@@ -697,6 +709,10 @@ impl Party for dyn AnyControl {
 
     fn exit(&self) -> Option<Exit> {
         self.head().exit()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.head().has_ended()
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {

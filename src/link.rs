@@ -2,6 +2,7 @@
 //! [`lives`](crate::lives).
 
 pub(crate) mod table;
+mod watched;
 
 use self::table::{Gone, demonitor, monitor};
 use crate::context::{Mailbox, Me};
@@ -16,8 +17,8 @@ use crate::sync::Arc;
 impl Host {
     /// Whom a process is to be tied to, or what it is told instead.
     fn other(&self, pid: Pid) -> Result<Arc<dyn AnyControl>, Exit> {
-        let absent = if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
-        self.shared().relay.get(pid).ok_or(absent)
+        let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
+        self.shared().relay.get(pid).ok_or_else(absent)
     }
 }
 
@@ -34,9 +35,8 @@ macro_rules! ties {
             pub fn link(&self, pid: Pid) -> Result<(), NoProcess> {
                 let control = self.control();
                 let other = control.head.host().other(pid);
-                let linked =
-                    table::link(&(control.clone() as Arc<dyn AnyControl>), pid, other.as_ref().map_err(Exit::clone));
-                linked.map_err(|gone| match gone {
+                let caller: &dyn AnyControl = &**control;
+                table::link(caller, control.clone(), pid, other).map_err(|gone| match gone {
                     Gone::Caller => NoProcess(control.head.pid()),
                     Gone::Other => NoProcess(pid),
                 })
@@ -65,7 +65,8 @@ macro_rules! ties {
             pub fn monitor(&self, pid: Pid) -> MonitorRef {
                 let control = self.control();
                 let other = control.head.host().other(pid);
-                monitor(&(control.clone() as Arc<dyn AnyControl>), pid, other.as_ref().map_err(Exit::clone))
+                let caller: &dyn AnyControl = &**control;
+                monitor(caller, control.clone(), pid, other)
             }
 
             /// Takes back a monitor of this process. True if its down has not come yet: then it never will. False if it

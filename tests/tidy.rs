@@ -21,6 +21,7 @@ const ROOMS: &[Room] = &[
     room(&["relay::groups"]),
     room(&["backoff", "intensity", "mailbox::bounded", "mailbox::routed"]),
     room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
+    room(&["link::watched"]),
     room(&["link::table", "yields"]),
     room(&["time::alarm"]),
     room(&["scheduler::hooks", "scheduler::idle", "scheduler::post"]),

@@ -5,6 +5,7 @@
 //!
 //! A link stands in the tables of both its ends, a monitor in that of the watcher and that of the watched. Both are
 //! set, and links are cut, with both tables locked, in the order of their addresses: so both stand in both, or in none.
+//! (What is set stands in the other's table first, which may be free a moment before the caller's.)
 //! Whoever ends says so first (`Party::exit`), then closes its table, which hands out all that stood in it, and tells
 //! one after another, each under the lock of that one's table alone. From this follows what is promised:
 //!
@@ -20,6 +21,7 @@
 
 use std::collections::BTreeMap;
 
+use super::watched::Watched;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
@@ -37,6 +39,8 @@ pub(crate) trait Party {
 
     /// How it ended, once it did.
     fn exit(&self) -> Option<Exit>;
+
+    fn has_ended(&self) -> bool;
 
     /// Puts a signal into its mailbox.
     ///
@@ -61,31 +65,53 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
+/// Most processes are tied to one other, and pay for that one.
 #[derive(Debug)]
 struct Table<E: ?Sized> {
     /// Exits of others come as events.
     traps: bool,
-    peers: Few<Pid, Arc<E>>,
-    /// What this one monitors, by number; nothing if the down of it waits to be read.
-    watched: Few<u64, Option<Arc<E>>>,
-    /// Who monitors this one.
-    watchers: Few<MonitorRef, Arc<E>>,
-    /// How many monitors it has set.
-    monitors: u64,
+    one: Option<(Tie, Arc<E>)>,
+    more: Option<Box<More<E>>>,
+}
+
+/// Why another one is to hear of the end of this one: they are linked, or it monitors this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Tie {
+    pid: Pid,
+    /// Of the monitor; 0, which none has, of a link.
+    number: u64,
+}
+
+impl Tie {
+    fn link(pid: Pid) -> Self {
+        Self { pid, number: 0 }
+    }
+
+    /// That a process has set a monitor of this number.
+    fn monitor(pid: Pid, number: u64) -> Self {
+        debug_assert_ne!(number, 0, "numbers begin further up");
+        Self { pid, number }
+    }
+}
+
+#[derive(Debug)]
+struct More<E: ?Sized> {
+    ties: BTreeMap<Tie, Arc<E>>,
+    /// What this one monitors.
+    watched: Watched<E>,
     /// What it was condemned to by a link.
     fate: Option<Exit>,
 }
 
 impl<E: ?Sized> Default for Table<E> {
     fn default() -> Self {
-        Self {
-            traps: false,
-            peers: Few::default(),
-            watched: Few::default(),
-            watchers: Few::default(),
-            monitors: 0,
-            fate: None,
-        }
+        Self { traps: false, one: None, more: None }
+    }
+}
+
+impl<E: ?Sized> Default for More<E> {
+    fn default() -> Self {
+        Self { ties: BTreeMap::new(), watched: Watched::default(), fate: None }
     }
 }
 
@@ -109,29 +135,43 @@ impl<E: ?Sized> Table<E> {
 
     /// What the exit of a process does that was linked to this one, if it still is. From now on it is not.
     fn hear_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
-        let linked = self.peers.remove(&from).is_some() || planted!("links_hear_strangers");
+        let linked = self.cut(Tie::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
     /// Whether the end of what this monitor watches is news. From now on it is known.
     fn hear_down(&mut self, number: u64) -> bool {
-        let known = self.watched.get_mut(&number).and_then(Option::take).is_some();
+        let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number).is_some());
         known || planted!("links_down_was_never_taken_back")
     }
 
-    /// Takes a number for a monitor.
-    fn number(&mut self) -> u64 {
-        self.monitors += 1;
-        self.monitors
+    fn more(&mut self) -> &mut More<E> {
+        self.more.get_or_insert_default()
     }
 
-    /// Hands out all that stands here. The process has ended, so nothing is let in any more.
-    fn close(&mut self) -> Table<E> {
-        Table {
-            peers: std::mem::take(&mut self.peers),
-            watched: std::mem::take(&mut self.watched),
-            watchers: std::mem::take(&mut self.watchers),
-            ..Table::default()
+    #[inline]
+    fn get(&self, tie: Tie) -> Option<&Arc<E>> {
+        match &self.one {
+            Some((one, other)) if *one == tie => Some(other),
+            _ => self.more.as_ref()?.ties.get(&tie),
+        }
+    }
+
+    /// One more, that is not there.
+    #[inline]
+    fn add(&mut self, tie: Tie, other: Arc<E>) {
+        if self.one.is_none() {
+            self.one = Some((tie, other));
+        } else {
+            self.more().ties.insert(tie, other);
+        }
+    }
+
+    #[inline]
+    fn cut(&mut self, tie: Tie) -> Option<Arc<E>> {
+        match &self.one {
+            Some((one, _)) if *one == tie => self.one.take().map(|(_, other)| other),
+            _ => self.more.as_mut()?.ties.remove(&tie),
         }
     }
 }
@@ -144,37 +184,47 @@ impl<E: Party + ?Sized> Links<E> {
 
     /// What a link condemned the process to.
     pub(crate) fn fate(&self) -> Option<Exit> {
-        self.0.lock().fate.clone()
+        self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
     }
 
     /// Whether a down is still wanted that was put into the mailbox and is read now. It is not wanted twice.
     pub(crate) fn collect(&self, monitor: MonitorRef) -> bool {
-        self.0.lock().watched.remove(&monitor.number()).is_some()
+        self.0.lock().more.as_mut().is_some_and(|more| more.watched.remove(monitor.number()).is_some())
     }
 
     /// The end of the process, which has said that it ended: tells everybody who is to hear of it.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) {
-        let Table { peers, watched, watchers, .. } = self.0.lock().close();
-        if !peers.is_empty() {
-            let fate = fate_of_peers(pid, exit);
-            for (_, peer) in peers {
-                tell_peer(&peer, pid, exit, &fate, |table| table.hear_exit(pid, exit));
+        let mut table = self.0.lock();
+        // It has ended, so nothing is let in any more.
+        let (one, more) = (table.one.take(), table.more.take());
+        drop(table);
+        let mut fate = None;
+        let mut tell = |(tie, other): (Tie, Arc<E>)| {
+            if tie.number == 0 {
+                let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
+                tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit));
+            } else {
+                tell_watcher(&other, MonitorRef::new(tie.pid, tie.number), pid, exit);
             }
-        }
-        for (monitor, watcher) in watchers {
-            let mut table = watcher.links().0.lock();
-            let put = table
-                .hear_down(monitor.number())
-                .then(|| watcher.put(Signal::Down { monitor, pid, reason: exit.clone() }));
-            drop(table);
-            settle(put);
-        }
-        for (number, watched) in watched {
-            if let Some(watched) = watched {
-                watched.links().0.lock().watchers.remove(&MonitorRef::new(pid, number));
-            }
+        };
+        one.into_iter().for_each(&mut tell);
+        let Some(more) = more else { return };
+        let More { ties, watched, .. } = *more;
+        ties.into_iter().for_each(tell);
+        for (number, watched) in watched.into_living() {
+            let cut = watched.links().0.lock().cut(Tie::monitor(pid, number));
+            drop(cut);
         }
     }
+}
+
+/// Tells a process of the end of one that it monitors, unless it has taken that back.
+fn tell_watcher<E: Party + ?Sized>(watcher: &Arc<E>, monitor: MonitorRef, pid: Pid, exit: &Exit) {
+    let mut table = watcher.links().0.lock();
+    let is_news = table.hear_down(monitor.number());
+    let put = is_news.then(|| watcher.put(Signal::Down { monitor, pid, reason: exit.clone() }));
+    drop(table);
+    settle(put);
 }
 
 /// What those die of that were linked to a process that ended like this: the first to die is named, however long the
@@ -210,7 +260,7 @@ fn tell_peer<E: Party + ?Sized>(
         }
         Verdict::Death => {
             if peer.condemn() {
-                table.fate = Some(fate.clone());
+                table.more().fate = Some(fate.clone());
                 drop(table);
                 peer.fall(fate);
             }
@@ -230,7 +280,7 @@ fn settle(put: Option<Result<Wakes, Signal>>) {
 type Guard<'a, E> = LockGuard<'a, Table<E>>;
 
 /// Locks two tables: always the one at the lower address first, so that nobody waits in a circle.
-fn lock_both<'a, E: ?Sized>(one: &'a Links<E>, other: &'a Links<E>) -> (Guard<'a, E>, Guard<'a, E>) {
+fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guard<'a, E>, Guard<'b, E>) {
     debug_assert!(!std::ptr::eq(one, other), "a process is not tied to itself");
     if std::ptr::from_ref(one) < std::ptr::from_ref(other) || planted!("links_lock_in_any_order") {
         let one = one.0.lock();
@@ -249,39 +299,44 @@ pub(crate) enum Gone {
 }
 
 /// Links two processes; to itself, one is not linked. One that traps exits is told by an event of one that has ended, or
-/// is not there as `other` says.
+/// is not there as `other` says. `handle` leads to the caller.
 ///
 /// # Errors
 /// One of them has ended.
-pub(crate) fn link<E: Party + ?Sized>(caller: &Arc<E>, pid: Pid, other: Result<&Arc<E>, Exit>) -> Result<(), Gone> {
+pub(crate) fn link<E: Party + ?Sized>(
+    caller: &E,
+    handle: Arc<E>,
+    pid: Pid,
+    other: Result<Arc<E>, Exit>,
+) -> Result<(), Gone> {
     if caller.pid() == pid {
         return Ok(());
     }
-    let mut own;
-    let absent = if let Ok(other) = &other {
-        let early = planted!("links_look_before_locking").then(|| other.exit().is_some());
-        let mut theirs;
-        (own, theirs) = lock_both(caller.links(), other.links());
-        let ended = early.unwrap_or_else(|| other.exit().is_some());
-        if caller.exit().is_some() {
-            return Err(Gone::Caller);
-        }
-        if !ended {
-            if !own.peers.contains(&pid) {
-                own.peers.insert(pid, Arc::clone(other));
-                theirs.peers.insert(caller.pid(), Arc::clone(caller));
+    let absent = match other {
+        Err(absent) => absent,
+        Ok(other) => {
+            let early = planted!("links_look_before_locking").then(|| other.has_ended());
+            let (mut own, mut theirs) = lock_both(caller.links(), other.links());
+            let ended = early.unwrap_or_else(|| other.has_ended());
+            if caller.has_ended() {
+                return Err(Gone::Caller);
             }
-            return Ok(());
+            if !ended {
+                if own.get(Tie::link(pid)).is_none() {
+                    theirs.add(Tie::link(caller.pid()), handle);
+                    // Whoever finds that one has to wait for the other, as if both were locked.
+                    drop(theirs);
+                    own.add(Tie::link(pid), other);
+                }
+                return Ok(());
+            }
+            Exit::NoProcess
         }
-        drop(theirs);
-        Exit::NoProcess
-    } else {
-        own = caller.links().0.lock();
-        if caller.exit().is_some() {
-            return Err(Gone::Caller);
-        }
-        other.err().unwrap_or(Exit::NoProcess)
     };
+    let own = caller.links().0.lock();
+    if caller.has_ended() {
+        return Err(Gone::Caller);
+    }
     if !own.traps {
         return Err(Gone::Other);
     }
@@ -294,44 +349,45 @@ pub(crate) fn link<E: Party + ?Sized>(caller: &Arc<E>, pid: Pid, other: Result<&
 /// Cuts the link between two processes; false if there was none.
 pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
     let links = caller.links();
-    let Some(other) = links.0.lock().peers.get_mut(&pid).map(|other| Arc::clone(other)) else { return false };
+    let Some(other) = links.0.lock().get(Tie::link(pid)).map(Arc::clone) else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
-    let cut = (own.peers.remove(&pid), theirs.peers.remove(&caller.pid()));
+    let cut = (own.cut(Tie::link(pid)), theirs.cut(Tie::link(caller.pid())));
     // The last reference to a process is not let go under a lock: it holds values of the user's.
     drop((own, theirs));
     cut.0.is_some()
 }
 
-/// Sets a monitor. If there is nothing to watch, as `other` says or as turns out, the down is there at once.
-pub(crate) fn monitor<E: Party + ?Sized>(caller: &Arc<E>, pid: Pid, other: Result<&Arc<E>, Exit>) -> MonitorRef {
-    let mut own;
-    let (monitor, reason);
-    if let Ok(other) = other
-        && caller.pid() != pid
-    {
-        let mut theirs;
-        (own, theirs) = lock_both(caller.links(), other.links());
-        monitor = MonitorRef::new(caller.pid(), own.number());
-        if caller.exit().is_some() {
-            return monitor;
+/// Sets a monitor. If there is nothing to watch, as `other` says or as turns out, the down is there at once. `handle` leads
+/// to the caller.
+pub(crate) fn monitor<E: Party + ?Sized>(
+    caller: &E,
+    handle: Arc<E>,
+    pid: Pid,
+    other: Result<Arc<E>, Exit>,
+) -> MonitorRef {
+    // Nobody is there to hear of its own end.
+    let is_itself = caller.pid() == pid;
+    let absent = match other {
+        Err(absent) => absent,
+        Ok(other) if !is_itself => {
+            let (mut own, mut theirs) = lock_both(caller.links(), other.links());
+            if !caller.has_ended() && !other.has_ended() {
+                let vacant = own.more().watched.vacant();
+                theirs.add(Tie::monitor(caller.pid(), vacant.number()), handle);
+                // As with a link.
+                drop(theirs);
+                return MonitorRef::new(caller.pid(), vacant.watch(other));
+            }
+            Exit::NoProcess
         }
-        if other.exit().is_none() {
-            own.watched.insert(monitor.number(), Some(Arc::clone(other)));
-            theirs.watchers.insert(monitor, Arc::clone(caller));
-            return monitor;
-        }
-        reason = Exit::NoProcess;
-    } else {
-        own = caller.links().0.lock();
-        monitor = MonitorRef::new(caller.pid(), own.number());
-        match other {
-            Err(absent) if caller.exit().is_none() => reason = absent,
-            // Nobody is there to hear of its own end.
-            _ => return monitor,
-        }
+        Ok(_) => Exit::NoProcess,
+    };
+    let mut own = caller.links().0.lock();
+    if is_itself || caller.has_ended() {
+        return MonitorRef::new(caller.pid(), own.more().watched.spend());
     }
-    own.watched.insert(monitor.number(), None);
-    let put = caller.put(Signal::Down { monitor, pid, reason });
+    let monitor = MonitorRef::new(caller.pid(), own.more().watched.vacant().tell());
+    let put = caller.put(Signal::Down { monitor, pid, reason: absent });
     drop(own);
     settle(Some(put));
     monitor
@@ -344,15 +400,15 @@ pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flus
         return false;
     }
     let mut own = caller.links().0.lock();
-    let watched = match own.watched.get_mut(&monitor.number()) {
-        None => return false,
-        Some(None) if !flush => return false,
-        Some(watched) => watched.take(),
-    };
-    own.watched.remove(&monitor.number());
+    let Some(more) = &mut own.more else { return false };
+    if !flush && more.watched.is_told(monitor.number()) != Some(false) {
+        return false;
+    }
+    let removed = more.watched.remove(monitor.number());
     drop(own);
-    let Some(watched) = watched else { return false };
-    watched.links().0.lock().watchers.remove(&monitor);
+    let Some(Some(watched)) = removed else { return false };
+    let cut = watched.links().0.lock().cut(Tie::monitor(caller.pid(), monitor.number()));
+    drop(cut);
     true
 }
 
@@ -365,13 +421,14 @@ pub(crate) struct Ties {
 
 /// Ties a process to its child, which has not begun: before it can end, in whatever way.
 pub(crate) fn adopt<E: Party + ?Sized>(parent: &Arc<E>, child: &Arc<E>, ties: Ties) -> Option<MonitorRef> {
-    if ties.link && link(parent, child.pid(), Ok(child)) == Err(Gone::Caller) {
+    let pid = child.pid();
+    if ties.link && link(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))) == Err(Gone::Caller) {
         // It ended just now, as if it had been linked before that.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
     }
-    ties.monitor.then(|| monitor(parent, child.pid(), Ok(child)))
+    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))))
 }
 
 /// Tells a process of a child that it was to be tied to, and that never began.
@@ -380,60 +437,5 @@ pub(crate) fn bereave<E: Party + ?Sized>(parent: &Arc<E>, pid: Pid, exit: &Exit,
         let fate = fate_of_peers(pid, exit);
         tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
     }
-    ties.monitor.then(|| monitor(parent, pid, Err(exit.clone())))
-}
-
-/// A map with room for one: most processes are tied to one other, some to a hundred thousand.
-#[derive(Debug)]
-struct Few<K, V> {
-    one: Option<(K, V)>,
-    more: BTreeMap<K, V>,
-}
-
-impl<K, V> Default for Few<K, V> {
-    fn default() -> Self {
-        Self { one: None, more: BTreeMap::new() }
-    }
-}
-
-impl<K: Ord, V> Few<K, V> {
-    fn is_empty(&self) -> bool {
-        self.one.is_none() && self.more.is_empty()
-    }
-
-    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        match &mut self.one {
-            Some((one, value)) if one == key => Some(value),
-            _ => self.more.get_mut(key),
-        }
-    }
-
-    fn contains(&self, key: &K) -> bool {
-        self.one.as_ref().is_some_and(|(one, _)| one == key) || self.more.contains_key(key)
-    }
-
-    /// Under a key that is not there.
-    fn insert(&mut self, key: K, value: V) {
-        if self.one.is_none() {
-            self.one = Some((key, value));
-        } else {
-            self.more.insert(key, value);
-        }
-    }
-
-    fn remove(&mut self, key: &K) -> Option<V> {
-        match self.one.take_if(|(one, _)| one == key) {
-            Some((_, value)) => Some(value),
-            None => self.more.remove(key),
-        }
-    }
-}
-
-impl<K, V> IntoIterator for Few<K, V> {
-    type Item = (K, V);
-    type IntoIter = std::iter::Chain<std::option::IntoIter<(K, V)>, std::collections::btree_map::IntoIter<K, V>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.one.into_iter().chain(self.more)
-    }
+    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Err(exit.clone())))
 }

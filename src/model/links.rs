@@ -85,6 +85,10 @@ impl Party for Peer {
         self.has(ENDED).then_some(Exit::Killed)
     }
 
+    fn has_ended(&self) -> bool {
+        self.has(ENDED)
+    }
+
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         self.inbox.signal(signal, true)
     }
@@ -100,7 +104,7 @@ impl Party for Peer {
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
-    let linked = link(&peers.0, peers.1.pid, Ok(&peers.1));
+    let linked = link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
     join(ends);
     assert_eq!(linked.is_ok(), peers.0.has(KILLED), "an exit was lost, or came from a stranger");
     assert_ne!(linked, Err(Gone::Caller));
@@ -110,7 +114,7 @@ pub fn link_against_exit() {
 /// Once a link is cut, the end of the other does nothing that it had not done by then.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
-    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
+    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
     let ends = spawn(&peers, |(_, ending)| ending.end());
     unlink(&*peers.0, peers.1.pid);
     let heard = peers.0.has(KILLED);
@@ -122,8 +126,8 @@ pub fn unlink_against_exit() {
 /// Two link to each other, and one of them ends then: the other one dies, once.
 pub fn two_link_at_once() {
     let peers = Peer::pair();
-    let links = spawn(&peers, |(one, other)| link(other, one.pid, Ok(one)));
-    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
+    let links = spawn(&peers, |(one, other)| link(&**other, Arc::clone(other), one.pid, Ok(Arc::clone(one))));
+    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
     join(links).expect("both live");
     peers.0.links().trap(true);
     peers.1.end();
@@ -134,8 +138,8 @@ pub fn two_link_at_once() {
 /// Two that are linked end at the same time: nobody waits for ever, and nothing leads to them any more.
 pub fn two_ends_at_once() {
     let peers = Peer::pair();
-    link(&peers.0, peers.1.pid, Ok(&peers.1)).expect("both live");
-    monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
+    monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
     let ends = spawn(&peers, |(one, _)| one.end());
     peers.1.end();
     join(ends);
@@ -149,7 +153,7 @@ pub fn monitor_against_send_and_exit() {
         watcher.inbox.push(1).expect("it is open").wake();
         ending.end();
     });
-    monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
     join(ends);
     assert_eq!(peers.0.read(), [1, 0]);
     assert!(peers.0.is_alone() && peers.1.is_alone());
@@ -158,7 +162,7 @@ pub fn monitor_against_send_and_exit() {
 /// A monitor is taken back while what it watches ends: its down comes if, and only if, that is said.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
-    let watch: MonitorRef = monitor(&peers.0, peers.1.pid, Ok(&peers.1));
+    let watch: MonitorRef = monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
     let ends = spawn(&peers, |(_, ending)| ending.end());
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);

@@ -159,7 +159,7 @@ pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Resu
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MonitorRef {
     watcher: Pid,
-    /// Counts the monitors of one process.
+    /// Which of its monitors; none has 0.
     number: u64,
 }
 

@@ -22,10 +22,10 @@ pub struct TimerRef {
 }
 
 /// The timers of one process that are not over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pending(Mutex<Table>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table {
     /// Each with its number, and once it is set with its key and when it is due.
     timers: Slab<(u64, Option<(Key, Instant)>)>,
@@ -34,10 +34,6 @@ struct Table {
 }
 
 impl Pending {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(Table { timers: Slab::new(), next_number: 0, closed: false }))
-    }
-
     /// A place for a timer that will be set; one that nothing will come of, when the process has ended.
     fn begin(&self) -> TimerRef {
         let mut table = self.0.lock();

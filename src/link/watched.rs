@@ -1,0 +1,209 @@
+//! What one process monitors, by number: in a row of slots, so that a parent of a hundred thousand finds each at once.
+//!
+//! A number is a slot and its generation, and is never issued twice: a slot whose generations are used up is left alone.
+
+use crate::sync::Arc;
+
+/// Emptied, a row that is longer than this is given back.
+const KEPT: usize = 64;
+
+/// Stands for no slot.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct Watched<E: ?Sized> {
+    slots: Vec<Slot<E>>,
+    /// The last slot that became free.
+    free: u32,
+    taken: usize,
+    /// The generation in which new slots begin: higher than any that was.
+    first: u32,
+}
+
+#[derive(Debug)]
+struct Slot<E: ?Sized> {
+    generation: u32,
+    state: State<E>,
+}
+
+#[derive(Debug)]
+enum State<E: ?Sized> {
+    /// And so is this one, which became free before.
+    Free(u32),
+    Watching(Arc<E>),
+    /// The end was told, and was not read yet.
+    Told,
+}
+
+impl<E: ?Sized> Default for Watched<E> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1 }
+    }
+}
+
+impl<E: ?Sized> Watched<E> {
+    /// A place for one more.
+    #[inline]
+    pub(super) fn vacant(&mut self) -> Vacant<'_, E> {
+        if self.free == NONE {
+            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index != NONE);
+            self.free = index.expect("before that many there is no memory left");
+            self.slots.push(Slot { generation: self.first, state: State::Free(NONE) });
+        }
+        Vacant { index: self.free, generation: self.slots[self.free as usize].generation, watched: self }
+    }
+
+    fn slot(&mut self, number: u64) -> Option<&mut Slot<E>> {
+        let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
+        self.slots
+            .get_mut(index)
+            .filter(|slot| u64::from(slot.generation) == generation && !matches!(slot.state, State::Free(_)))
+    }
+
+    /// Whether it is there and its end was told.
+    pub(super) fn is_told(&mut self, number: u64) -> Option<bool> {
+        self.slot(number).map(|slot| matches!(slot.state, State::Told))
+    }
+
+    /// Its end is told now: who it was, if that was not told before.
+    pub(super) fn tell(&mut self, number: u64) -> Option<Arc<E>> {
+        match &mut self.slot(number)?.state {
+            state @ State::Watching(_) => match std::mem::replace(state, State::Told) {
+                State::Watching(watched) => Some(watched),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Takes it out: nothing if it is not there; nobody if its end was told.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Option<Arc<E>>> {
+        let free = self.free;
+        let slot = self.slot(number)?;
+        let state = std::mem::replace(&mut slot.state, State::Free(free));
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            self.free = number as u32;
+        }
+        self.taken -= 1;
+        if self.taken == 0 && self.slots.len() > KEPT {
+            self.give_back();
+        }
+        match state {
+            State::Watching(watched) => Some(Some(watched)),
+            _ => Some(None),
+        }
+    }
+
+    /// A number that leads nowhere.
+    pub(super) fn spend(&mut self) -> u64 {
+        let number = self.vacant().tell();
+        self.remove(number);
+        number
+    }
+
+    #[cold]
+    fn give_back(&mut self) {
+        let highest = self.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
+        // A free slot's generation was not issued yet, but of one that is used up it was.
+        if highest < u32::MAX {
+            *self = Self { first: highest, ..Self::default() };
+        }
+    }
+
+    /// Those whose end was not told.
+    pub(super) fn into_living(self) -> impl Iterator<Item = (u64, Arc<E>)> {
+        (0..).zip(self.slots).filter_map(|(index, slot)| match slot.state {
+            State::Watching(watched) => Some((number(index, slot.generation), watched)),
+            _ => None,
+        })
+    }
+}
+
+/// Where one more will be; its number is issued when it is taken.
+pub(super) struct Vacant<'a, E: ?Sized> {
+    watched: &'a mut Watched<E>,
+    index: u32,
+    generation: u32,
+}
+
+impl<E: ?Sized> Vacant<'_, E> {
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        number(self.index, self.generation)
+    }
+
+    /// For this one.
+    #[inline]
+    pub(super) fn watch(self, watched: Arc<E>) -> u64 {
+        self.take(State::Watching(watched))
+    }
+
+    /// For nobody, of whom the end is told at once.
+    pub(super) fn tell(self) -> u64 {
+        self.take(State::Told)
+    }
+
+    #[inline]
+    fn take(self, state: State<E>) -> u64 {
+        let number = self.number();
+        if let State::Free(next) = std::mem::replace(&mut self.watched.slots[self.index as usize].state, state) {
+            self.watched.free = next;
+        }
+        self.watched.taken += 1;
+        number
+    }
+}
+
+fn number(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_there_until_it_is_removed() {
+        let mut watched = Watched::default();
+        let (one, other) = (watched.vacant().watch(Arc::new(1)), watched.vacant().tell());
+        assert_eq!((watched.is_told(one), watched.is_told(other)), (Some(false), Some(true)));
+        assert_eq!(watched.tell(one).as_deref(), Some(&1));
+        assert_eq!((watched.tell(one), watched.tell(other), watched.tell(0)), (None, None, None));
+        assert_eq!((watched.remove(one), watched.remove(one), watched.is_told(one)), (Some(None), None, None));
+        let again = watched.vacant().watch(Arc::new(2));
+        assert!(again != one && watched.tell(one).is_none());
+        assert_eq!(watched.remove(other), Some(None));
+        let third = watched.vacant().watch(Arc::new(3));
+        assert_eq!(watched.remove(again).flatten().as_deref(), Some(&2));
+        assert_eq!(watched.into_living().collect::<Vec<_>>(), [(third, Arc::new(3))]);
+    }
+
+    #[test]
+    fn no_number_is_issued_twice() {
+        let mut watched = Watched::<u8>::default();
+        let mut issued = BTreeSet::new();
+        for burst in [1, 3, 2 * KEPT, 1, KEPT + 1, 5] {
+            for _ in 0..3 {
+                let numbers: Vec<u64> = (0..burst).map(|_| watched.vacant().tell()).collect();
+                assert!(numbers.iter().all(|&number| issued.insert(number)));
+                assert!(issued.insert(watched.spend()));
+                numbers.iter().for_each(|&number| assert!(watched.remove(number).is_some()));
+                assert!(issued.iter().all(|&number| watched.remove(number).is_none()));
+            }
+        }
+        assert!(watched.slots.len() <= KEPT);
+    }
+
+    #[test]
+    fn a_slot_that_is_used_up_is_left_alone() {
+        let mut watched = Watched::<u8> { first: u32::MAX, ..Watched::default() };
+        let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
+        assert!(numbers.iter().all(|&number| watched.remove(number).is_some()));
+        let next = watched.vacant().tell();
+        assert!(!numbers.contains(&next) && watched.is_told(next) == Some(true));
+        assert!(numbers.iter().all(|&number| watched.is_told(number).is_none()));
+    }
+}

@@ -32,14 +32,14 @@ thread_local! {
 }
 
 fn want(wanted: Wanted) {
-    let former = TALK.with_borrow_mut(|talk| talk.0.replace(wanted));
-    IS_WANTED.set(true);
+    let former = TALK.with(|talk| talk.borrow_mut().0.replace(wanted));
+    IS_WANTED.with(|is_wanted| is_wanted.set(true));
     drop(former);
 }
 
 /// Asks whether the task ends with a `T`, until the task has answered.
 pub(crate) fn ask<T: 'static>() -> Option<Fit> {
-    let answer = TALK.with_borrow_mut(|talk| talk.1.take());
+    let answer = TALK.with(|talk| talk.borrow_mut().1.take());
     if answer.is_none() {
         want(Wanted::Fit(TypeId::of::<T>()));
     }
@@ -54,18 +54,18 @@ pub(crate) fn place<T: 'static>(next: Future<T>) {
 /// Whether the body that was polled wants something.
 #[inline]
 pub(crate) fn is_wanted() -> bool {
-    IS_WANTED.get()
+    IS_WANTED.with(Cell::get)
 }
 
 /// For a task that ends with a `T`, when its body has returned from a poll and wants something. Unless there is something
 /// to be put in its place, it is to be polled again, for the answer.
 #[cold]
 pub(crate) fn settle<T: 'static>() -> Option<Future<T>> {
-    IS_WANTED.set(false);
-    match TALK.with_borrow_mut(|talk| talk.0.take())? {
+    IS_WANTED.with(|is_wanted| is_wanted.set(false));
+    match TALK.with(|talk| talk.borrow_mut().0.take())? {
         Wanted::Fit(id) => {
             let fit = if id == TypeId::of::<T>() { Ok(()) } else { Err(std::any::type_name::<T>()) };
-            TALK.with_borrow_mut(|talk| talk.1 = Some(fit));
+            TALK.with(|talk| talk.borrow_mut().1 = Some(fit));
             None
         }
         Wanted::Place(next) => next.downcast().ok().map(|next| *next),
@@ -80,16 +80,16 @@ pub(crate) fn forget() {
 
 /// Of the turn in which another one begins.
 pub(crate) fn take() -> Option<Box<Outer>> {
-    IS_WANTED.set(false);
-    let talk = TALK.with_borrow_mut(std::mem::take);
+    IS_WANTED.with(|is_wanted| is_wanted.set(false));
+    let talk = TALK.with(RefCell::take);
     if talk.0.is_none() && talk.1.is_none() { None } else { Some(Box::new(Outer(talk))) }
 }
 
 /// When that is over.
 pub(crate) fn restore(outer: Option<Box<Outer>>) {
     let talk = outer.map_or((None, None), |outer| outer.0);
-    IS_WANTED.set(talk.0.is_some());
-    let former = TALK.replace(talk);
+    IS_WANTED.with(|is_wanted| is_wanted.set(talk.0.is_some()));
+    let former = TALK.with(|now| now.replace(talk));
     drop(former);
 }
 

@@ -18,7 +18,7 @@ use crate::host::{Host, Target};
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::perform::{Cancelled, Perform};
 use crate::process::command::{Command, StreamCommand};
-use crate::process::event::{Event, Signal};
+use crate::process::event::Event;
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
@@ -439,7 +439,7 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.unstash()
     }
 
-    /// Waits for whatever comes next: messages, a cancel, in the order they came.
+    /// Waits for whatever comes next: messages, a cancel, downs and other news, in the order they came.
     ///
     /// # Cancel safety
     /// Dropped, it has taken nothing.
@@ -452,7 +452,7 @@ impl<M: Send + 'static> Mailbox<M> {
             match self.take(cx, false, Inbox::next_or_wait) {
                 Poll::Ready(Ok(Ok(message))) => return Poll::Ready(Event::Message(message)),
                 // Taken back while it waited here.
-                Poll::Ready(Ok(Err(Signal::Down { monitor, .. }))) if !self.me.control.head.collect(monitor) => {}
+                Poll::Ready(Ok(Err(signal))) if !self.me.control.head.heeds(&signal) => {}
                 Poll::Ready(Ok(Err(signal))) => return Poll::Ready(signal.into()),
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
             }

@@ -18,7 +18,7 @@ use crate::limits::{Limits, Meter};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::{Counter, State};
-use crate::process::event::{Completed, MonitorRef, Signal, Tag};
+use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, Guard, Held, drop_caught};
 use crate::process::payload::Payload;
@@ -57,7 +57,7 @@ pub(crate) mod flag {
     /// Of high priority, or of low.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
-    /// May have names, or be in groups.
+    /// May have names, or be in groups, or watch some.
     pub(crate) const KNOWN: u16 = 1 << 12;
     /// Its supervisor says when it ends.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
@@ -209,7 +209,7 @@ impl Head {
         &self.rare().rarer().names
     }
 
-    /// The groups that it is in, as [`names`](Self::names).
+    /// The groups that it is in or watches, as [`names`](Self::names).
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().groups
@@ -229,9 +229,14 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Whether a down that was in its mailbox and is read now is news.
-    pub(crate) fn collect(&self, monitor: MonitorRef) -> bool {
-        self.links_if_any().is_some_and(|links| links.collect(monitor))
+    /// Whether a signal that was in its mailbox and is read now is still wanted: what a monitor told is if that still
+    /// stands.
+    pub(crate) fn heeds(&self, signal: &Signal) -> bool {
+        match *signal {
+            Signal::Down { monitor, .. } => self.links_if_any().is_some_and(|links| links.collect(monitor)),
+            Signal::Joined { monitor, .. } | Signal::Left { monitor, .. } => self.groups().lock().watches(monitor),
+            _ => true,
+        }
     }
 
     /// How a process ends that has to die.

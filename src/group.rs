@@ -5,9 +5,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::address::Address;
-use crate::context::Me;
-use crate::control::AnyControl;
+use crate::context::{Mailbox, Me};
+use crate::control::{AnyControl, Control};
 use crate::host::Host;
+use crate::process::event::MonitorRef;
+use crate::process::pid::Pid;
 use crate::sync::Arc;
 
 /// A name for as many processes as join it, which take messages of type `M`; to be written down once.
@@ -69,6 +71,12 @@ impl<M> PartialEq for Group<M> {
 
 impl<M> Eq for Group<M> {}
 
+impl<M> AsRef<str> for Group<M> {
+    fn as_ref(&self) -> &str {
+        self.name
+    }
+}
+
 impl<M> fmt::Debug for Group<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group<{}>({:?})", type_name::<M>(), self.name)
@@ -119,14 +127,73 @@ impl<M: Send + 'static> Me<M> {
     /// one that has ended joins nothing.
     pub fn join(&self, group: impl GroupName<M>) {
         let head = &self.control().head;
-        let tenant: Arc<dyn AnyControl> = self.any();
         let lives = || !self.control().inbox.is_closed();
-        head.host().realm().groups().join(group.text().to_owned().into(), &tenant, head.groups(), lives);
+        head.host().realm().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
     }
 
     /// Leaves a group; nothing if it was not in it.
     pub fn leave(&self, group: impl GroupName<M>) {
         let head = &self.control().head;
-        head.host().realm().groups().leave(group.text(), head.groups());
+        head.host().realm().groups().leave(group.text(), head.pid(), head.groups());
     }
+
+    /// Monitors a group of its host: returns who is in it now, in the order in which they joined, and has this process
+    /// told from then on by an [`Event::Joined`](crate::Event::Joined) of each that joins it and an
+    /// [`Event::Left`](crate::Event::Left) of each that leaves it or ends. No change is missed or told twice. Set again, it
+    /// is one more monitor, which tells by itself.
+    ///
+    /// All who monitor a group hear of its changes in the same order. What a process sent before it left arrives before
+    /// that is told, and its leave before any other news of its end. Such events wait for
+    /// [`event`](crate::Mailbox::event), a receive leaves them where they are.
+    ///
+    /// A group need not have members to be monitored. Each change takes time in proportion to those who monitor it, on
+    /// the thread of whoever joins or leaves.
+    ///
+    /// ```
+    /// use procession::{Context, Event, Exit, Group, Runtime};
+    ///
+    /// const ROOM: Group<()> = Group::new("room");
+    ///
+    /// async fn doorman(mut ctx: Context) -> Result<(), Exit> {
+    ///     let (_, mut present) = ctx.monitor_group(ROOM);
+    ///     assert!(present.is_empty());
+    ///     let guest = ctx.spawn(async |mut ctx: Context<()>| {
+    ///         ctx.join(ROOM);
+    ///         ctx.receive().await
+    ///     });
+    ///     loop {
+    ///         match ctx.event().await {
+    ///             Event::Joined { pid, .. } => {
+    ///                 present.push(pid);
+    ///                 guest.send(())?;
+    ///             }
+    ///             Event::Left { pid, .. } => {
+    ///                 assert_eq!(present, [pid]);
+    ///                 return Ok(());
+    ///             }
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// rt.block_on(rt.spawn(doorman))?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    pub fn monitor_group(&self, group: impl AsRef<str>) -> (MonitorRef, Vec<Pid>) {
+        monitor(self.control(), group.as_ref())
+    }
+}
+
+impl<M: Send + 'static> Mailbox<M> {
+    /// As [`Me::monitor_group`].
+    pub fn monitor_group(&self, group: impl AsRef<str>) -> (MonitorRef, Vec<Pid>) {
+        monitor(self.control(), group.as_ref())
+    }
+}
+
+fn monitor<M: Send + 'static>(control: &Arc<Control<M>>, group: &str) -> (MonitorRef, Vec<Pid>) {
+    let head = &control.head;
+    let tenant: Arc<dyn AnyControl> = control.clone();
+    let lives = || !control.inbox.is_closed();
+    head.host().realm().groups().watch(group.to_owned().into(), &tenant, head.groups(), lives)
 }

@@ -654,19 +654,22 @@ impl Host {
     pub(crate) fn release(&self, head: &Head) {
         if head.has(flag::KNOWN) {
             self.realm().names().release(head.names());
-            self.realm().groups().release(head.groups());
         }
     }
 
-    /// The pid names nothing from now on. What it held has been let go, so that whoever finds nothing there finds
-    /// nothing left of it.
+    /// The pid names nothing from now on, and is in no group. What it held has been let go, so that whoever finds nothing
+    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) {
-        let entry = self.shared().relay.remove(head.pid());
+        let pid = head.pid();
+        let entry = self.shared().relay.remove(pid);
         if entry.is_some() && head.has(flag::OUTSIDE) {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
         }
         drop(entry);
+        if head.has(flag::KNOWN) {
+            self.realm().groups().release(pid, head.groups());
+        }
     }
 
     /// The last of it: its yields are given up, and those who want to hear of its end do.

@@ -49,7 +49,7 @@
 //! | write a process | [`Context`] for an async body, [`Process`] for a state machine, [`Methods`] for several entries |
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
-//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
+//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`Me::monitor_group`] |
 //! | spawn for a piece of work, and be done with all of it | [`Me::scope`] |
 //! | give it new code while it lives | [`Context::upgrade`], [`StepOutput::upgrade`] |
 //! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`Restart`], [`Backoff`], [`Host::tree`] |

@@ -71,12 +71,22 @@ macro_rules! ties {
 
             /// Takes back a monitor of this process. True if its down has not come yet: then it never will. False if it
             /// has, read or not; or if there is no such monitor.
+            ///
+            /// Of a [group](Self::monitor_group) nothing comes any more, what was told and not read neither. True if there
+            /// was such a monitor.
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
+                let head = &self.control().head;
+                if monitor.is_of_group() {
+                    return monitor.is_of(head.pid()) && head.host().realm().groups().forget(monitor, head.groups());
+                }
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, false)
             }
 
             /// As [`demonitor`](Self::demonitor); a down that has come and was not read is gone too.
             pub fn demonitor_flush(&self, monitor: MonitorRef) -> bool {
+                if monitor.is_of_group() {
+                    return self.demonitor(monitor);
+                }
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, true)
             }
         }

@@ -220,8 +220,8 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
                     Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
                     None => {}
                 },
-                Signal::Down { monitor, .. } if !self.control.head.collect(monitor) => {}
-                signal => return Some(signal.into()),
+                signal if self.control.head.heeds(&signal) => return Some(signal.into()),
+                _ => {}
             }
         }
         taken.pop().map(Event::Message)

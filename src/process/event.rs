@@ -10,6 +10,7 @@ use super::failure::Failure;
 use super::payload::Payload;
 use super::pid::Pid;
 use crate::clock::Instant;
+use crate::sync::Arc;
 
 /// All that can reach a process, in the order it came.
 ///
@@ -47,6 +48,24 @@ pub enum Event<M = Payload> {
         /// How.
         reason: Exit,
     },
+    /// A process has joined a group that is [monitored](crate::Me::monitor_group).
+    Joined {
+        /// Which monitor told it.
+        monitor: MonitorRef,
+        /// The name of the group.
+        group: Arc<str>,
+        /// Who has joined it.
+        pid: Pid,
+    },
+    /// A process has left a group that is [monitored](crate::Me::monitor_group), or has ended in it.
+    Left {
+        /// Which monitor told it.
+        monitor: MonitorRef,
+        /// The name of the group.
+        group: Arc<str>,
+        /// Who has left it.
+        pid: Pid,
+    },
 }
 
 /// What waits in a mailbox beside the messages.
@@ -69,6 +88,18 @@ pub(crate) enum Signal {
         from: Pid,
         reason: Exit,
     },
+    /// Whoever reads it asks whether the monitor still stands.
+    Joined {
+        monitor: MonitorRef,
+        group: Arc<str>,
+        pid: Pid,
+    },
+    /// As `Joined`.
+    Left {
+        monitor: MonitorRef,
+        group: Arc<str>,
+        pid: Pid,
+    },
 }
 
 impl<M> From<Signal> for Event<M> {
@@ -79,6 +110,8 @@ impl<M> From<Signal> for Event<M> {
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
             Signal::Down { monitor, pid, reason } => Event::Down { monitor, pid, reason },
             Signal::Exit { from, reason } => Event::Exit { from, reason },
+            Signal::Joined { monitor, group, pid } => Event::Joined { monitor, group, pid },
+            Signal::Left { monitor, group, pid } => Event::Left { monitor, group, pid },
         }
     }
 }
@@ -164,8 +197,20 @@ pub struct MonitorRef {
 }
 
 impl MonitorRef {
+    /// Marks the numbers of those that watch groups.
+    const GROUP: u64 = 1 << 63;
+
     pub(crate) fn new(watcher: Pid, number: u64) -> Self {
         Self { watcher, number }
+    }
+
+    /// One that watches a group; they are counted by themselves.
+    pub(crate) fn of_group(watcher: Pid, number: u64) -> Self {
+        Self { watcher, number: number | Self::GROUP }
+    }
+
+    pub(crate) fn is_of_group(self) -> bool {
+        self.number & Self::GROUP != 0
     }
 
     /// Whether this process set it.
@@ -180,7 +225,8 @@ impl MonitorRef {
 
 impl fmt::Debug for MonitorRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MonitorRef({} of {})", self.number, self.watcher)
+        let group = if self.is_of_group() { "group " } else { "" };
+        write!(f, "MonitorRef({group}{} of {})", self.number & !Self::GROUP, self.watcher)
     }
 }
 

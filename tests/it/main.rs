@@ -10,6 +10,7 @@ mod counters;
 mod embed;
 mod erlang;
 mod fairness;
+mod groups;
 mod hooks;
 mod hosts;
 mod layers;

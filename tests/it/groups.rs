@@ -1,0 +1,285 @@
+//! SPEC 2.5: groups that are monitored. Who is in them, and what names are, is in `names.rs`.
+
+use std::collections::BTreeSet;
+
+use procession::{
+    Address, BoxError, Context, Event, Events, Exit, Group, MonitorRef, Name, Next, Pid, Process, Reply, Runtime,
+    StepOutput,
+};
+
+use crate::{two, within};
+
+const ROOM: Group<Order> = Group::new("room");
+
+#[derive(Debug)]
+enum Order {
+    Join,
+    Leave,
+    End,
+    Panic,
+    Sync(Reply<()>),
+}
+
+async fn guest(mut ctx: Context<Order>) -> Result<(), Exit> {
+    loop {
+        match ctx.receive().await? {
+            Order::Join => ctx.join(ROOM),
+            Order::Leave => ctx.leave(ROOM),
+            Order::End => return Ok(()),
+            Order::Panic => panic!("out"),
+            Order::Sync(reply) => reply.send(()),
+        }
+    }
+}
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().expect("a runtime")
+}
+
+/// The next change: whether somebody came, and who.
+async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
+    match ctx.event().await {
+        Event::Joined { monitor, group, pid } if monitor == watch && &*group == "room" => (true, pid),
+        Event::Left { monitor, group, pid } if monitor == watch && &*group == "room" => (false, pid),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// 2.5: whoever monitors a group sees who is in it, then hears of each who joins, leaves or ends, by whatever death.
+#[test]
+fn a_group_tells_who_comes_and_goes() {
+    let rt = lone();
+    let host = rt.host().clone();
+    let watcher = rt.spawn(async move |mut ctx: Context<u64>| {
+        let early = host.spawn(guest);
+        early.send(Order::Join)?;
+        while host.members(ROOM).is_empty() {
+            ctx.yield_now().await;
+        }
+        let (watch, present) = ctx.monitor_group(ROOM);
+        assert_eq!(present, [early.pid()]);
+        for last in [Order::Leave, Order::End, Order::Panic] {
+            let guest = host.spawn(guest);
+            guest.send(Order::Join)?;
+            guest.send(Order::Join)?;
+            guest.send(last)?;
+            assert_eq!(change(&mut ctx, watch).await, (true, guest.pid()));
+            assert_eq!(change(&mut ctx, watch).await, (false, guest.pid()));
+            guest.abort();
+        }
+        early.abort();
+        assert_eq!(change(&mut ctx, watch).await, (false, early.pid()));
+        assert!(host.members(ROOM).is_empty());
+        // A process hears of itself as of anybody else; of other groups it does not.
+        let me = ctx.address();
+        let own: Group<u64> = Group::new("room");
+        ctx.join(own);
+        ctx.join(Group::<u64>::new("hall"));
+        ctx.leave(own);
+        assert_eq!(change(&mut ctx, watch).await, (true, me.pid()));
+        assert_eq!(change(&mut ctx, watch).await, (false, me.pid()));
+        me.send(7)?;
+        assert!(matches!(ctx.event().await, Event::Message(7)));
+        Ok::<_, BoxError>(())
+    });
+    rt.block_on(watcher).unwrap();
+}
+
+/// 2.5: what a process sent arrives before its leave, what it sent by its last drops too; and its leave before its down,
+/// when its names are free and its pid leads nowhere.
+#[test]
+fn what_was_sent_before_a_leave_arrives_before_it() {
+    const NAME: Name<Order> = Name::new("late");
+    struct Last(Address<u64>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.0.send(2);
+        }
+    }
+    let rt = lone();
+    let watcher = rt.spawn(async |mut ctx: Context<u64>| {
+        let to = ctx.address();
+        let (_, _) = ctx.monitor_group("room");
+        let (member, _) = ctx.spawn_monitor(async move |mut ctx: Context<Order>| {
+            let last = Last(to);
+            ctx.register(NAME)?;
+            ctx.join(ROOM);
+            last.0.send(1)?;
+            let ended = ctx.receive().await.map(drop);
+            drop(last);
+            ended
+        });
+        let mut heard = Vec::new();
+        while heard.len() < 5 {
+            heard.push(match ctx.event().await {
+                Event::Joined { .. } => "joined",
+                Event::Message(1) => {
+                    member.abort();
+                    "first"
+                }
+                Event::Message(_) => "last",
+                Event::Left { pid, .. } => {
+                    assert!(ctx.host().whereis(NAME).is_none() && ctx.host().address::<Order>(pid).is_none());
+                    assert!(ctx.host().members(ROOM).is_empty());
+                    "left"
+                }
+                Event::Down { reason: Exit::Killed, .. } => "down",
+                other => panic!("{other:?}"),
+            });
+        }
+        Ok::<_, Exit>(heard)
+    });
+    assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
+}
+
+/// 2.5: a monitor that was taken back tells nothing more, what waited to be read neither; others stand.
+#[test]
+fn a_monitor_of_a_group_is_taken_back() {
+    let rt = lone();
+    let watcher = rt.spawn(async |mut ctx: Context<u64>| {
+        let room: Group<u64> = Group::new("room");
+        let (one, _) = ctx.monitor_group(room);
+        let (other, _) = ctx.monitor_group(room);
+        assert_ne!(one, other);
+        ctx.join(room);
+        assert!(ctx.demonitor(one) && !ctx.demonitor(one) && !ctx.demonitor_flush(one));
+        ctx.leave(room);
+        let pid = ctx.pid();
+        assert_eq!(change(&mut ctx, other).await, (true, pid));
+        assert!(ctx.demonitor_flush(other));
+        ctx.address().send(1)?;
+        assert!(matches!(ctx.event().await, Event::Message(1)));
+        // Nobody else takes it back, and a monitor of a process is another thing.
+        let (third, present) = ctx.monitor_group(room);
+        assert!(present.is_empty());
+        let stranger = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor(third)));
+        let watch = ctx.monitor(stranger.pid());
+        assert_ne!(watch, third);
+        assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
+        ctx.join(room);
+        assert_eq!(change(&mut ctx, third).await, (true, pid));
+        Ok::<_, BoxError>(())
+    });
+    rt.block_on(watcher).unwrap();
+}
+
+/// 2.5: a mailbox outside any process monitors too; dropped, or ended, it hears nothing and keeps nobody.
+#[test]
+fn mailboxes_outside_monitor_groups() {
+    let rt = lone();
+    let (address, mut mailbox) = rt.mailbox::<u64>();
+    let (_, another) = rt.mailbox::<u64>();
+    let (watch, _) = mailbox.monitor_group(ROOM);
+    another.monitor_group(ROOM);
+    drop(another);
+    let guest = rt.spawn(guest);
+    guest.send(Order::Join).unwrap();
+    rt.block_on(async {
+        assert!(matches!(mailbox.event().await, Event::Joined { monitor, .. } if monitor == watch));
+    });
+    rt.kill(address.pid()).unwrap();
+    let (_, present) = mailbox.monitor_group(ROOM);
+    assert_eq!(present, [guest.pid()], "it sees, and is told nothing");
+    guest.send(Order::Leave).unwrap();
+    rt.block_on(async {
+        guest.send(Order::End).unwrap();
+        guest.await.unwrap();
+        assert!(matches!(mailbox.receive().await, Err(Exit::Killed)));
+    });
+}
+
+/// 2.5: a hand-written process hears of the same.
+#[test]
+fn a_hand_written_process_monitors_a_group() {
+    #[derive(Default)]
+    struct Watcher(Option<MonitorRef>, Vec<(bool, Pid)>);
+    impl Process for Watcher {
+        type Message = ();
+        type Output = Vec<(bool, Pid)>;
+        fn step(
+            &mut self,
+            events: Events<'_, ()>,
+            out: &mut StepOutput<'_, ()>,
+        ) -> Result<Next<Vec<(bool, Pid)>>, Exit> {
+            let watch = *self.0.get_or_insert_with(|| {
+                let (forgotten, _) = out.monitor_group(ROOM);
+                assert!(out.demonitor(forgotten));
+                out.monitor_group(ROOM).0
+            });
+            for event in events {
+                match event {
+                    Event::Joined { monitor, pid, .. } if monitor == watch => self.1.push((true, pid)),
+                    Event::Left { monitor, pid, .. } if monitor == watch => self.1.push((false, pid)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Ok(if self.1.len() == 4 { Next::Done(std::mem::take(&mut self.1)) } else { Next::Wait })
+        }
+    }
+    let rt = lone();
+    rt.block_on(async {
+        let watcher = rt.spawn_process(Watcher::default());
+        watcher.started().await.unwrap();
+        let guest = rt.spawn(guest);
+        for order in [Order::Join, Order::Leave, Order::Join, Order::Panic] {
+            guest.send(order).unwrap();
+        }
+        let pid = guest.pid();
+        assert_eq!(watcher.await.unwrap(), [(true, pid), (false, pid), (true, pid), (false, pid)]);
+    });
+}
+
+/// 2.5: while a crowd joins, leaves and dies, those who begin to monitor it at any moment keep its members by what they
+/// saw and were told, each change once.
+#[test]
+fn no_change_of_a_group_is_missed_or_told_twice() {
+    const CROWD: usize = 400;
+    const WATCHERS: usize = 20;
+    let rounds = if cfg!(debug_assertions) { 3 } else { 10 };
+    within(120, move || {
+        for round in 0..rounds {
+            let rt = two();
+            let host = rt.host().clone();
+            let crowd: Vec<_> = (0..CROWD).map(|_| host.spawn(guest)).collect();
+            let watchers: Vec<_> = (0..WATCHERS)
+                .map(|_| {
+                    host.spawn(async |mut ctx: Context<u64>| {
+                        let (_, present) = ctx.monitor_group(ROOM);
+                        let mut members: BTreeSet<Pid> = present.into_iter().collect();
+                        loop {
+                            match ctx.event().await {
+                                Event::Joined { pid, .. } => assert!(members.insert(pid), "joined twice"),
+                                Event::Left { pid, .. } => assert!(members.remove(&pid), "left before it joined"),
+                                Event::Message(_) => return Ok::<_, Exit>(members),
+                                other => panic!("{other:?}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for (n, guest) in crowd.iter().enumerate() {
+                let _ = guest.send(Order::Join);
+                match n % 5 {
+                    0 => guest.abort(),
+                    1 => drop(guest.send(Order::Leave)),
+                    2 => drop(guest.send(Order::Panic)),
+                    3 => drop((guest.send(Order::Leave), guest.send(Order::Join))),
+                    _ => {}
+                }
+            }
+            futures::executor::block_on(async {
+                // Until nothing changes any more: the dead are gone, the others have read all their orders.
+                for guest in &crowd {
+                    if guest.call(Order::Sync).await.is_err() {
+                        guest.ended().await;
+                    }
+                }
+            });
+            let stay: BTreeSet<Pid> = rt.members(ROOM).iter().map(Address::pid).collect();
+            for watcher in watchers {
+                watcher.send(0).unwrap();
+                assert_eq!(futures::executor::block_on(watcher).unwrap(), stay, "round {round}");
+            }
+        }
+    });
+}

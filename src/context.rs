@@ -447,7 +447,10 @@ impl<M: Send + 'static> Mailbox<M> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
+    pub(crate) fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
+        if self.is_spent(cx) {
+            return Poll::Pending;
+        }
         loop {
             match self.take(cx, false, Inbox::next_or_wait) {
                 Poll::Ready(Ok(Ok(message))) => return Poll::Ready(Event::Message(message)),
@@ -463,17 +466,25 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some((reason, _)) = self.me.control.head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
-        if turn::is_of(self.me.control.address()) && !turn::spend() {
-            // A mailbox that is never empty: the others first.
-            self.me.control.head.host().count_budget_yield();
-            turn::again();
-            cx.waker().wake_by_ref();
+        if self.is_spent(cx) {
             return Poll::Pending;
         }
         if let Some(message) = self.front.pop() {
             return Poll::Ready(Ok(message));
         }
         self.take(cx, true, Inbox::pop_or_wait)
+    }
+
+    /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
+    #[inline]
+    fn is_spent(&self, cx: &Cx<'_>) -> bool {
+        if !turn::is_of(self.me.control.address()) || turn::spend() {
+            return false;
+        }
+        self.me.control.head.host().count_budget_yield();
+        turn::again();
+        cx.waker().wake_by_ref();
+        true
     }
 
     /// Takes from the inbox, past what was read ahead; or waits.

@@ -39,7 +39,7 @@
 //! |---|---|---|
 //! | n - 1 that yield, n up to 256 | n turns | who yields goes behind all others |
 //! | n - 1, n more than that | 4 n + 61 turns | what does not fit waits in the global queue, from which at least 17 come in 61 looks: 61 / 17 < 4 |
-//! | a body that receives and never runs out of mail | 128 messages, then that one is behind | the budget of a turn, [`should_yield`](crate::should_yield) |
+//! | a body that receives and never runs out of mail | 128 messages or events, then that one is behind | the budget of a turn, [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered at once | 32 steps, then that one is behind | the budget for answers within a turn |
 //! | pairs that wake each other, chains that spawn each other | 16 turns of each, and those under way when the 16 are spent | the slot's budget; it is shared, so that a pair is one |
 //! | anything, and it comes from outside or is a timer that is due | 61 looks of any worker | (1) |

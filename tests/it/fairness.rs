@@ -152,8 +152,8 @@ fn a_greedy_process_goes_behind_the_others() {
     }
 }
 
-/// 4.6: the same for bodies: one step with `yield_now`, 128 messages of a mailbox that is never empty, 32 answers that
-/// come at once.
+/// 4.6: the same for bodies: one step with `yield_now`, 128 messages or events of a mailbox that is never empty, 32
+/// answers that come at once.
 #[test]
 fn a_greedy_body_goes_behind_the_others() {
     check("yields", 1, |host, steps| {
@@ -172,6 +172,16 @@ fn a_greedy_body_goes_behind_the_others() {
                 steps.count(1);
                 ctx.address().send(())?;
             }
+        });
+    });
+    check("events", 128, |host, steps| {
+        let _ = host.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            ctx.address().send(())?;
+            while let Event::Message(()) = ctx.event().await {
+                steps.count(1);
+                ctx.address().send(())?;
+            }
+            Ok(())
         });
     });
     check("answers", 32, |host, steps| {

@@ -12,11 +12,12 @@ use futures::future::FusedFuture;
 use futures::stream::FusedStream;
 
 use crate::address::{Address, Call, Reply};
+use crate::cancel::{CancelToken, Cancelled};
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control, flag};
 use crate::host::{Host, Target};
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
-use crate::perform::{Cancelled, Perform};
+use crate::perform::Perform;
 use crate::process::command::{Command, StreamCommand};
 use crate::process::event::Event;
 use crate::process::exit::Exit;
@@ -270,6 +271,16 @@ impl<M: Send + 'static> Me<M> {
     /// asked for.
     pub fn ready(&self) {
         self.control.head.started();
+    }
+
+    /// The token that cancels this process and what it spawns, if it was given one or inherited it.
+    pub fn cancel_token(&self) -> Option<CancelToken> {
+        self.control.head.inherited().cancel_token().cloned()
+    }
+
+    /// When this process has to end, if it was given a deadline or inherited one: the nearest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.control.head.inherited().deadline()
     }
 
     /// The value of this type that whoever spawned this process gave it, or was given itself.

@@ -12,15 +12,17 @@ use std::task::{Context, Poll, Waker};
 
 use once_cell::race::OnceBox;
 
+use crate::cancel::Heed;
 use crate::clock::Instant;
 use crate::host::Host;
+use crate::inherited::Inherited;
 use crate::limits::{Limits, Meter};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::{Counter, State};
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{self, Guard, Held, drop_caught};
+use crate::process::panic::{self, Guard, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::priority::Priority;
@@ -106,6 +108,8 @@ struct Rare {
 /// What fewer still need.
 #[derive(Debug, Default)]
 struct Rarer {
+    /// That its cancel token knows it.
+    heed: OnceLock<Heed>,
     meter: Meter,
     /// What will be sent for it.
     pending: Pending,
@@ -152,15 +156,20 @@ impl Head {
     /// The same for a process that is given values, or limited.
     #[inline]
     pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
-        if inherited.0.is_some() || limits.is_some() {
-            let rare = Rare::new(inherited);
-            if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
-                self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
-                let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
-            }
-            let _ = self.rare.set(rare);
+        if !inherited.is_empty() || limits.is_some() {
+            self.give(inherited, limits);
         }
         self
+    }
+
+    #[cold]
+    fn give(&self, inherited: Inherited, limits: Option<Box<Limits>>) {
+        let rare = Rare::new(inherited);
+        if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
+            self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
+            let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
+        }
+        let _ = self.rare.set(rare);
     }
 
     /// What counts its steps, if they are limited.
@@ -245,8 +254,12 @@ impl Head {
     }
 
     pub(crate) fn inherited(&self) -> &Inherited {
-        const NOTHING: &Inherited = &Inherited(None);
-        self.rare.get().map_or(NOTHING, |rare| &rare.inherited)
+        self.rare.get().map_or(Inherited::NOTHING, |rare| &rare.inherited)
+    }
+
+    /// Its token cancels it from now on.
+    pub(crate) fn heed(&self, heed: Heed) {
+        let _ = self.rare().rarer().heed.set(heed);
     }
 
     /// Its timers. To end them, [`pending_if_any`](Self::pending_if_any) makes no table.
@@ -410,47 +423,6 @@ impl Head {
         if self.announce(flag::STARTED) & flag::UPGRADING != 0 {
             self.unset(flag::UPGRADING);
         }
-    }
-}
-
-/// Typed values that travel to whatever a process spawns: trace ids, identities.
-///
-/// A chain of shared links: what a child adds its parent does not see.
-#[derive(Clone, Default)]
-pub struct Inherited(Option<Arc<Link>>);
-
-struct Link {
-    value: Held<Arc<dyn Any + Send + Sync>>,
-    next: Inherited,
-}
-
-impl Inherited {
-    /// The value of this type that was given last, by the process's spawner or one further up.
-    pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let mut next = self;
-        while let Some(link) = &next.0 {
-            if let Ok(value) = Arc::clone(link.value.get()).downcast::<T>() {
-                return Some(value);
-            }
-            next = &link.next;
-        }
-        None
-    }
-
-    pub(crate) fn with<T: Send + Sync + 'static>(&self, value: T) -> Self {
-        Self(Some(Arc::new(Link { value: Held::new(Arc::new(value)), next: self.clone() })))
-    }
-}
-
-impl fmt::Debug for Inherited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut length = 0;
-        let mut next = self;
-        while let Some(link) = &next.0 {
-            length += 1;
-            next = &link.next;
-        }
-        f.debug_struct("Inherited").field("values", &length).finish()
     }
 }
 

@@ -17,7 +17,8 @@ use crate::address::{Address, Ended};
 use crate::blocking::Pool;
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
-use crate::control::{AnyControl, Control, Head, Inherited, flag};
+use crate::control::{AnyControl, Control, Head, flag};
+use crate::inherited::Inherited;
 use crate::limits::Limits;
 use crate::mailbox::{Bound, Inbox, Wakes};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
@@ -589,10 +590,15 @@ impl Host {
     pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
         let control = self.shared().relay.get(pid).ok_or(NoProcess(pid))?;
         let deadline = self.now() + grace;
-        if control.cancel(reason.into(), deadline) {
-            self.kill_at(&control, deadline);
-        }
+        self.cancel_until(&control, reason.into(), deadline);
         Ok(())
+    }
+
+    /// Asks a process to end, and kills it at `deadline`; nothing if it was asked before.
+    pub(crate) fn cancel_until(&self, control: &Arc<dyn AnyControl>, reason: Reason, deadline: Instant) {
+        if control.cancel(reason, deadline) {
+            self.kill_at(control, deadline);
+        }
     }
 
     /// Ends a process at its next scheduling point, whatever it is doing; its outstanding yields are cancelled.
@@ -668,8 +674,13 @@ impl Host {
         }
         drop(entry);
         if head.has(flag::KNOWN) {
-            self.realm().groups().release(pid, head.groups());
+            self.leave_groups(head);
         }
+    }
+
+    #[cold]
+    fn leave_groups(&self, head: &Head) {
+        self.realm().groups().release(head.pid(), head.groups());
     }
 
     /// The last of it: its yields are given up, and those who want to hear of its end do.

@@ -55,7 +55,7 @@
 //! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`Restart`], [`Backoff`], [`Host::tree`] |
 //! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
-//! | end it, and know why | [`Exit`], [`Host::cancel`], [`Host::kill`], [`Runtime::shutdown`] |
+//! | end it, and know why | [`Exit`], [`Host::cancel`], [`CancelToken`], [`Host::kill`], [`Runtime::shutdown`] |
 //! | tie it to others, and hear of their ends | [`lives`], [`Me::link`], [`Me::monitor`], [`Me::spawn_monitor`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
 //! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`LocalOrder`] |
@@ -81,6 +81,7 @@ mod backoff;
 mod batch;
 mod blocking;
 mod body;
+mod cancel;
 mod chance;
 mod clock;
 mod context;
@@ -92,6 +93,7 @@ mod express;
 mod group;
 pub mod handler;
 mod host;
+mod inherited;
 mod intensity;
 pub mod layer;
 mod limits;
@@ -130,9 +132,9 @@ pub use address::{Address, Call, Ended, Reply};
 pub use backoff::Backoff;
 pub use blocking::{PoolRefusal, WhenFull};
 pub use body::{Body, BodyFuture, Methods, Outcome, Output};
+pub use cancel::{CancelToken, Cancelled};
 pub use clock::Instant;
 pub use context::{Context, Mailbox, Me, Receive};
-pub use control::Inherited;
 pub use cooperative::{Cooperative, cooperative};
 pub use dispatch::Handler;
 pub use dispatch::attempt::Attempt;
@@ -140,12 +142,13 @@ pub use dispatch::completion::{Completion, Unwanted};
 pub use group::{Group, GroupName};
 pub use handler::Answer;
 pub use host::{Host, OnPanic, Package, Receiver, Target};
+pub use inherited::Inherited;
 pub use limits::{LimitExceeded, Limits};
 pub use local::Local;
 pub use mailbox::Bound;
 pub use name::{Name, ProcessName};
 pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
-pub use perform::{Cancelled, Perform};
+pub use perform::Perform;
 pub use pool::Pool;
 pub use process::command::{Asked, Command, Named, StreamCommand};
 pub use process::event::{Completed, Event, Item, MonitorRef, Tag};

@@ -94,6 +94,23 @@
 //! | All within the deadline of the shutdown; who is left then is killed and named. | `a_shutdown_keeps_to_its_deadline` |
 //! | Random trees under storms of kills do as an executable model says (`tests/it/trees.rs`). | `random_trees_do_as_the_model_says` |
 //!
+//! # Deadlines and cancel tokens
+//!
+//! What a process spawns inherits its deadline and its [`CancelToken`](crate::CancelToken). The tests stand in
+//! `tests/it/cancel.rs`.
+//!
+//! | rule | test |
+//! |---|---|
+//! | Of several deadlines the nearest holds, whoever set it. | `the_nearest_deadline_holds` |
+//! | A token that is cancelled tells children before parents: what is below a child token first, and the newest first. | `a_token_tells_children_before_parents` |
+//! | Whoever is spawned while it is cancelled, or later, is told too, from its beginning. | `who_is_spawned_during_a_cancel_is_told`, `a_token_that_was_cancelled_cancels_whoever_comes` |
+//! | Each is told once, and the first reason counts, whoever cancels what at the same time. | `a_parent_and_a_child_are_cancelled_at_once` |
+//! | Whoever has not ended after the grace is killed. | `the_grace_of_a_token_ends_in_a_kill` |
+//! | A process may cancel its own token; anybody may wait for one, on any thread. | `a_process_cancels_its_own_token`, `a_token_is_awaited_anywhere` |
+//! | A token that is dropped cancels nobody. | `dropped_tokens_cancel_nobody` |
+//! | The children of a supervisor are told by it alone, in its order, and none is restarted; one that is given a token or a deadline of its own heeds that. | `a_supervisor_under_a_token_ends_in_order`, `a_supervised_child_may_have_a_token_of_its_own` |
+//! | A scope whose children are told before its body has not failed. | `a_scope_under_a_token_hears_of_the_cancel` |
+//!
 //! # Where this differs from Erlang
 //!
 //! What processes do to each other here and on a real Erlang/OTP is compared by scenarios that run on both, as data, in

@@ -1,4 +1,4 @@
-//! The futures by which a body waits for the world: a command's answer, and its own cancel.
+//! How a body yields: a command on its way, from its making to its answer.
 
 use std::any::TypeId;
 use std::fmt;
@@ -9,13 +9,12 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::clock::Instant;
-use crate::control::{AnyControl, Listening};
+use crate::control::AnyControl;
 use crate::deadline;
 use crate::express::{self, Number};
 use crate::observe::Counter;
 use crate::process::command::Command;
 use crate::process::event::{Tag, typed};
-use crate::process::exit::Reason;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
@@ -262,41 +261,5 @@ impl<C: Command> Future for Perform<C> {
 impl<C: Command> FusedFuture for Perform<C> {
     fn is_terminated(&self) -> bool {
         self.0.is_over()
-    }
-}
-
-/// Resolves when a process is asked to end, with the reason: see [`Me::cancelled`](crate::Me::cancelled).
-#[must_use = "futures do nothing unless polled"]
-#[derive(Debug)]
-pub struct Cancelled {
-    control: Arc<dyn AnyControl>,
-    listening: Listening,
-    over: bool,
-}
-
-impl Cancelled {
-    pub(crate) fn new(control: Arc<dyn AnyControl>) -> Self {
-        Self { control, listening: Listening::default(), over: false }
-    }
-}
-
-impl Future for Cancelled {
-    type Output = Reason;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reason> {
-        let this = &mut *self;
-        if this.over {
-            return Poll::Pending;
-        }
-        let head = this.control.head();
-        let reason = head.poll_news(&mut this.listening, cx, || head.cancel().map(|(reason, _)| reason));
-        this.over = reason.is_ready();
-        reason
-    }
-}
-
-impl FusedFuture for Cancelled {
-    fn is_terminated(&self) -> bool {
-        self.over
     }
 }

@@ -14,11 +14,11 @@ use pin_project_lite::pin_project;
 
 use crate::address::Ended;
 use crate::body::{Body, BodyFuture, Outcome, Output};
-use crate::clock::Instant;
+use crate::cancel::Cancelled;
 use crate::context::Me;
-use crate::control::{AnyControl, Inherited};
+use crate::control::AnyControl;
 use crate::host::Host;
-use crate::perform::Cancelled;
+use crate::inherited::Inherited;
 use crate::process::exit::{Exit, Reason};
 use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::spawn::{JoinHandle, ProcessBuilder};
@@ -53,7 +53,7 @@ impl fmt::Debug for Scope {
 }
 
 impl Scope {
-    /// Spawns a child that inherits the values of the process whose scope this is.
+    /// Spawns a child that inherits what the process has to pass on whose scope this is.
     ///
     /// If it is refused the handle says so, [`Exit::Refused`]; in a scope that is over that is always so. A child that was
     /// refused has failed, as any other that ends in error.
@@ -162,12 +162,6 @@ pin_project! {
     }
 }
 
-fn cancel(host: &Host, child: &Arc<dyn AnyControl>, reason: &Reason, deadline: Instant) {
-    if child.cancel(reason.clone(), deadline) {
-        host.kill_at(child, deadline);
-    }
-}
-
 impl<T, Fut> Run<T, Fut> {
     /// The first error ends the body and the others.
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
@@ -180,8 +174,14 @@ impl<T, Fut> Run<T, Fut> {
         let host = &this.shared.host;
         let deadline = host.now() + this.shared.state.lock().grace;
         for child in &*this.children {
-            cancel(host, &child.control, &Reason::PARENT, deadline);
+            host.cancel_until(&child.control, Reason::PARENT, deadline);
         }
+    }
+
+    /// Whether the process is being told to end by what it inherited, and its children with it.
+    fn is_at_end(&self) -> bool {
+        let inherited = &self.shared.inherited;
+        inherited.is_at_end(self.shared.host.now())
     }
 
     /// Takes over who was spawned. True if somebody was.
@@ -194,9 +194,10 @@ impl<T, Fut> Run<T, Fut> {
         let any = !fresh.is_empty();
         for control in fresh {
             if matches!(this.outcome, Some(Err(_))) {
-                cancel(&this.shared.host, &control, &Reason::PARENT, this.shared.host.now() + grace);
+                let host = &this.shared.host;
+                host.cancel_until(&control, Reason::PARENT, host.now() + grace);
             } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
-                cancel(&this.shared.host, &control, &reason, deadline);
+                this.shared.host.cancel_until(&control, reason, deadline);
             }
             let ended = Ended::new(Some(Arc::clone(&control)));
             this.children.push(Child { control, ended });
@@ -212,7 +213,7 @@ impl<T, Fut> Run<T, Fut> {
         *this.cancelled = None;
         if let Some((reason, deadline)) = this.own.head().cancel() {
             for child in &*this.children {
-                cancel(&this.shared.host, &child.control, &reason, deadline);
+                this.shared.host.cancel_until(&child.control, reason.clone(), deadline);
             }
         }
     }
@@ -227,8 +228,9 @@ impl<T: Send + 'static, Fut: Future<Output: Outcome<Output = T>>> Future for Run
             self.as_mut().adopt();
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
-                // Children that end because all of this is to end are no failure of theirs.
-                let expected = matches!(exit, Exit::Cancelled(_)) && self.cancelled.is_none();
+                // Children that end because all of this is to end are no failure of theirs. By a deadline, or a token,
+                // they may have been told first.
+                let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);
                 }

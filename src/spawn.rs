@@ -17,10 +17,12 @@ use pin_project_lite::pin_project;
 use crate::address::Address;
 use crate::blocking::{Job, PoolRefusal};
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::cancel::CancelToken;
 use crate::clock::Instant;
 use crate::context::Me;
-use crate::control::{AnyControl, Control, Inherited, Listening, flag};
+use crate::control::{AnyControl, Control, Listening, flag};
 use crate::host::{Host, Meta, Phase, Route, Target, Way};
+use crate::inherited::Inherited;
 use crate::limits::Limits;
 use crate::link::table::{self, Ties};
 use crate::mailbox::Bound;
@@ -191,10 +193,10 @@ impl Host {
         mut options: Options,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> Result<(Spawned<X>, Runnable<Meta>), (SpawnRefusal, X)> {
-        let deadline = options.deadline.take();
+        let heeds = options.heeds();
         let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options)?)));
         match admitted {
-            Ok((parent, control)) => Ok(self.begin(machine, control, deadline, parent, spawn)),
+            Ok((parent, control)) => Ok(self.begin(machine, control, heeds, parent, spawn)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -308,7 +310,7 @@ impl Host {
         &self,
         machine: X,
         control: Arc<Control<X::Message>>,
-        deadline: Option<Box<(Instant, Duration)>>,
+        heeds: bool,
         parent: Option<(Arc<dyn AnyControl>, Ties)>,
         spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
     ) -> (Spawned<X>, Runnable<Meta>) {
@@ -328,27 +330,30 @@ impl Host {
                 control.head.set(flag::KILLED);
             }
         }
-        if let Some(deadline) = deadline {
-            self.end_at(control.clone(), deadline.0, deadline.1);
+        if heeds {
+            self.bind(control.clone());
         }
         // Before it can end in any way.
         let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
         ((task.fallible(), control, monitor), runnable)
     }
 
-    /// Has a process told to end at a moment, and killed if it has not after its grace.
+    /// Has a process told to end at its deadline, and by its token.
     #[cold]
-    fn end_at(&self, control: Arc<dyn AnyControl>, at: Instant, grace: Duration) {
-        let whom = Arc::downgrade(&control);
-        let host = self.clone();
-        call_at(&control, at, move || {
-            if let Some(control) = whom.upgrade() {
-                let deadline = at + grace;
-                if control.cancel(Reason::DEADLINE, deadline) {
-                    host.kill_at(&control, deadline);
+    fn bind(&self, control: Arc<dyn AnyControl>) {
+        let inherited = control.head().inherited();
+        if let Some((at, grace)) = inherited.deadline_and_grace() {
+            let whom = Arc::downgrade(&control);
+            let host = self.clone();
+            call_at(&control, at, move || {
+                if let Some(control) = whom.upgrade() {
+                    host.cancel_until(&control, Reason::DEADLINE, at + grace);
                 }
-            }
-        });
+            });
+        }
+        if let Some(heed) = inherited.cancel_token().and_then(|token| token.adopt(&control)) {
+            control.head().heed(heed);
+        }
     }
 
     pub(crate) fn join_or_refuse<X: Machine>(
@@ -376,7 +381,9 @@ impl<M: Send + 'static> Me<M> {
         Options { inherited: self.control().head.inherited().clone(), ..Options::default() }
     }
 
-    /// Spawns an async body as a process that inherits this one's values. As [`Host::spawn`].
+    /// Spawns an async body as a process that inherits what this one has to pass on: its [values](Self::value), its
+    /// [deadline](Self::deadline), its [cancel token](Self::cancel_token). (What its [host](Self::host) spawns inherits
+    /// nothing.) As [`Host::spawn`].
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -386,7 +393,7 @@ impl<M: Send + 'static> Me<M> {
         self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), self.options()))
     }
 
-    /// Spawns a hand-written process that inherits this one's values.
+    /// Spawns a hand-written process. As [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         self.host().join_or_refuse(self.host().launch(Raw::new(process, None), self.options()))
     }
@@ -461,10 +468,10 @@ impl<M: Send + 'static> Me<M> {
 pub(crate) struct Options {
     inherited: Inherited,
     limits: Option<Box<Limits>>,
-    /// When it is told to end, and how long after that it is killed.
-    deadline: Option<Box<(Instant, Duration)>>,
     by_hand: bool,
     supervised: bool,
+    /// Whether it was given a deadline or a token for itself, beside what it inherits.
+    ends_itself: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
     bound: Bound,
@@ -472,6 +479,13 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether it is told by its deadline and its token. Of what a supervisor inherited itself its children are told by
+    /// nobody but it, in its order.
+    #[inline]
+    fn heeds(&self) -> bool {
+        self.inherited.has_end() && (!self.supervised || self.ends_itself)
+    }
+
     /// Whom it is to be tied to, if to anybody.
     #[inline]
     fn take_parent(&mut self) -> Result<Option<(Arc<dyn AnyControl>, Ties)>, SpawnRefusal> {
@@ -534,7 +548,7 @@ impl ProcessBuilder {
 
     /// A value that the process, and whatever it spawns, finds by its type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.options.inherited = self.options.inherited.with(value);
+        self.options.inherited.give(value);
         self
     }
 
@@ -545,14 +559,25 @@ impl ProcessBuilder {
     }
 
     /// When it has to end: then it is cancelled with `Reason::DEADLINE`, and killed one second later, whatever it waits for.
-    /// In the past that is at once; at the far end of time, never.
+    /// In the past that is at once; at the far end of time, never. What it spawns inherits the deadline; of several the
+    /// nearest holds.
     pub fn deadline(self, at: Instant) -> Self {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
     /// The same with another time between the cancel and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
-        self.options.deadline = Some(Box::new((at, grace)));
+        self.options.inherited.limit(at, grace);
+        self.options.ends_itself = true;
+        self
+    }
+
+    /// Cancels the process, and whatever it spawns, with this token, in place of the one that it would inherit; cancelled
+    /// already, it does so before the first step. To be cancelled by either, give it a [child](CancelToken::child) of the
+    /// one that it [would inherit](Me::cancel_token).
+    pub fn cancel_token(mut self, token: &CancelToken) -> Self {
+        self.options.inherited.put_under(token);
+        self.options.ends_itself = true;
         self
     }
 
@@ -674,15 +699,14 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         let Self { host, entry, mut options } = self;
-        let deadline = options.deadline.take();
-        let mut message = Some(message);
+        let (heeds, mut message) = (options.heeds(), Some(message));
         let admitted = options
             .take_parent()
             .and_then(|parent| Ok(host.admit_or_send(options, &mut message)?.map(|control| (parent, control))));
         match admitted {
             Ok(Ok((parent, control))) => {
                 let body = AsyncBody::new(body, entry);
-                let ((task, control, _), runnable) = host.begin(body, control, deadline, parent, |builder, driver| {
+                let ((task, control, _), runnable) = host.begin(body, control, heeds, parent, |builder, driver| {
                     builder.spawn(move |_| driver, WithInfo(schedule))
                 });
                 runnable.schedule();

@@ -43,6 +43,10 @@
 //! - links_hear_strangers: unlink_against_exit
 //! - links_lock_in_any_order: two_link_at_once
 //! - links_down_was_never_taken_back: demonitor_against_exit
+//! - groups_look_before_watching: watch_against_join
+//! - cancel_enter_unlocks: adopt_against_cancel
+//! - cancel_enter_unlocks: child_against_cancel
+//! - cancel_tells_from_above: adopt_against_cancel
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
@@ -56,7 +60,9 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use procession::model::{completion, handover, idle, links, mailbox, names, room, slots, stream, timers};
+use procession::model::{
+    cancel, completion, groups, handover, idle, links, mailbox, names, room, slots, stream, timers,
+};
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
@@ -122,6 +128,12 @@ models! {
     links::two_ends_at_once, 43;
     links::monitor_against_send_and_exit, 20;
     links::demonitor_against_exit, 13;
+    cancel::adopt_against_cancel, 5;
+    cancel::child_against_cancel, 9;
+    cancel::two_cancel_at_once, 8;
+    cancel::drop_against_cancel, 5;
+    groups::watch_against_join, 10;
+    groups::watch_against_end, 13;
     slots::stale_pid, 16;
     slots::two_come_at_once, 7;
     slots::slot_wears_out, 69;

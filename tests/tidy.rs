@@ -19,10 +19,11 @@ const ROOMS: &[Room] = &[
     room(&["cooperative", "observe", "process::event", "process::panic"]),
     room(&["relay::names"]),
     room(&["backoff", "intensity", "mailbox::bounded", "mailbox::routed"]),
-    room(&["blocking", "limits", "mailbox", "oneshot", "relay", "time::timers", "yields::buffer"]),
+    room(&["blocking", "limits", "mailbox", "oneshot", "time::timers", "yields::buffer"]),
     room(&["link::watched"]),
     room(&["link::table", "yields"]),
-    room(&["relay::groups"]),
+    room(&["cancel::tree", "relay::groups"]),
+    room(&["relay"]),
     room(&["time::alarm"]),
     room(&["scheduler::hooks", "scheduler::idle", "scheduler::post"]),
     household(&["scheduler::queue", "scheduler::queue::tests"]),
@@ -45,11 +46,13 @@ const ROOMS: &[Room] = &[
     // a completion, a sleep, a call, knows both.
     household(&[
         "address",
+        "cancel",
         "control",
         "dispatch",
         "dispatch::attempt",
         "dispatch::completion",
         "host",
+        "inherited",
         "realm",
         "time",
         "time::interval",
@@ -86,7 +89,9 @@ const SCHEDULER: &[&str] =
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
 const MODEL: &[&str] = &[
     "model",
+    "model::cancel",
     "model::completion",
+    "model::groups",
     "model::handover",
     "model::idle",
     "model::links",
@@ -242,7 +247,7 @@ fn every_promise_is_held_by_tests_that_cite_it() {
 #[test]
 fn the_page_on_lives_names_tests_that_are_there() {
     let page = read("src/lives.rs");
-    let tests = ["links", "supervisors", "trees"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
+    let tests = ["links", "supervisors", "trees", "cancel"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
     let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
     let named: BTreeSet<&str> = rows.flat_map(|(_, tests)| tests.split('`').skip(1).step_by(2)).collect();
     assert!(named.len() > 20, "the page is not read: {named:?}");

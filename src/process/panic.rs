@@ -37,7 +37,7 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
 }
 
 /// A value of the user's in somebody else's hands, who could not bear a panic in its `Drop`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Held<T>(Option<T>);
 
 impl<T> Held<T> {

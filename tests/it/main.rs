@@ -5,6 +5,7 @@
 
 mod batches;
 mod blocked;
+mod cancel;
 mod commands;
 mod counters;
 mod embed;

@@ -1,0 +1,109 @@
+//! Cancel tokens: cancelled while somebody comes under them or leaves, and from above and below at once.
+
+use std::time::Duration;
+
+use super::{join, spawn};
+use crate::cancel::tree::{Cause, Node, Subject};
+use crate::process::exit::Reason;
+use crate::sync::{Arc, Mutex};
+
+const ROOT: Reason = Reason::new("root");
+const BRANCH: Reason = Reason::new("branch");
+
+/// Somebody who can be told, maybe after another one.
+#[derive(Default)]
+struct Ward {
+    told: Mutex<Vec<Reason>>,
+    child: Option<Arc<Ward>>,
+}
+
+impl Ward {
+    fn told(&self) -> Vec<Reason> {
+        self.told.lock().clone()
+    }
+}
+
+impl Subject for Ward {
+    fn tell(self: &Arc<Self>, cause: &Cause) {
+        if let Some(child) = &self.child {
+            assert_eq!(child.told().len(), 1, "a parent was told before its child");
+        }
+        self.told.lock().push(cause.reason.clone());
+    }
+}
+
+/// A token and one below it.
+struct World {
+    root: Arc<Node<Ward>>,
+    branch: Arc<Node<Ward>>,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        let root = Node::root();
+        let branch = root.child();
+        Arc::new(Self { root, branch })
+    }
+
+    fn cancel(node: &Arc<Node<Ward>>, reason: Reason) -> bool {
+        node.cancel(&Cause { reason, grace: Duration::ZERO })
+    }
+}
+
+/// Somebody comes under a token that is cancelled: he is told, once, as are those who were there before, from below.
+pub fn adopt_against_cancel() {
+    let world = World::new();
+    let child = Arc::<Ward>::default();
+    let parent = Arc::new(Ward { child: Some(Arc::clone(&child)), ..Ward::default() });
+    world.branch.adopt(&child);
+    world.root.adopt(&parent);
+    let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
+    let late = Arc::<Ward>::default();
+    world.branch.adopt(&late);
+    join(cancels);
+    for ward in [child, parent, late] {
+        assert_eq!(ward.told(), [ROOT]);
+    }
+    assert_eq!((world.root.reason(), world.branch.reason()), (Some(ROOT), Some(ROOT)));
+}
+
+/// A token is made below one that is cancelled: it is too, and so is who comes under it.
+pub fn child_against_cancel() {
+    let world = World::new();
+    let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
+    let twig = world.branch.child();
+    let late = Arc::<Ward>::default();
+    twig.adopt(&late);
+    join(cancels);
+    assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
+}
+
+/// Both are cancelled at once: everybody is told once, by the one or the other.
+pub fn two_cancel_at_once() {
+    let world = World::new();
+    let twig = world.branch.child();
+    let (child, parent) = (Arc::<Ward>::default(), Arc::<Ward>::default());
+    twig.adopt(&child);
+    world.root.adopt(&parent);
+    let cancels = spawn(&world, |world| World::cancel(&world.branch, BRANCH));
+    assert!(World::cancel(&world.root, ROOT));
+    let first = join(cancels);
+    assert_eq!(parent.told(), [ROOT]);
+    assert_eq!(world.branch.reason(), Some(if first { BRANCH } else { ROOT }));
+    assert_eq!(child.told(), [twig.reason().expect("all have been told")]);
+    assert!(first || child.told() == [ROOT]);
+}
+
+/// Somebody leaves, and the token below is dropped, while the one above is cancelled: nothing of either is kept.
+pub fn drop_against_cancel() {
+    let (root, leaver) = (Node::root(), Arc::<Ward>::default());
+    let branch = root.child();
+    let number = branch.adopt(&leaver).expect("nobody has cancelled it");
+    let root = Arc::new(root);
+    let cancels = spawn(&root, |root| assert!(World::cancel(root, ROOT)));
+    branch.release(number);
+    drop(branch);
+    join(cancels);
+    assert!(leaver.told().len() <= 1 && Arc::strong_count(&leaver) == 1);
+    assert_eq!((root.count(), Arc::strong_count(&root)), ((0, 0), 1));
+}

@@ -1,0 +1,120 @@
+//! Groups that are monitored, against those who join and leave, and against the end of the watcher.
+
+use super::{join, spawn};
+use crate::link::table::{Links, Party};
+use crate::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::process::event::Signal;
+use crate::process::exit::Exit;
+use crate::process::pid::Pid;
+use crate::relay::groups::{Groups, Own};
+use crate::sync::Arc;
+
+/// A tenant that is marked from the start.
+struct Guest {
+    pid: Pid,
+    own: Own,
+    inbox: Inbox<()>,
+    links: Links<Guest>,
+}
+
+impl Guest {
+    fn new(number: u32) -> Arc<Self> {
+        Arc::new(Self {
+            pid: Pid::new(0, 0, number, 1),
+            own: Own::default(),
+            inbox: Inbox::new(Bound::Unbounded, None),
+            links: Links::default(),
+        })
+    }
+}
+
+impl Party for Guest {
+    fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    fn links(&self) -> &Links<Self> {
+        &self.links
+    }
+
+    fn exit(&self) -> Option<Exit> {
+        None
+    }
+
+    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
+        self.inbox.signal(signal, true)
+    }
+
+    fn condemn(&self) -> bool {
+        false
+    }
+
+    fn fall(self: &Arc<Self>, _: &Exit) {}
+}
+
+/// A group, one who watches and one who comes and goes.
+struct World {
+    groups: Groups<Guest>,
+    watcher: Arc<Guest>,
+    member: Arc<Guest>,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { groups: Groups::new(), watcher: Guest::new(1), member: Guest::new(2) })
+    }
+
+    fn join(&self) {
+        self.groups.join("g".into(), &self.member, &self.member.own, || !self.member.inbox.is_closed());
+    }
+
+    fn watch(&self) -> Vec<Pid> {
+        self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
+    }
+
+    /// As `Driver::end` does.
+    fn end(&self, guest: &Guest) {
+        drop(guest.inbox.close());
+        self.groups.release(guest.pid, &guest.own);
+    }
+
+    /// Nothing leads to either of them.
+    fn is_void(&self) -> bool {
+        Arc::strong_count(&self.watcher) == 1 && Arc::strong_count(&self.member) == 1
+    }
+}
+
+/// Somebody joins a group and ends while another one begins to watch it: what that one sees and is told is all of it, in
+/// order, once.
+pub fn watch_against_join() {
+    let world = World::new();
+    let joins = spawn(&world, |world| {
+        world.join();
+        world.end(&world.member);
+    });
+    let present = world.watch();
+    join(joins);
+    let mut heard: Vec<_> = present.iter().map(|_| "joined").collect();
+    let mut front = Front::default();
+    while let Some(Err(signal)) = world.watcher.inbox.next_or_wait(&mut front, None).0 {
+        heard.push(match signal {
+            Signal::Joined { .. } => "joined",
+            Signal::Left { .. } => "left",
+            other => panic!("{other:?}"),
+        });
+    }
+    assert!(heard.is_empty() || heard == ["joined", "left"], "{heard:?}");
+    world.end(&world.watcher);
+    assert!(world.is_void());
+}
+
+/// The watcher ends while it begins to watch, and somebody joins: nobody keeps it.
+pub fn watch_against_end() {
+    let world = World::new();
+    let ends = spawn(&world, |world| world.end(&world.watcher));
+    world.watch();
+    world.join();
+    join(ends);
+    world.end(&world.member);
+    assert!(world.is_void());
+}

@@ -1,0 +1,584 @@
+//! SPEC 6.1, 6.2, 6.6: cancel tokens, which travel with the context, and deadlines, which do too.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context as Cx, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::{
+    BoxError, CancelToken, Cancelled, Child, Context, Event, Events, Exit, Name, Next, Process, Reason, Runtime,
+    StepOutput, Supervisor,
+};
+
+use crate::{on_workers, two, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+fn is_cancelled(exit: &Exit, why: &str) -> bool {
+    matches!(exit, Exit::Cancelled(reason) if *reason == why)
+}
+
+/// Waits to be told to end.
+async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
+    ctx.receive().await
+}
+
+/// Notes its name when it is woken.
+struct Noting(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+impl Wake for Noting {
+    fn wake(self: Arc<Self>) {
+        self.1.lock().unwrap().push(self.0);
+    }
+}
+
+/// 6.6: children are told before parents: what is under a child token before what is under its parent, the newest first,
+/// and a token says that it is cancelled when all below it know.
+#[test]
+fn a_token_tells_children_before_parents() {
+    let rt = lone();
+    let all = CancelToken::new();
+    let a = all.child();
+    let b = all.child();
+    let below_b = b.child();
+    let waits: Vec<(&'static str, Cancelled)> = rt.block_on(async {
+        let parent = rt.process().cancel_token(&all).spawn(async |mut ctx: Context<()>| {
+            let child = ctx.spawn(async |ctx: Context<()>| Ok::<_, Exit>(ctx.cancelled()));
+            let child_waits = child.await?;
+            // It lives on, and is told before its parent.
+            let child = ctx.spawn(idle);
+            child.started().await?;
+            let waits = [("an ended child", child_waits), ("parent", ctx.cancelled())];
+            Ok::<_, Exit>((waits, child, ctx.receive().await))
+        });
+        drop(parent);
+        let spawn = |token: &CancelToken| {
+            let (give, waits) = futures::channel::oneshot::channel();
+            let process = rt.process().cancel_token(token).spawn(async move |mut ctx: Context<()>| {
+                let me = ctx.clone();
+                let child = ctx.spawn(async move |mut ctx: Context<()>| {
+                    let _ = give.send((me.cancelled(), ctx.cancelled()));
+                    ctx.receive().await
+                });
+                let ended = ctx.receive().await;
+                child.await.and(ended)
+            });
+            drop(process);
+            waits
+        };
+        let (all_parent, all_child) = spawn(&all).await.unwrap();
+        let (a_parent, a_child) = spawn(&a).await.unwrap();
+        let (below_parent, below_child) = spawn(&below_b).await.unwrap();
+        let (b_parent, b_child) = spawn(&b).await.unwrap();
+        vec![
+            ("all", all.cancelled()),
+            ("all's parent", all_parent),
+            ("all's child", all_child),
+            ("a", a.cancelled()),
+            ("a's parent", a_parent),
+            ("a's child", a_child),
+            ("b", b.cancelled()),
+            ("b's parent", b_parent),
+            ("b's child", b_child),
+            ("below b", below_b.cancelled()),
+            ("below b's parent", below_parent),
+            ("below b's child", below_child),
+        ]
+    });
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waits: Vec<_> =
+        waits.into_iter().map(|(name, wait)| (wait, Waker::from(Arc::new(Noting(name, Arc::clone(&order)))))).collect();
+    let mut poll = || -> Vec<Poll<Reason>> {
+        waits.iter_mut().map(|(wait, waker)| Pin::new(wait).poll(&mut Cx::from_waker(waker))).collect()
+    };
+    assert!(poll().iter().all(Poll::is_pending));
+    assert!(all.cancel("over", LONG) && !all.cancel("again", LONG) && !b.cancel("again", LONG));
+    assert_eq!(
+        *order.lock().unwrap(),
+        [
+            "below b's child",
+            "below b's parent",
+            "below b",
+            "b's child",
+            "b's parent",
+            "b",
+            "a's child",
+            "a's parent",
+            "a",
+            "all's child",
+            "all's parent",
+            "all",
+        ]
+    );
+    assert!(poll().iter().all(|told| matches!(told, Poll::Ready(reason) if *reason == "over")));
+    assert!(all.reason().is_some_and(|reason| reason == "over") && below_b.is_cancelled());
+}
+
+/// 6.6: what is spawned under a token that was cancelled is cancelled from its beginning, as is a child of the token.
+#[test]
+fn a_token_that_was_cancelled_cancels_whoever_comes() {
+    let rt = lone();
+    let token = CancelToken::new();
+    let before = token.child();
+    assert!(token.cancel("closed", LONG));
+    for token in [token.clone(), before, token.child(), token.child().child()] {
+        assert!(token.is_cancelled() && !token.cancel("again", LONG));
+        assert_eq!(block_on(token.cancelled()), Reason::from("closed"));
+        let late = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
+            assert!(ctx.is_cancelled(), "before its first step");
+            assert!(ctx.cancelled().await == "closed");
+            // It may act on it; what it spawns is told too.
+            let child = ctx.spawn(idle);
+            assert!(is_cancelled(&child.await.unwrap_err(), "closed"));
+            ctx.receive().await
+        });
+        assert!(is_cancelled(&rt.block_on(late.unwrap()).unwrap_err(), "closed"));
+    }
+}
+
+/// 6.6: a token may be dropped by all who could cancel it: nothing comes of that, but what is above it still counts.
+#[test]
+fn dropped_tokens_cancel_nobody() {
+    let rt = lone();
+    let all = CancelToken::new();
+    let one = all.child();
+    let process = rt.process().cancel_token(&one).spawn(idle).unwrap();
+    drop(one);
+    let orphan = rt.process().cancel_token(&CancelToken::new()).spawn(idle).unwrap();
+    rt.block_on(async {
+        process.started().await.unwrap();
+        orphan.started().await.unwrap();
+        assert!(!process.is_finished() && !orphan.is_finished());
+        all.cancel("over", LONG);
+        assert!(is_cancelled(&process.await.unwrap_err(), "over"));
+        orphan.send(()).unwrap();
+        orphan.await.unwrap();
+    });
+}
+
+/// 6.6: a token keeps nothing of those that have ended, nor of its children that nobody has any more.
+#[test]
+fn a_token_forgets_who_has_gone() {
+    let rt = lone();
+    let token = CancelToken::new();
+    let (mut handles, mut children) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        handles.push(rt.process().cancel_token(&token).spawn(async |_: Context<()>| {}).unwrap());
+        children.push(token.child());
+    }
+    assert_eq!(format!("{token:?}"), "CancelToken { reason: None, children: 100, processes: 100 }");
+    rt.block_on(futures::future::join_all(handles));
+    drop(children);
+    assert_eq!(format!("{token:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
+}
+
+/// 6.6: long chains of tokens are cancelled and dropped on a small stack; so are long lines of processes of which each
+/// gives the next one a token and a value, and what they inherit does not grow.
+#[test]
+fn chains_of_tokens_may_be_long() {
+    const CHAIN: usize = 100_000;
+    struct Generation(usize);
+    fn beget(ctx: &Context<()>, left: usize) {
+        let token = ctx.cancel_token().expect("it was given one").child();
+        let process = ctx.process().cancel_token(&token).value(Generation(left));
+        let next = process.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            assert_eq!(ctx.value::<Generation>().unwrap().0, left);
+            match left {
+                0 => ctx.receive().await,
+                _ => {
+                    beget(&ctx, left - 1);
+                    Ok(())
+                }
+            }
+        });
+        drop(next.unwrap());
+    }
+    let small = || thread::Builder::new().stack_size(128 * 1024);
+    let chain = || {
+        let root = CancelToken::new();
+        let mut leaf = root.child();
+        (1..CHAIN).for_each(|_| leaf = leaf.child());
+        (root, leaf)
+    };
+    let drops = move || {
+        let (root, leaf) = chain();
+        root.cancel("over", LONG);
+        assert!(leaf.is_cancelled());
+        drop(root);
+        drop(leaf);
+        // Not cancelled, from the other end.
+        let (root, leaf) = chain();
+        drop(leaf);
+        assert_eq!(format!("{root:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
+    };
+    within(60, move || small().spawn(drops).unwrap().join().unwrap());
+    within(60, move || {
+        let rt = Runtime::builder().workers(1).stack_size(128 * 1024).build().unwrap();
+        let root = CancelToken::new();
+        let first = rt.process().cancel_token(&root).spawn(async |ctx: Context<()>| beget(&ctx, 20_000));
+        block_on(first.unwrap()).unwrap();
+        while rt.counters().spawned < 20_002 {
+            thread::yield_now();
+        }
+        root.cancel("over", LONG);
+        let shutdown = block_on(rt.shutdown(LONG));
+        assert!(shutdown.left.is_empty(), "{shutdown:?}");
+    });
+}
+
+/// 6.2, 6.6: a deadline is inherited, and of several the nearest holds, whoever set it.
+#[test]
+fn the_nearest_deadline_holds() {
+    on_workers(async |host| {
+        let now = host.now();
+        let (soon, late) = (now + Duration::from_millis(30), now + LONG);
+        let parent = host.process().deadline(soon).spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
+            assert_eq!(ctx.deadline(), Some(soon));
+            let asks_for_more = ctx.process().deadline(late).spawn(async move |mut ctx: Context<()>| {
+                assert_eq!(ctx.deadline(), Some(soon));
+                let grandchild = ctx.spawn(async move |mut ctx: Context<()>| {
+                    assert_eq!(ctx.deadline(), Some(soon));
+                    ctx.receive().await
+                });
+                let ended = ctx.receive().await;
+                assert!(is_cancelled(&grandchild.await.unwrap_err(), "deadline"));
+                ended
+            })?;
+            // One that has less ends before.
+            let at_once = ctx.process().deadline(now).spawn(idle)?;
+            assert!(is_cancelled(&at_once.await.unwrap_err(), "deadline"));
+            // What its host spawns is nobody's child.
+            let stranger = ctx.host().spawn(async |ctx: Context<()>| assert_eq!(ctx.deadline(), None));
+            stranger.await?;
+            let ended = ctx.receive().await;
+            assert!(ctx.now() >= soon, "never early");
+            assert!(is_cancelled(&asks_for_more.await.unwrap_err(), "deadline"));
+            ended
+        });
+        assert!(is_cancelled(&parent.unwrap().await.unwrap_err(), "deadline"));
+    });
+}
+
+/// 6.6: whatever is spawned while a token is cancelled is told, however fast a tree of processes grows.
+#[test]
+fn who_is_spawned_during_a_cancel_is_told() {
+    #[derive(Default)]
+    struct Books {
+        begun: AtomicUsize,
+        told: AtomicUsize,
+    }
+    fn grow(ctx: &Context<()>, books: &Arc<Books>) -> Result<(), Exit> {
+        for _ in 0..2 {
+            let books = Arc::clone(books);
+            // Some under a token of their own.
+            let token = ctx.cancel_token().expect("it was given one");
+            let token = if ctx.random() % 2 == 0 { token.child() } else { token };
+            let child = ctx.process().cancel_token(&token).spawn(async move |mut ctx: Context<()>| {
+                books.begun.fetch_add(1, SeqCst);
+                // Whoever is told grows nothing any more: one that is not would go on for ever.
+                if !ctx.is_cancelled() && books.begun.load(SeqCst) < 50_000 {
+                    grow(&ctx, &books)?;
+                }
+                let ended = ctx.receive().await;
+                assert!(is_cancelled(ended.as_ref().unwrap_err(), "over"));
+                books.told.fetch_add(1, SeqCst);
+                ended
+            });
+            drop(child?);
+        }
+        Ok(())
+    }
+    within(60, || {
+        for round in 0..50 {
+            let rt = two();
+            let token = CancelToken::new();
+            let books = Arc::<Books>::default();
+            let seed = Arc::clone(&books);
+            let first = rt.process().cancel_token(&token).spawn(async move |mut ctx: Context<()>| {
+                grow(&ctx, &seed)?;
+                ctx.receive().await
+            });
+            while books.begun.load(SeqCst) < 20 * round {
+                thread::yield_now();
+            }
+            token.cancel("over", LONG);
+            assert!(is_cancelled(&block_on(first.unwrap()).unwrap_err(), "over"));
+            while rt.counters().spawned > rt.counters().exited {
+                thread::yield_now();
+            }
+            assert_eq!(books.begun.load(SeqCst), books.told.load(SeqCst), "round {round}");
+        }
+    });
+}
+
+/// 6.6: a process may cancel the token that it has itself, in a step as in a body.
+#[test]
+fn a_process_cancels_its_own_token() {
+    struct Raw(bool);
+    impl Process for Raw {
+        type Message = ();
+        type Output = bool;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<bool>, Exit> {
+            if !self.0 {
+                self.0 = true;
+                let token = out.cancel_token().expect("it was given one");
+                assert!(token.cancel("enough", LONG) && token.is_cancelled() && out.is_cancelled());
+                return Ok(Next::Wait);
+            }
+            for event in events {
+                let Event::Cancel { reason, .. } = event else { panic!("{event:?}") };
+                assert!(reason == "enough");
+                return Ok(Next::Done(true));
+            }
+            Ok(Next::Wait)
+        }
+    }
+    on_workers(async |host| {
+        let body = host.process().cancel_token(&CancelToken::new()).spawn(async |mut ctx: Context<()>| {
+            let sibling = ctx.spawn(idle);
+            let token = ctx.cancel_token().expect("it was given one");
+            assert!(token.cancel("enough", LONG));
+            assert!(token.is_cancelled() && ctx.is_cancelled());
+            assert!(is_cancelled(&sibling.await.unwrap_err(), "enough"));
+            ctx.receive().await
+        });
+        assert!(is_cancelled(&body.unwrap().await.unwrap_err(), "enough"));
+        let raw = host.process().cancel_token(&CancelToken::new()).spawn_process(Raw(false));
+        assert!(raw.unwrap().await.unwrap());
+    });
+}
+
+/// 6.6: anybody may wait for a token, on any thread; one whose waker panics keeps nobody from being told.
+#[test]
+fn a_token_is_awaited_anywhere() {
+    struct Fatal;
+    impl Wake for Fatal {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+    within(60, || {
+        let rt = two();
+        let token = CancelToken::new();
+        let mut fatal = token.child().cancelled();
+        let waker = Waker::from(Arc::new(Fatal));
+        assert!(Pin::new(&mut fatal).poll(&mut Cx::from_waker(&waker)).is_pending());
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ready = Arc::new(Barrier::new(4));
+        let waits = |name: &str, wait: Box<dyn FnOnce(Cancelled) -> Reason + Send>| {
+            let (ready, cancelled) = (Arc::clone(&ready), token.cancelled());
+            let run = move || {
+                ready.wait();
+                wait(cancelled)
+            };
+            thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
+        };
+        let threads = [
+            waits("futures", Box::new(|wait| block_on(wait))),
+            waits("smol", Box::new(|wait| smol::block_on(wait))),
+            waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
+        ];
+        // In a process that is not under it, too.
+        let wait = token.cancelled();
+        let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
+        block_on(other.started()).unwrap();
+        ready.wait();
+        assert!(token.cancel("over", LONG));
+        for thread in threads {
+            assert!(thread.join().unwrap() == "over");
+        }
+        assert!(block_on(other).unwrap() == "over");
+        assert!(matches!(Pin::new(&mut fatal).poll(&mut Cx::from_waker(&waker)), Poll::Ready(_)));
+    });
+}
+
+/// 6.6: a parent and its child that are cancelled at once, each with a reason: every process is told once, by the one or
+/// the other, and who cancelled first says so.
+#[test]
+fn a_parent_and_a_child_are_cancelled_at_once() {
+    within(60, || {
+        let rt = two();
+        for _ in 0..300 {
+            let parent = CancelToken::new();
+            let child = parent.child();
+            let grandchild = child.child();
+            let [above, middle, below] = [&parent, &child, &grandchild].map(|token| {
+                let told = async |mut ctx: Context<()>| {
+                    let mut told = Vec::new();
+                    loop {
+                        match ctx.event().await {
+                            Event::Cancel { reason, .. } => told.push(reason),
+                            Event::Message(()) => return told,
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                };
+                rt.process()
+                    .cancel_token(token)
+                    .spawn(async move |ctx: Context<()>| Ok::<_, Exit>(told(ctx).await))
+                    .unwrap()
+            });
+            let start = Barrier::new(2);
+            let child_first = thread::scope(|s| {
+                let cancels = s.spawn(|| {
+                    start.wait();
+                    child.cancel("child", LONG)
+                });
+                start.wait();
+                assert!(parent.cancel("parent", LONG), "nobody else does");
+                cancels.join().unwrap()
+            });
+            let by = if child_first { "child" } else { "parent" };
+            assert_eq!(child.reason().unwrap(), Reason::from(by));
+            for (process, by) in [(above, "parent"), (middle, by)] {
+                process.send(()).unwrap();
+                assert_eq!(block_on(process).unwrap(), [Reason::from(by)]);
+            }
+            below.send(()).unwrap();
+            let told = block_on(below).unwrap();
+            assert!(told.len() == 1 && grandchild.reason().as_ref() == told.first());
+            assert!(child_first || told[0] == "parent");
+        }
+    });
+}
+
+/// 6.2: the grace of a token is the grace of each: who has not ended then is killed; however long it is, nothing overflows.
+#[test]
+fn the_grace_of_a_token_ends_in_a_kill() {
+    on_workers(async |host| {
+        let token = CancelToken::new();
+        let deaf = host.process().cancel_token(&token).spawn(async |_: Context<()>| std::future::pending::<()>().await);
+        let deaf = deaf.unwrap();
+        deaf.started().await.unwrap();
+        token.cancel("over", Duration::from_millis(5));
+        assert!(matches!(deaf.await, Err(Exit::Killed)));
+        let patient = CancelToken::new();
+        let process = host.process().cancel_token(&patient).spawn(idle).unwrap();
+        patient.cancel("over", Duration::MAX);
+        assert!(is_cancelled(&process.await.unwrap_err(), "over"));
+        // A process that was told otherwise before keeps to that.
+        let late = CancelToken::new();
+        let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
+            let reason = ctx.cancelled().await;
+            ctx.sleep(Duration::from_millis(20)).await;
+            Ok::<_, Exit>(reason)
+        });
+        let process = process.unwrap();
+        host.cancel(process.pid(), "first", LONG).unwrap();
+        assert!(late.cancel("second", Duration::ZERO));
+        assert_eq!(process.await.unwrap(), Reason::from("first"));
+    });
+}
+
+/// 6.4, 6.6: a supervisor under a token, or with a deadline, ends its children itself, in its own order: none is told by
+/// the token, and none is restarted for it.
+#[test]
+fn a_supervisor_under_a_token_ends_in_order() {
+    const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
+    let by_token = |token: &CancelToken| {
+        token.cancel("over", LONG);
+        "over"
+    };
+    let by_deadline = |_: &CancelToken| "deadline";
+    let ways: [fn(&CancelToken) -> &'static str; 2] = [by_token, by_deadline];
+    within(60, move || {
+        for (way, cancel) in ways.into_iter().enumerate() {
+            let rt = two();
+            let token = CancelToken::new();
+            let ended = Arc::new(Mutex::new(Vec::new()));
+            let worker = |n: usize| {
+                let ended = Arc::clone(&ended);
+                Child::unnamed(move |mut ctx: Context<()>| {
+                    let ended = Arc::clone(&ended);
+                    async move {
+                        // Whoever it spawns is under the token itself.
+                        let helper = ctx.spawn(idle);
+                        let exit = ctx.receive().await;
+                        ctx.yield_now().await;
+                        ended.lock().unwrap().push(n);
+                        helper.await.and(exit)
+                    }
+                })
+            };
+            let below = {
+                let worker = worker(100);
+                let worker = Mutex::new(Some(worker));
+                Child::process(BELOW, move || Supervisor::one_for_one().add(worker.lock().unwrap().take().unwrap()))
+            };
+            let tree = (0..50).fold(Supervisor::one_for_all().intensity(0, LONG), |tree, n| tree.add(worker(n)));
+            let process = rt.process().cancel_token(&token);
+            let process =
+                if way == 1 { process.deadline_within(rt.now() + Duration::from_millis(50), LONG) } else { process };
+            let tree = process.spawn_process(tree.add(below)).unwrap();
+            block_on(tree.started()).unwrap();
+            let reason = cancel(&token);
+            let exit = block_on(tree).unwrap_err();
+            assert!(is_cancelled(&exit, reason), "{exit}");
+            let expected: Vec<usize> = std::iter::once(100).chain((0..50).rev()).collect();
+            assert_eq!(*ended.lock().unwrap(), expected);
+        }
+    });
+}
+
+/// 6.4: a child of a supervisor that is given a token of its own is ended by that too, as by anybody.
+#[test]
+fn a_supervised_child_may_have_a_token_of_its_own() {
+    const CHILD: Name<()> = Name::new("cancel: child");
+    on_workers(async |host| {
+        let token = CancelToken::new();
+        let given = token.clone();
+        let lives = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&lives);
+        let child = Child::with(CHILD, counted, async |mut ctx: Context<()>, lives| {
+            lives.fetch_add(1, SeqCst);
+            ctx.receive().await
+        });
+        let child = child.options(move |process| process.cancel_token(&given));
+        let tree = host.spawn_process(Supervisor::one_for_one().intensity(5, LONG).add(child));
+        tree.started().await.unwrap();
+        token.cancel("over", LONG);
+        // Each of its lives is over at once, until the supervisor gives up.
+        let exit = tree.await.unwrap_err();
+        assert!(exit.error::<procession::GaveUp>().is_some(), "{exit}");
+        assert_eq!(lives.load(SeqCst), 6);
+    });
+}
+
+/// 6.6: a scope whose children are told first by the token is no failure: its body hears of the cancel itself.
+#[test]
+fn a_scope_under_a_token_hears_of_the_cancel() {
+    on_workers(async |host| {
+        for round in 0..100 {
+            let token = CancelToken::new();
+            let process = if round % 2 == 0 {
+                host.process().cancel_token(&token)
+            } else {
+                host.process().deadline_within(host.now() + Duration::from_millis(2), LONG)
+            };
+            let process = process.spawn(async |ctx: Context<()>| {
+                let me = ctx.clone();
+                ctx.scope(async move |scope| {
+                    for _ in 0..20 {
+                        drop(scope.spawn(idle));
+                    }
+                    let reason = me.cancelled().await;
+                    me.yield_now().await;
+                    Ok::<_, BoxError>(reason)
+                })
+                .await
+            });
+            let process = process.unwrap();
+            process.started().await.unwrap();
+            token.cancel("deadline", LONG);
+            assert_eq!(process.await.unwrap(), Reason::DEADLINE, "it cleaned up");
+        }
+    });
+}

@@ -19,7 +19,7 @@ use crate::host::{Host, Target};
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::perform::Perform;
 use crate::process::command::{Command, StreamCommand};
-use crate::process::event::Event;
+use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
@@ -310,8 +310,17 @@ impl<M: Send + 'static> Mailbox<M> {
         Self { me: Me::new(control), front: Front::default() }
     }
 
+    pub(crate) fn me(&self) -> &Me<M> {
+        &self.me
+    }
+
     pub(crate) fn control(&self) -> &Arc<Control<M>> {
         &self.me.control
+    }
+
+    /// How many events wait here, those that nobody heeds any more included.
+    pub(crate) fn unread(&mut self) -> usize {
+        self.front.len() + self.me.control.inbox.len()
     }
 
     /// The pid that leads here.
@@ -458,16 +467,36 @@ impl<M: Send + 'static> Mailbox<M> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    pub(crate) fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
+    fn poll_event(&mut self, cx: &mut Cx<'_>) -> Poll<Event<M>> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
+        if let Some(message) = self.front.pop_clear() {
+            return Poll::Ready(Event::Message(message));
+        }
+        let mut signal = None;
+        self.take_event(&mut signal, cx).map(|message| match message {
+            Some(message) => Event::Message(message),
+            None => signal.expect("it is one or the other").into(),
+        })
+    }
+
+    /// As [`event`](Self::event), whatever the budget: a message, or nothing and a `signal`.
+    #[inline]
+    pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        match self.front.pop_clear() {
+            Some(message) => Poll::Ready(Some(message)),
+            None => self.take_event(signal, cx),
+        }
+    }
+
+    #[inline(never)]
+    fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         loop {
-            match self.take(cx, false, Inbox::next_or_wait) {
-                Poll::Ready(Ok(Ok(message))) => return Poll::Ready(Event::Message(message)),
+            match self.take(cx, false, |inbox, front, other| inbox.next_or_wait(front, signal, other)) {
                 // Taken back while it waited here.
-                Poll::Ready(Ok(Err(signal))) if !self.me.control.head.heeds(&signal) => {}
-                Poll::Ready(Ok(Err(signal))) => return Poll::Ready(signal.into()),
+                Poll::Ready(Ok(None)) if signal.as_ref().is_some_and(|signal| !self.me.control.head.heeds(signal)) => {}
+                Poll::Ready(Ok(next)) => return Poll::Ready(next),
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
             }
         }
@@ -488,7 +517,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
     #[inline]
-    fn is_spent(&self, cx: &Cx<'_>) -> bool {
+    pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
         if !turn::is_of(self.me.control.address()) || turn::spend() {
             return false;
         }

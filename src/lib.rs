@@ -46,7 +46,7 @@
 //! | you want to | look at |
 //! |---|---|
 //! | start | [`Runtime`], [`Builder`], [`run`] |
-//! | write a process | [`Context`] for an async body, [`Process`] for a state machine, [`Methods`] for several entries |
+//! | write a process | [`Context`] for an async body, [`Server`] for a state that answers messages, [`Process`] for a state machine, [`Methods`] for several entries |
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
 //! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
 //! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`Me::monitor_group`] |
@@ -119,6 +119,7 @@ mod scheduler;
 pub mod scheduling;
 mod scope;
 mod send_wait;
+mod server;
 mod spawn;
 mod stream;
 mod supervisor;
@@ -168,6 +169,7 @@ pub use recipient::Recipient;
 pub use runtime::{Builder, Left, LocalOrder, Runtime, Shutdown, block_in_place, run};
 pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
+pub use server::Server;
 pub use spawn::{Blocking, JoinHandle, ProcessBuilder, Started};
 pub use stream::{Replier, Replies, StreamHandler};
 pub use supervisor::{Child, ChildKey, ChildState, GaveUp, Restart, Supervisor, SupervisorMessage, Tree, TreeChild};

@@ -138,6 +138,8 @@ struct Ahead<M> {
     queue: VecDeque<M>,
     /// What was read, and put aside to be read again.
     stash: VecDeque<M>,
+    /// So many of the queue come before any signal: whoever reads both need not look for one.
+    clear: usize,
 }
 
 impl<M> Default for Front<M> {
@@ -153,13 +155,31 @@ impl<M> Front<M> {
     }
 
     fn make(&mut self) -> &mut Ahead<M> {
-        let make = || Box::new(Mutex::new(Ahead { queue: VecDeque::new(), stash: VecDeque::new() }));
+        let make = || Box::new(Mutex::new(Ahead { queue: VecDeque::new(), stash: VecDeque::new(), clear: 0 }));
         self.0.get_or_insert_with(make).get_mut()
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<M> {
-        self.queue()?.pop_front()
+        let ahead = self.0.as_deref_mut()?.get_mut();
+        ahead.clear = ahead.clear.saturating_sub(1);
+        ahead.queue.pop_front()
+    }
+
+    /// The next message, if it is known that it comes before any signal.
+    #[inline]
+    pub(crate) fn pop_clear(&mut self) -> Option<M> {
+        let ahead = self.0.as_deref_mut()?.get_mut();
+        ahead.clear = ahead.clear.checked_sub(1)?;
+        ahead.queue.pop_front()
+    }
+
+    /// No signal is there: what comes now comes after all of these.
+    #[inline]
+    fn set_clear(&mut self) {
+        if let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) {
+            ahead.clear = ahead.queue.len();
+        }
     }
 
     /// Puts a message aside, behind those that were before.
@@ -171,6 +191,7 @@ impl<M> Front<M> {
     pub(crate) fn unstash(&mut self) -> usize {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
         let count = ahead.stash.len();
+        ahead.clear = 0;
         ahead.stash.append(&mut ahead.queue);
         mem::swap(&mut ahead.stash, &mut ahead.queue);
         count
@@ -194,7 +215,8 @@ impl<M> Front<M> {
     /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
     /// keep their places, also if `pick` panics on a later one; the one that it panics on is lost with it.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
-        let front = self.queue()?;
+        let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
+        *clear = 0;
         while *looked_at < front.len() {
             let message = front.remove(*looked_at)?;
             match pick(message) {
@@ -507,6 +529,12 @@ impl<M> Inbox<M> {
         self.state.lock().bounded().map_or_else(Vec::new, Bounded::strand)
     }
 
+    /// How many messages and signals wait here.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.untaken() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
+    }
+
     /// The most messages that waited here at once; without a bound, that were taken out at once or wait now.
     pub(crate) fn high(&self) -> usize {
         let mut state = self.state.lock();
@@ -575,17 +603,32 @@ impl<M> Inbox<M> {
         self.take_or_wait(front, other, State::pop)
     }
 
-    /// What came next of all that is not read: a signal, or a message. Else it waits as
-    /// [`pop_or_wait`](Self::pop_or_wait).
+    /// What came next of all that is not read: a message, or nothing and a `signal`, which is larger and rare. Else it
+    /// waits as [`pop_or_wait`](Self::pop_or_wait).
+    #[inline]
     pub(crate) fn next_or_wait(
         &self,
         front: &mut Front<M>,
+        signal: &mut Option<Signal>,
         other: Option<Waker>,
-    ) -> (Option<Result<M, Signal>>, Spare) {
-        self.take_or_wait(front, other, |state, front| match state.pop_signal(front.len()) {
-            Some(signal) => Some(Err(signal)),
-            None => front.pop().or_else(|| state.pop(front)).map(Ok),
+    ) -> (Option<Option<M>>, Spare) {
+        self.take_or_wait(front, other, |state, front| {
+            if !state.has_no_signals() {
+                *signal = state.pop_signal(front.len());
+                return if signal.is_some() { Some(None) } else { front.pop().or_else(|| state.pop(front)).map(Some) };
+            }
+            let message = front.pop().or_else(|| state.pop(front))?;
+            front.set_clear();
+            Some(Some(message))
         })
+    }
+
+    /// As [`next_or_wait`](Self::next_or_wait), with nobody who waits.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn next(&self, front: &mut Front<M>) -> Option<Result<M, Signal>> {
+        let mut signal = None;
+        let (next, _) = self.next_or_wait(front, &mut signal, None);
+        next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
     /// Moves all messages behind those of `front`; where there is a bound, takes out the one of this `number`, to be
@@ -865,7 +908,11 @@ impl<M> State<M> {
     }
 
     fn is_empty(&self) -> bool {
-        self.untaken() == 0 && self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
+        self.untaken() == 0 && self.has_no_signals()
+    }
+
+    fn has_no_signals(&self) -> bool {
+        self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
     }
 
     /// Gives back what a burst needed, when the last of it was read.
@@ -889,7 +936,7 @@ mod tests {
 
     /// What comes next: a message, or None for a signal.
     fn next(inbox: &Inbox<u32>, front: &mut Front<u32>) -> Option<u32> {
-        inbox.next_or_wait(front, None).0.expect("something is there").ok()
+        inbox.next(front).expect("something is there").ok()
     }
 
     fn wants(n: u32) -> impl FnMut(u32) -> Result<u32, u32> {

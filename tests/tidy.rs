@@ -67,7 +67,7 @@ const ROOMS: &[Room] = &[
     room(&["handler"]),
     room(&["context"]),
     room(&["group", "link", "name", "process"]),
-    room(&["task"]),
+    room(&["server", "task"]),
     room(&["body"]),
     room(&["spawn"]),
     room(&["batch", "pool::members", "scope", "upgrade"]),

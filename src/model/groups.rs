@@ -96,7 +96,7 @@ pub fn watch_against_join() {
     join(joins);
     let mut heard: Vec<_> = present.iter().map(|_| "joined").collect();
     let mut front = Front::default();
-    while let Some(Err(signal)) = world.watcher.inbox.next_or_wait(&mut front, None).0 {
+    while let Some(Err(signal)) = world.watcher.inbox.next(&mut front) {
         heard.push(match signal {
             Signal::Joined { .. } => "joined",
             Signal::Left { .. } => "left",

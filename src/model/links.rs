@@ -53,7 +53,7 @@ impl Peer {
     fn read(&self) -> Vec<u8> {
         let (mut front, mut read) = (Front::default(), Vec::new());
         loop {
-            match self.inbox.next_or_wait(&mut front, None).0 {
+            match self.inbox.next(&mut front) {
                 Some(Ok(message)) => read.push(message),
                 Some(Err(Signal::Down { monitor, .. })) if !self.links.collect(monitor) => {}
                 Some(Err(_)) => read.push(0),
@@ -167,7 +167,7 @@ pub fn demonitor_against_exit() {
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
     // Not as `read` does, which would leave out what was taken back.
-    let down = peers.0.inbox.next_or_wait(&mut Front::default(), None).0.is_some();
+    let down = peers.0.inbox.next(&mut Front::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(peers.0.is_alone() && peers.1.is_alone());
 }

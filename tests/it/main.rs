@@ -28,6 +28,7 @@ mod priorities;
 mod process;
 mod scheduling;
 mod scopes;
+mod server;
 mod states;
 mod streams;
 mod supervisors;

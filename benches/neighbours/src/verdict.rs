@@ -70,6 +70,10 @@ pub(crate) const fn actix(most: f64) -> Bar {
     Bar { against: Against::One(Runner::Actix), most }
 }
 
+pub(crate) const fn by_hand(most: f64) -> Bar {
+    Bar { against: Against::One(Runner::ByHand), most }
+}
+
 pub(crate) const fn best(most: f64) -> Bar {
     Bar { against: Against::Best, most }
 }

@@ -13,6 +13,7 @@ mod fib;
 mod links;
 mod ping_pong;
 mod ring;
+mod server;
 mod spawn;
 mod throughput;
 mod timers;
@@ -82,6 +83,7 @@ pub(crate) const ALL: &[&[Workload]] = &[
     command_thread::ROWS,
     timers::ROWS,
     links::ROWS,
+    server::ROWS,
 ];
 
 /// What everything else is made of, and must not be far behind anybody: `--check` without a name is for these.

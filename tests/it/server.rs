@@ -1,0 +1,535 @@
+//! Servers (SPEC 1.3, 6): a state and its handlers, in place of a body's loop.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use procession::*;
+
+use crate::{on_workers, within};
+
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(5);
+
+fn lone() -> Runtime {
+    Runtime::builder().workers(0).build().unwrap()
+}
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn read(log: &Log) -> Vec<String> {
+    log.lock().unwrap().clone()
+}
+
+enum Msg {
+    Note(&'static str),
+    Read(Reply<Vec<String>>),
+    /// Answered when there is another note.
+    Next(Reply<String>),
+    /// Its deadline is so long from now.
+    Within(Duration),
+    /// Its deadline is this one.
+    Until(Option<Instant>),
+    /// Blocks its worker.
+    Block(Duration),
+    /// Goes on for so many pieces.
+    Pieces(u64),
+    /// Never comes back.
+    Hang,
+    Fail(&'static str),
+    Panic,
+    Done,
+}
+
+/// Notes all that it is told.
+struct Clerk {
+    log: Log,
+    waiting: Vec<Reply<String>>,
+    deadline: Option<Instant>,
+    /// Whether its deadline goes when it has come.
+    once: bool,
+    pieces: u64,
+    /// It need not be `Sync`.
+    count: Cell<u64>,
+}
+
+impl Clerk {
+    fn new(log: &Log) -> Self {
+        let log = Arc::clone(log);
+        Self { log, waiting: Vec::new(), deadline: None, once: true, pieces: 0, count: Cell::new(0) }
+    }
+
+    fn note(&self, text: impl Into<String>) {
+        self.log.lock().unwrap().push(text.into());
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.note("dropped");
+    }
+}
+
+impl Server for Clerk {
+    type Message = Msg;
+    type Output = u64;
+
+    async fn init(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        ctx.trap_exit(true);
+        ctx.yield_now().await;
+        self.note("init");
+        Ok(())
+    }
+
+    async fn handle(&mut self, message: Msg, ctx: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+        self.count.set(self.count.get() + 1);
+        match message {
+            Msg::Note(text) => {
+                self.note(text);
+                self.waiting.drain(..).for_each(|reply| reply.send(text.to_owned()));
+            }
+            Msg::Read(reply) => reply.send(read(&self.log)),
+            Msg::Next(reply) => self.waiting.push(reply),
+            Msg::Within(time) => self.deadline = Some(ctx.now() + time),
+            Msg::Until(at) => self.deadline = at,
+            Msg::Block(time) => thread::sleep(time),
+            Msg::Pieces(pieces) => {
+                self.pieces = pieces;
+                return Ok(Next::Again);
+            }
+            Msg::Hang => {
+                self.note("hangs");
+                std::future::pending().await
+            }
+            Msg::Fail(text) => return Err(Exit::failed(text)),
+            Msg::Panic => panic!("out"),
+            Msg::Done => return Ok(Next::Done(self.count.get())),
+        }
+        Ok(Next::Wait)
+    }
+
+    async fn info(&mut self, event: Event<Msg>, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+        self.note(match event {
+            Event::Down { reason, .. } => format!("down: {reason}"),
+            Event::Exit { reason, .. } => format!("exit: {reason}"),
+            Event::Joined { group, .. } => format!("joined: {group}"),
+            other => format!("{:?}", std::mem::discriminant(&other)),
+        });
+        Ok(Next::Wait)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    async fn timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+        assert!(self.deadline.is_some_and(|at| at <= ctx.now()), "early");
+        if self.once {
+            self.deadline = None;
+            self.note("timeout");
+        }
+        self.count.set(self.count.get() + 1);
+        Ok(Next::Wait)
+    }
+
+    async fn again(&mut self, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+        if self.pieces == 0 {
+            self.note("all pieces");
+            return Ok(Next::Wait);
+        }
+        self.pieces -= 1;
+        Ok(Next::Again)
+    }
+
+    async fn terminate(self, exit: &Exit, ctx: &mut Context<Msg>) {
+        let mut unread = 0;
+        while ctx.try_receive().is_some() {
+            unread += 1;
+        }
+        ctx.yield_now().await;
+        self.note(format!("terminate: {exit}, {unread} unread"));
+    }
+}
+
+/// 1.3: a call is a message with a reply in it, answered at once or later, or not at all; a cast is one without; the
+/// server is done with a result.
+#[test]
+fn calls_casts_and_deferred_replies() {
+    let log = Log::default();
+    let clerk = Clerk::new(&log);
+    on_workers(async move |host| {
+        let clerk = host.spawn(|ctx| clerk.serve(ctx));
+        clerk.send(Msg::Note("one")).unwrap();
+        assert_eq!(clerk.call(Msg::Read).await.unwrap(), ["init", "one"]);
+        let (early, later) = (clerk.call(Msg::Next).start(), clerk.call(Msg::Next).start());
+        clerk.send(Msg::Note("two")).unwrap();
+        assert_eq!((early.await.unwrap(), later.await.unwrap()), ("two".to_owned(), "two".to_owned()));
+        let never = clerk.call(Msg::Next).start();
+        clerk.send(Msg::Done).unwrap();
+        assert!(never.await.is_err(), "it was dropped");
+        assert_eq!(clerk.await.unwrap(), 7);
+    });
+    assert_eq!(read(&log), ["init", "one", "two", "terminate: ended normally, 0 unread", "dropped"]);
+}
+
+/// 1.1, 6.4: whoever waits for the start waits for `init`, in whatever way it ends; nothing is handled before, and nobody
+/// terminates what has not begun.
+#[test]
+fn a_server_has_started_when_its_init_is_over() {
+    enum How {
+        Well,
+        Fail,
+        Cancelled,
+        ByHand,
+    }
+    struct Late(How, Log);
+    impl Server for Late {
+        type Message = ();
+        type Output = ();
+        async fn init(&mut self, ctx: &mut Context<()>) -> Result<(), Exit> {
+            ctx.sleep(SHORT).await;
+            self.1.lock().unwrap().push("init".into());
+            match self.0 {
+                How::Fail => Err(Exit::failed("no luck")),
+                How::Cancelled => ctx.receive().await,
+                How::Well | How::ByHand => Ok(()),
+            }
+        }
+        async fn handle(&mut self, (): (), ctx: &mut Context<()>) -> Result<Next<()>, Exit> {
+            self.1.lock().unwrap().push("handle".into());
+            ctx.ready();
+            Ok(Next::Wait)
+        }
+        async fn terminate(self, _: &Exit, _: &mut Context<()>) {
+            self.1.lock().unwrap().push("terminate".into());
+        }
+    }
+    on_workers(async |host| {
+        let log = Log::default();
+        let spawn = |how| {
+            log.lock().unwrap().clear();
+            let late = Late(how, Arc::clone(&log));
+            host.spawn(|ctx| late.serve(ctx))
+        };
+        let well = spawn(How::Well);
+        well.send(()).unwrap();
+        well.started().await.unwrap();
+        assert_eq!(read(&log)[0], "init");
+        well.abort();
+        let failed = spawn(How::Fail);
+        failed.send(()).unwrap();
+        assert!(matches!(failed.started().await, Err(Exit::InitFailed(_))));
+        let exit = failed.await.unwrap_err();
+        assert!(exit.to_string().contains("no luck"), "{exit}");
+        assert_eq!(read(&log), ["init"]);
+        let cancelled = spawn(How::Cancelled);
+        host.cancel(cancelled.pid(), "enough", LONG).unwrap();
+        assert!(matches!(cancelled.started().await, Err(Exit::Cancelled(reason)) if reason == "enough"));
+        assert_eq!(read(&log), ["init"]);
+        log.lock().unwrap().clear();
+        let by_hand = Late(How::ByHand, Arc::clone(&log));
+        let by_hand = host.process().ready_by_hand().spawn(|ctx| by_hand.serve(ctx)).unwrap();
+        by_hand.send(()).unwrap();
+        by_hand.started().await.unwrap();
+        assert_eq!(read(&log), ["init", "handle"]);
+    });
+}
+
+/// 6.3: whatever else it hears comes to `info`, in order with the messages.
+#[test]
+fn infos_come_in_order_with_messages() {
+    struct Watch(Log);
+    enum Order {
+        Message,
+        Spawn,
+    }
+    impl Server for Watch {
+        type Message = Order;
+        type Output = ();
+        async fn handle(&mut self, message: Order, ctx: &mut Context<Order>) -> Result<Next<()>, Exit> {
+            match message {
+                Order::Message => self.0.lock().unwrap().push("message".into()),
+                Order::Spawn => {
+                    ctx.trap_exit(true);
+                    ctx.monitor_group("server: room");
+                    let back = ctx.address();
+                    let child = async move |ctx: Context<()>| -> Result<(), Exit> {
+                        ctx.join("server: room");
+                        back.send(Order::Message)?;
+                        Err(Exit::failed("gone"))
+                    };
+                    let child = ctx.process().link().monitor().spawn(child)?;
+                    drop(child);
+                }
+            }
+            Ok(Next::Wait)
+        }
+        async fn info(&mut self, event: Event<Order>, _: &mut Context<Order>) -> Result<Next<()>, Exit> {
+            let mut log = self.0.lock().unwrap();
+            log.push(match event {
+                Event::Joined { .. } => "joined".into(),
+                Event::Left { .. } => "left".into(),
+                Event::Down { .. } => "down".into(),
+                Event::Exit { .. } => "exit".into(),
+                other => panic!("{:?}", std::mem::discriminant(&other)),
+            });
+            Ok(if log.len() == 5 { Next::Done(()) } else { Next::Wait })
+        }
+    }
+    let rt = lone();
+    let log = Log::default();
+    let watch = Watch(Arc::clone(&log));
+    let watch = rt.spawn(|ctx| watch.serve(ctx));
+    watch.send(Order::Spawn).unwrap();
+    rt.block_on(watch).unwrap();
+    let mut heard = read(&log);
+    // A link and a monitor tell in no order.
+    heard[3..].sort();
+    assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
+}
+
+/// 6.2: a cancel overtakes the mail: `terminate` is told why, has what is unread and the grace; so it is told of an error.
+#[test]
+fn terminate_is_told_how_it_ends() {
+    let rt = lone();
+    let end = |last: fn(&Runtime, &JoinHandle<u64, Msg>)| {
+        let log = Log::default();
+        let clerk = Clerk::new(&log);
+        let clerk = rt.spawn(|ctx| clerk.serve(ctx));
+        rt.block_on(clerk.started()).unwrap();
+        clerk.send(Msg::Note("a note")).unwrap();
+        last(&rt, &clerk);
+        (0..3).for_each(|_| clerk.send(Msg::Note("unread")).unwrap());
+        let ended = rt.block_on(clerk);
+        let mut log = read(&log);
+        assert_eq!(log.remove(0), "init");
+        (ended.map_err(|exit| exit.to_string()), log)
+    };
+    assert_eq!(
+        end(|rt, clerk| rt.cancel(clerk.pid(), "enough", LONG).unwrap()),
+        (Err("cancelled: enough".into()), vec!["terminate: cancelled: enough, 4 unread".into(), "dropped".into()])
+    );
+    assert_eq!(
+        end(|_, clerk| clerk.send(Msg::Fail("no luck")).unwrap()),
+        (
+            Err("failed: no luck".into()),
+            vec!["a note".into(), "terminate: failed: no luck, 3 unread".into(), "dropped".into()]
+        )
+    );
+    assert_eq!(
+        end(|_, clerk| clerk.send(Msg::Done).unwrap()),
+        (Ok(2), vec!["a note".into(), "terminate: ended normally, 3 unread".into(), "dropped".into()])
+    );
+}
+
+/// 4.8, 6.2: a panic, a kill, wherever the handler is, end it at once: what has to happen then is for its `Drop`.
+#[test]
+fn nothing_terminates_a_server_that_dies() {
+    on_workers(async |host| {
+        let log = Log::default();
+        for last in [|| Msg::Panic, || Msg::Hang] {
+            log.lock().unwrap().clear();
+            let clerk = Clerk::new(&log);
+            let clerk = host.spawn(|ctx| clerk.serve(ctx));
+            clerk.call(Msg::Read).await.unwrap();
+            clerk.send(last()).unwrap();
+            clerk.send(Msg::Note("unread")).unwrap();
+            if matches!(last(), Msg::Hang) {
+                while read(&log).len() < 2 {
+                    crate::step_aside().await;
+                }
+                // It is told of the cancel only when its handler is over, which it never is.
+                host.cancel(clerk.pid(), "enough", SHORT).unwrap();
+                assert!(matches!(clerk.await, Err(Exit::Killed)));
+            } else {
+                assert!(matches!(clerk.await, Err(Exit::Panicked(_))));
+            }
+            assert_eq!(read(&log).iter().filter(|noted| *noted != "hangs").collect::<Vec<_>>(), ["init", "dropped"]);
+        }
+    });
+}
+
+/// 7.1: a deadline comes, never early, after the mail that had come before; moved away it does not; however much mail
+/// there is, it does.
+#[test]
+fn a_deadline_comes_in_its_turn() {
+    on_workers(async |host| {
+        let log = Log::default();
+        let clerk = Clerk::new(&log);
+        let clerk = host.spawn(|ctx| clerk.serve(ctx));
+        clerk.started().await.unwrap();
+        let begun = host.now();
+        clerk.send(Msg::Within(SHORT)).unwrap();
+        while read(&log).len() < 2 {
+            clerk.call(Msg::Read).await.unwrap();
+        }
+        assert_eq!(read(&log)[1], "timeout");
+        assert!(host.now() - begun >= SHORT);
+        // Some that are moved away, and one nearer than the last one.
+        let now = host.now();
+        for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
+            clerk.send(Msg::Until(at)).unwrap();
+        }
+        host.sleep(2 * SHORT).await;
+        while read(&log).len() < 3 {
+            host.sleep(SHORT).await;
+        }
+        assert_eq!(read(&log)[2], "timeout");
+        assert!(host.now() >= now + 3 * SHORT);
+        // In the far future, in the past.
+        clerk.send(Msg::Within(Duration::MAX)).unwrap();
+        clerk.send(Msg::Until(Some(begun))).unwrap();
+        while read(&log).len() < 4 {
+            host.sleep(SHORT).await;
+        }
+    });
+    // In order with the mail; nobody else is there to run.
+    let rt = lone();
+    let log = Log::default();
+    let clerk = Clerk::new(&log);
+    let clerk = rt.spawn(|ctx| clerk.serve(ctx));
+    let busy = || [Msg::Within(SHORT), Msg::Block(2 * SHORT), Msg::Note("one"), Msg::Note("two")];
+    // What had come before may move it away, too.
+    for message in busy().into_iter().chain(busy()).chain([Msg::Until(None)]) {
+        clerk.send(message).unwrap();
+    }
+    rt.block_on(rt.sleep(3 * SHORT));
+    busy().into_iter().for_each(|message| clerk.send(message).unwrap());
+    rt.block_on(rt.sleep(3 * SHORT));
+    clerk.send(Msg::Done).unwrap();
+    rt.block_on(clerk).unwrap();
+    assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
+    // A mailbox that is never empty.
+    struct Busy(u64, Instant);
+    impl Server for Busy {
+        type Message = ();
+        type Output = u64;
+        async fn handle(&mut self, (): (), ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
+            self.0 += 1;
+            ctx.address().send(())?;
+            Ok(Next::Wait)
+        }
+        fn deadline(&self) -> Option<Instant> {
+            Some(self.1)
+        }
+        async fn timeout(&mut self, _: &mut Context<()>) -> Result<Next<u64>, Exit> {
+            Ok(Next::Done(self.0))
+        }
+    }
+    on_workers(async |host| {
+        let busy = Busy(0, host.now() + SHORT);
+        let busy = host.spawn(|ctx| busy.serve(ctx));
+        busy.send(()).unwrap();
+        busy.await.unwrap();
+    });
+}
+
+/// 4.6: a server whose deadline has always come spends its budget and goes behind the others, and reads its mail.
+#[test]
+fn a_deadline_that_stays_keeps_nobody_from_running() {
+    within(60, || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let log = Log::default();
+        let mut clerk = Clerk::new(&log);
+        (clerk.once, clerk.deadline) = (false, Some(rt.now()));
+        let clerk = rt.spawn(|ctx| clerk.serve(ctx));
+        let modest = rt.spawn(async |ctx: Context| {
+            for _ in 0..1_000 {
+                ctx.yield_now().await;
+            }
+        });
+        futures::executor::block_on(async {
+            modest.await.unwrap();
+            clerk.call(Msg::Read).await.unwrap();
+            clerk.send(Msg::Done).unwrap();
+            assert!(clerk.await.unwrap() > 1_000);
+        });
+    });
+}
+
+/// 1.2: what it does in pieces goes on before the next message, with others in between, until it is cancelled.
+#[test]
+fn work_in_pieces_lets_others_run() {
+    let rt = lone();
+    let log = Log::default();
+    let clerk = Clerk::new(&log);
+    let clerk = rt.spawn(|ctx| clerk.serve(ctx));
+    let turns = Arc::new(AtomicU64::new(0));
+    let other = Arc::clone(&turns);
+    rt.block_on(async {
+        clerk.started().await.unwrap();
+        let _other = rt.spawn(async move |ctx: Context| {
+            loop {
+                other.fetch_add(1, SeqCst);
+                ctx.yield_now().await;
+                if ctx.is_cancelled() {
+                    return;
+                }
+            }
+        });
+        clerk.send(Msg::Pieces(1_000)).unwrap();
+        clerk.send(Msg::Note("behind")).unwrap();
+        clerk.call(Msg::Read).await.unwrap();
+        assert_eq!(read(&log), ["init", "all pieces", "behind"]);
+        assert!(turns.load(SeqCst) >= 1_000);
+        clerk.send(Msg::Pieces(u64::MAX)).unwrap();
+        rt.sleep(SHORT).await;
+        rt.cancel(clerk.pid(), "enough", LONG).unwrap();
+        assert!(matches!(clerk.await, Err(Exit::Cancelled(_))));
+        assert_eq!(read(&log)[3], "terminate: cancelled: enough, 0 unread");
+    });
+}
+
+/// 1.3: a handler has the whole context: it receives selectively, and puts messages aside.
+#[test]
+fn handlers_may_receive_themselves() {
+    struct Picky(Vec<u32>);
+    impl Server for Picky {
+        type Message = u32;
+        type Output = Vec<u32>;
+        async fn handle(&mut self, message: u32, ctx: &mut Context<u32>) -> Result<Next<Vec<u32>>, Exit> {
+            self.0.push(message);
+            match message {
+                1 => self.0.push(ctx.receive_where(|n| if n == 9 { Ok(n) } else { Err(n) }).await?),
+                2 => ctx.stash(20),
+                3 => drop(ctx.unstash()),
+                20 => return Ok(Next::Done(std::mem::take(&mut self.0))),
+                _ => {}
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let rt = lone();
+    let picky = rt.spawn(|ctx| Picky(Vec::new()).serve(ctx));
+    [1, 2, 3, 4, 9].into_iter().for_each(|n| picky.send(n).unwrap());
+    assert_eq!(rt.block_on(picky).unwrap(), [1, 9, 2, 3, 20]);
+}
+
+/// 6.4: under a supervisor it begins anew in each of its lives, after the one before it in the order has begun.
+#[test]
+fn a_supervisor_keeps_a_server() {
+    const FIRST: Name<Msg> = Name::new("server: first");
+    const SECOND: Name<Msg> = Name::new("server: second");
+    on_workers(async |host| {
+        let log = Log::default();
+        let clerk = |log: &Log| {
+            let log = Arc::clone(log);
+            move |ctx| Clerk::new(&log).serve(ctx)
+        };
+        let (one, other) = (Log::default(), Arc::clone(&log));
+        let tree = Supervisor::rest_for_one().child(FIRST, clerk(&one)).child(SECOND, clerk(&other));
+        let tree = host.spawn_process(tree);
+        tree.started().await.unwrap();
+        assert_eq!((read(&one).len(), read(&log).len()), (1, 1));
+        let down = host.ended(host.whereis(SECOND).unwrap());
+        host.send(FIRST, Msg::Panic).unwrap();
+        down.await;
+        while host.call(SECOND, Msg::Read).await.is_err() {
+            crate::step_aside().await;
+        }
+        assert_eq!(read(&one), ["init", "dropped", "init"]);
+        assert_eq!(read(&log), ["init", "terminate: cancelled: parent, 0 unread", "dropped", "init"]);
+    });
+}

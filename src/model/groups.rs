@@ -41,6 +41,10 @@ impl Party for Guest {
         None
     }
 
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         self.inbox.signal(signal, true)
     }

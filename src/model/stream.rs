@@ -106,7 +106,7 @@ pub fn notices_against_pulls() {
     let pull = || world.notice(world.yields.want(world.tag).expect("it is not over"));
     let mut came = Vec::new();
     pull();
-    let mut heard = || world.inbox.next(&mut Front::default());
+    let heard = || world.inbox.next(&mut Front::default());
     while came.last() != Some(&9) {
         match heard() {
             None => own.wait(),

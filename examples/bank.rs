@@ -3,6 +3,8 @@
 //! An account that is killed is started again from what it had on the disk, which is all that it ever acts on: it saves
 //! before it sends, sends again until that is acknowledged, and takes nothing twice.
 
+#![allow(clippy::disallowed_types)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::within;
+use crate::{alone, within};
 
 /// All of a thousand, each as early as its number says: a look that begins outside takes one before the 16 that the worker
 /// has taken over already.
@@ -22,7 +22,7 @@ fn in_order(seen: &[u64]) {
 #[test]
 fn a_batch_runs_in_its_order() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let body = |n: u64| {
             let order = order.clone();
@@ -127,7 +127,7 @@ fn what_does_not_fit_is_handed_back() {
 #[test]
 fn a_batch_that_ends_in_a_panic_runs_so_far() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let host = rt.host().clone();
         let batch = thread::spawn(move || {
             let bodies = (0..5).map(|n| {

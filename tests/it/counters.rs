@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{on_workers, step_aside, two, within};
+use crate::{alone, on_workers, step_aside, two, within};
 
 /// Answered at once.
 struct Double(u64);
@@ -90,7 +90,7 @@ fn budgets_that_were_spent_are_counted() {
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let parked = |before: u64| {
             while rt.counters().parks <= before {
                 thread::yield_now();

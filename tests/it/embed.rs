@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use futures::task::{Spawn, SpawnExt};
 use procession::*;
 
-use crate::{two, within};
+use crate::{alone, two, within};
 
 /// A runtime that owns no thread.
 fn none() -> Arc<Runtime> {
@@ -484,7 +484,7 @@ fn a_lender_dropped_while_chosen_passes_the_wake_on() {
 fn a_lender_dropped_while_chosen_wakes_a_worker() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
-            let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+            let rt = Arc::new(alone().build().unwrap());
             let mut lender = Hand::new(&rt, pending());
             // The worker is busy, so the lender is the one to be chosen.
             let (busy, free) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));

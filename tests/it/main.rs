@@ -66,6 +66,12 @@ pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 's
     }
 }
 
+/// For a runtime with one worker that nobody stands in for, though the machine keep it from its core for long: for tests
+/// that count turns.
+pub fn alone() -> procession::Builder {
+    Runtime::builder().workers(1).long_step(Duration::MAX)
+}
+
 /// A runtime with two workers.
 pub fn two() -> Runtime {
     Runtime::builder().workers(2).build().expect("a runtime")

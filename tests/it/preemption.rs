@@ -10,13 +10,13 @@ use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
 use procession::*;
 
-use crate::within;
+use crate::{alone, within};
 
 /// 1.7: one that runs is asked, hears of it once in its turn and for the rest of that, and not in the next.
 #[test]
 fn one_that_runs_is_asked_once() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let (runs, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (begins, waits) = (runs.clone(), asked.clone());
         let one = rt.spawn(async move |ctx: Context| {
@@ -41,7 +41,7 @@ fn one_that_runs_is_asked_once() {
 #[test]
 fn only_one_that_runs_is_asked() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let own = rt.spawn(async |ctx: Context| {
             let before = should_yield();
             let ran = ctx.host().preempt(ctx.pid()).ok();
@@ -82,7 +82,7 @@ fn a_long_step_is_asked_to_end() {
 #[test]
 fn whoever_runs_inside_another_is_asked_alone() {
     within(60, || {
-        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let rt = Arc::new(alone().build().unwrap());
         let inside = Arc::clone(&rt);
         let outer = rt.spawn(async move |ctx: Context| {
             let inner = ctx.spawn(async |ctx: Context| {
@@ -105,7 +105,7 @@ fn whoever_runs_inside_another_is_asked_alone() {
 #[test]
 fn small_pieces_let_others_run_in_between() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let pieces = Arc::new(AtomicU64::new(0));
         let done = pieces.clone();
         let modest = rt.spawn(async move |ctx: Context| {
@@ -137,7 +137,7 @@ fn pieces_that_wait_cost_nothing() {
     within(60, || {
         assert_eq!(block_on(cooperative(ready(7))), 7);
         assert!(block_on(poll_immediate(cooperative(pending::<()>()))).is_none());
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let (tell, told): (Vec<_>, Vec<_>) = (0..1000).map(|_| oneshot::channel::<u32>()).unzip();
         let all = rt.spawn(async move |_: Context| {
             let all = join_all(told.into_iter().map(|one| cooperative(async move { one.await.unwrap_or(0) }))).await;

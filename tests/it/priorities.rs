@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use futures::executor::block_on;
 use procession::*;
 
-use crate::within;
+use crate::{alone, within};
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
 /// Has so many of each priority take turns on one worker, and says how many of the first `turns` each class had.
 fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     within(60, move || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let parent = rt.spawn(async move |ctx: Context| {
             let log = Arc::new(Mutex::new(Vec::new()));
             let gate = Arc::new(AtomicUsize::new(0));
@@ -74,7 +74,7 @@ fn each_class_has_its_share_of_turns() {
 #[test]
 fn a_high_one_is_soon_run() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let parent = rt.spawn(async |ctx: Context| {
             let turns = Arc::new(AtomicU64::new(0));
             let worst = Arc::new(AtomicU64::new(0));
@@ -139,7 +139,7 @@ fn no_wake_is_lost_for_any_priority() {
 #[test]
 fn those_behind_a_long_step_and_those_left_over_are_ended() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let parent = rt.spawn(async |ctx: Context| {
             let ran = Arc::new(AtomicUsize::new(0));
             for priority in ALL {

@@ -10,7 +10,7 @@ use futures::executor::block_on;
 use futures::future::BoxFuture;
 use procession::*;
 
-use crate::within;
+use crate::{alone, within};
 
 /// So many with optimisations, so many without.
 fn many(release: u64, debug: u64) -> u64 {
@@ -500,7 +500,7 @@ fn newest_first_starves_nobody() {
                 })
             }
         }
-        let rt = Runtime::builder().workers(1).local_order(LocalOrder::Lifo).build().unwrap();
+        let rt = alone().local_order(LocalOrder::Lifo).build().unwrap();
         let links = Arc::new(AtomicU64::new(0));
         let seen = links.clone();
         let parent = rt.spawn(async move |ctx: Context| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::{on_workers, within};
+use crate::{alone, on_workers, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(5);
@@ -430,7 +430,7 @@ fn a_deadline_comes_in_its_turn() {
 #[test]
 fn a_deadline_that_stays_keeps_nobody_from_running() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).build().unwrap();
+        let rt = alone().build().unwrap();
         let log = Log::default();
         let mut clerk = Clerk::new(&log);
         (clerk.once, clerk.deadline) = (false, Some(rt.now()));

@@ -3,6 +3,7 @@
 //! An account that is killed is started again from what it had on the disk, which is all that it ever acts on: it saves
 //! before it sends, sends again until that is acknowledged, and takes nothing twice.
 
+// What the crate's own code may not use, programs around it may.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -280,7 +280,7 @@ fn who_is_spawned_during_a_cancel_is_told() {
             let books = Arc::clone(books);
             // Some under a token of their own.
             let token = ctx.cancel_token().expect("it was given one");
-            let token = if ctx.random() % 2 == 0 { token.child() } else { token };
+            let token = if ctx.random().is_multiple_of(2) { token.child() } else { token };
             let child = ctx.process().cancel_token(&token).spawn(async move |mut ctx: Context<()>| {
                 books.begun.fetch_add(1, SeqCst);
                 // Whoever is told grows nothing any more: one that is not would go on for ever.
@@ -333,12 +333,9 @@ fn a_process_cancels_its_own_token() {
                 assert!(token.cancel("enough", LONG) && token.is_cancelled() && out.is_cancelled());
                 return Ok(Next::Wait);
             }
-            for event in events {
-                let Event::Cancel { reason, .. } = event else { panic!("{event:?}") };
-                assert!(reason == "enough");
-                return Ok(Next::Done(true));
-            }
-            Ok(Next::Wait)
+            let told: Vec<_> = events.collect();
+            let [Event::Cancel { reason, .. }] = &told[..] else { panic!("{told:?}") };
+            Ok(Next::Done(*reason == "enough"))
         }
     }
     on_workers(async |host| {
@@ -382,8 +379,8 @@ fn a_token_is_awaited_anywhere() {
             thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
         };
         let threads = [
-            waits("futures", Box::new(|wait| block_on(wait))),
-            waits("smol", Box::new(|wait| smol::block_on(wait))),
+            waits("futures", Box::new(block_on)),
+            waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
         // In a process that is not under it, too.

@@ -5,8 +5,12 @@
 //! of the tick, in base 64: an entry is on the level of the highest digit in which its tick differs from now, in the slot of
 //! that digit, and comes down when the time has come so near. So whatever is on a level is due before anything on a
 //! higher one, and no slot is ever behind.
+//!
+//! A slot is a queue of small places, not a chain through the entries: on its way down an entry is not touched, which for
+//! a million of them would be a cache miss each. What is taken out leaves its place behind, until that is come by or half
+//! of its slot are such.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
 use slab::Slab;
@@ -23,7 +27,6 @@ const SPAN: u64 = 1 << (BITS * LEVELS as u32);
 const DUE: usize = LEVELS * SLOTS;
 /// The number of no list: the entry is in the map.
 const FAR: usize = DUE + 1;
-const NOBODY: u32 = u32::MAX;
 
 /// How many bits of a tick a slot does not tell apart.
 const fn width(slot: usize) -> u32 {
@@ -39,30 +42,64 @@ pub(crate) struct Handle {
 
 #[derive(Debug)]
 struct Entry<T> {
-    item: T,
+    /// None when it was taken out, and its place is still in a list.
+    item: Option<T>,
     tick: u64,
     number: u64,
-    /// The list that it is in, and its neighbours there.
-    list: u16,
-    before: u32,
-    after: u32,
 }
 
-/// A list of entries, oldest first.
+/// Where an entry waits.
 #[derive(Debug, Clone, Copy)]
+struct Place {
+    tick: u64,
+    index: u32,
+}
+
+/// Places, oldest first.
+#[derive(Debug)]
 struct List {
-    first: u32,
-    last: u32,
+    places: VecDeque<Place>,
+    /// How many of them are of entries that were taken out, or some more.
+    dead: usize,
     /// No entry in here is due before this tick.
     nearest: u64,
 }
 
-const EMPTY: List = List { first: NOBODY, last: NOBODY, nearest: u64::MAX };
+/// A list that is empty keeps the memory for so many places.
+const KEPT: usize = 16;
+
+impl List {
+    const EMPTY: Self = Self { places: VecDeque::new(), dead: 0, nearest: u64::MAX };
+
+    fn push(&mut self, place: Place) {
+        self.places.push_back(place);
+        self.nearest = self.nearest.min(place.tick);
+    }
+
+    /// Its oldest place. The last one leaves it as new.
+    fn pop(&mut self) -> Option<Place> {
+        let place = self.places.pop_front();
+        if self.places.is_empty() {
+            self.clear();
+        }
+        place
+    }
+
+    fn clear(&mut self) {
+        (self.dead, self.nearest) = (0, u64::MAX);
+        match self.places.capacity() {
+            ..=KEPT => self.places.clear(),
+            _ => self.places = VecDeque::new(),
+        }
+    }
+}
 
 /// The wheel. Ticks have no unit here.
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
     entries: Slab<Entry<T>>,
+    /// How many of them were not taken out.
+    live: usize,
     lists: Box<[List; DUE + 1]>,
     /// For each level, which of its slots are not empty.
     occupied: [u64; LEVELS],
@@ -79,7 +116,8 @@ impl<T> Wheel<T> {
     pub(crate) fn new() -> Self {
         Self {
             entries: Slab::new(),
-            lists: Box::new([EMPTY; DUE + 1]),
+            live: 0,
+            lists: Box::new([List::EMPTY; DUE + 1]),
             occupied: [0; LEVELS],
             far: BTreeMap::new(),
             descending: None,
@@ -90,7 +128,7 @@ impl<T> Wheel<T> {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.live
     }
 
     /// The number that the next entry will have; those that are there have lower ones.
@@ -101,35 +139,56 @@ impl<T> Wheel<T> {
     /// Adds an item that is due at `tick`, be that past. The last tick of all never comes.
     ///
     /// # Panics
-    /// With 2^32 - 1 entries.
+    /// With 2^32 entries.
     pub(crate) fn insert(&mut self, tick: u64, item: T) -> Handle {
         let number = self.next_number;
         self.next_number += 1;
-        let index = self.entries.insert(Entry { item, tick, number, list: 0, before: NOBODY, after: NOBODY });
-        let index = u32::try_from(index).ok().filter(|&index| index != NOBODY).expect("fewer than 2^32 timers");
-        let list = match self.descending {
-            // Behind those that are on their way down from where it would have been among them.
-            Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
-            _ => self.place(tick),
-        };
-        self.append(index, list);
+        let index = self.entries.insert(Entry { item: Some(item), tick, number });
+        let index = u32::try_from(index).expect("at most 2^32 timers");
+        self.live += 1;
+        match self.list_of(tick) {
+            FAR => drop(self.far.insert((tick, number), index)),
+            list => self.append(list, Place { tick, index }),
+        }
         Handle { index, number }
     }
 
     pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let entry = self.entries.get_mut(handle.index as usize)?;
-        (entry.number == handle.number).then_some(&mut entry.item)
+        if entry.number == handle.number { entry.item.as_mut() } else { None }
     }
 
     /// Takes an item out, with the tick at which it was due. `None` if it is gone.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
-        let entry = self.entries.get(handle.index as usize)?;
+        let entry = self.entries.get_mut(handle.index as usize)?;
         if entry.number != handle.number && !planted!("timers_cancel_ignores_number") {
             return None;
         }
-        self.unlink(handle.index);
-        let Entry { item, tick, .. } = self.entries.remove(handle.index as usize);
-        self.shrink();
+        let (item, tick, number) = (entry.item.take()?, entry.tick, entry.number);
+        self.live -= 1;
+        if !self.far.is_empty() && self.far.remove(&(tick, number)).is_some() {
+            self.free(handle.index);
+            return Some((item, tick));
+        }
+        // Of those that are on their way down it may be one that has got there already: then it is counted as dead where
+        // it is no longer, and not where it is, until that list is swept or come by.
+        let list = self.list_of(tick);
+        let List { places, dead, .. } = &mut self.lists[list];
+        let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
+        if is_newest {
+            places.pop_back();
+        } else {
+            *dead += 1;
+        }
+        let (dead, left) = (*dead, places.len());
+        if is_newest {
+            self.free(handle.index);
+        }
+        match left {
+            0 => self.vacate(list),
+            _ if dead * 2 >= left => self.sweep(list),
+            _ => {}
+        }
         Some((item, tick))
     }
 
@@ -150,14 +209,19 @@ impl<T> Wheel<T> {
         loop {
             if let Some(slot) = self.descending {
                 // Down to where the time is counted finer, or to what is due. It is not among the occupied any more.
-                while self.lists[slot].first != NOBODY {
+                while !self.lists[slot].places.is_empty() {
                     if budget == 0 {
                         return false;
                     }
                     budget -= 1;
-                    let first = self.lists[slot].first;
-                    self.unlink(first);
-                    self.file(first);
+                    // What nobody was taken out of is moved without a look at the entries.
+                    let some_are_dead = self.lists[slot].dead > 0;
+                    let Some(place) = self.lists[slot].pop() else { break };
+                    if some_are_dead && self.entries[place.index as usize].item.is_none() {
+                        self.free(place.index);
+                    } else {
+                        self.append(self.place(place.tick), place);
+                    }
                 }
                 self.descending = None;
             }
@@ -176,7 +240,7 @@ impl<T> Wheel<T> {
                         budget -= 1;
                         self.now = self.now.max(tick & !(SPAN - 1));
                         self.far.pop_first();
-                        self.file(first);
+                        self.append(self.place(tick), Place { tick, index: first });
                         self.bring_near(&mut budget);
                     }
                     _ => break,
@@ -199,7 +263,7 @@ impl<T> Wheel<T> {
             }
             *budget -= 1;
             self.far.pop_first();
-            self.file(first);
+            self.append(self.place(tick), Place { tick, index: first });
         }
         true
     }
@@ -207,24 +271,30 @@ impl<T> Wheel<T> {
     /// The next item that was found due and has a lower number than `newer`: by tick, and within one in the order in
     /// which they were added.
     pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
-        let first = self.lists[DUE].first;
-        let entry = self.entries.get(first as usize).filter(|_| first != NOBODY)?;
-        if entry.number >= newer {
-            return None;
+        loop {
+            let &Place { index, .. } = self.lists[DUE].places.front()?;
+            let entry = &mut self.entries[index as usize];
+            if entry.number >= newer {
+                return None;
+            }
+            let item = entry.item.take();
+            self.lists[DUE].pop();
+            self.free(index);
+            if item.is_some() {
+                self.live -= 1;
+                return item;
+            }
         }
-        self.unlink(first);
-        let Entry { item, .. } = self.entries.remove(first as usize);
-        self.shrink();
-        Some(item)
     }
 
     /// Takes out everything.
     pub(crate) fn drain(&mut self) -> Vec<T> {
-        *self.lists = [EMPTY; DUE + 1];
+        *self.lists = [List::EMPTY; DUE + 1];
+        self.live = 0;
         self.occupied = [0; LEVELS];
         self.far.clear();
         self.descending = None;
-        mem::take(&mut self.entries).into_iter().map(|(_, entry)| entry.item).collect()
+        mem::take(&mut self.entries).into_iter().filter_map(|(_, entry)| entry.item).collect()
     }
 
     // ---- Levels and slots
@@ -251,57 +321,56 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Puts an entry where it belongs now.
-    fn file(&mut self, index: u32) {
-        self.append(index, self.place(self.entries[index as usize].tick));
+    /// The list that an entry of this tick is in, or is added to: behind those that are on their way down, if it would
+    /// have been among them.
+    fn list_of(&self, tick: u64) -> usize {
+        match self.descending {
+            Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
+            _ => self.place(tick),
+        }
     }
 
-    fn append(&mut self, index: u32, list: usize) {
-        let entry = &mut self.entries[index as usize];
-        entry.list = list as u16;
-        if list == FAR {
-            self.far.insert((entry.tick, entry.number), index);
-            return;
-        }
-        let filed = &mut self.lists[list];
-        let last = mem::replace(&mut filed.last, index);
-        filed.nearest = filed.nearest.min(entry.tick);
-        (entry.before, entry.after) = (last, NOBODY);
-        match last {
-            NOBODY => filed.first = index,
-            last => self.entries[last as usize].after = index,
-        }
+    fn append(&mut self, list: usize, place: Place) {
+        self.lists[list].push(place);
+        // One on its way down is not among the occupied ones any more, and its bit may be another's.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
         }
     }
 
-    fn unlink(&mut self, index: u32) {
-        let &Entry { list, before, after, tick, number, .. } = &self.entries[index as usize];
-        let list = list as usize;
-        if list == FAR {
-            self.far.remove(&(tick, number));
-            return;
-        }
-        match before {
-            NOBODY => self.lists[list].first = after,
-            before => self.entries[before as usize].after = after,
-        }
-        match after {
-            NOBODY => self.lists[list].last = before,
-            after => self.entries[after as usize].before = before,
-        }
-        if self.lists[list].first == NOBODY {
+    /// Lets go of what was taken out of a list.
+    fn sweep(&mut self, list: usize) {
+        let mut places = mem::take(&mut self.lists[list].places);
+        let mut nearest = u64::MAX;
+        places.retain(|place| {
+            let is_live = self.entries[place.index as usize].item.is_some();
+            if is_live {
+                nearest = nearest.min(place.tick);
+            } else {
+                self.entries.remove(place.index as usize);
+            }
+            is_live
+        });
+        let is_empty = places.is_empty();
+        self.lists[list] = List { places, dead: 0, nearest };
+        if is_empty {
             self.vacate(list);
         }
+        self.shrink();
     }
 
     fn vacate(&mut self, list: usize) {
-        self.lists[list] = EMPTY;
-        // One on its way down is not among the occupied ones any more, and its bit may be another's.
+        self.lists[list].clear();
+        // As in `append`.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }
+    }
+
+    /// Forgets an entry that was taken out, and is in no list any more.
+    fn free(&mut self, index: u32) {
+        self.entries.remove(index as usize);
+        self.shrink();
     }
 
     /// Gives back what a burst needed.
@@ -417,7 +486,60 @@ mod tests {
     #[test]
     fn an_entry_takes_no_more_than_its_share() {
         // Beside an item of 24 bytes, which is what a timer has.
-        assert!(size_of::<Entry<[u64; 3]>>() <= 64, "{}", size_of::<Entry<[u64; 3]>>());
+        let size = size_of::<Entry<[&u8; 3]>>() + size_of::<Place>();
+        assert!(size <= 64, "{size}");
+    }
+
+    #[test]
+    fn what_was_taken_out_takes_no_room_for_long() {
+        let mut wheel = Wheel::new();
+        let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
+        // From the front, from behind and from between.
+        let mut rng = Rng::seeded(3);
+        while !handles.is_empty() {
+            let at = [0, handles.len() - 1, rng.below(handles.len())][rng.below(3)];
+            assert!(wheel.remove(handles.swap_remove(at)).is_some());
+            let places: usize = wheel.lists.iter().map(|list| list.places.len()).sum();
+            assert_eq!((places, wheel.len()), (wheel.entries.len(), handles.len()));
+            assert!(places <= 2 * handles.len(), "{places} places of {}", handles.len());
+        }
+        assert_eq!((wheel.nearest(), wheel.occupied, wheel.entries.capacity()), (None, [0; LEVELS], 0));
+    }
+
+    /// What comes and goes while there is not the time to finish a descent.
+    #[test]
+    fn a_descent_in_pieces_neither_loses_nor_doubles() {
+        for seed in 0..200 {
+            let mut rng = Rng::seeded(seed);
+            let (mut wheel, mut waiting, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
+            let mut now = 0;
+            for item in 0..600_u64 {
+                match rng.below(4) {
+                    0 | 1 => {
+                        let tick = now + (rng.next() >> (63 - rng.below(14)));
+                        waiting.insert(item, tick);
+                        handles.push((wheel.insert(tick, item), item));
+                    }
+                    2 if !handles.is_empty() => {
+                        let (handle, item) = handles.swap_remove(rng.below(handles.len()));
+                        assert_eq!(wheel.remove(handle).map(|(item, _)| item), waiting.remove(&item).map(|_| item));
+                    }
+                    _ => {
+                        now += rng.below(40) as u64 * rng.below(40) as u64;
+                        let done = wheel.advance(now, rng.below(5));
+                        while let Some(item) = wheel.pop(u64::MAX) {
+                            assert!(waiting.remove(&item).expect("once") <= now, "seed {seed}: {item} is early");
+                        }
+                        assert!(!done || waiting.values().all(|&tick| tick > now), "seed {seed}");
+                    }
+                }
+                let nearest = wheel.nearest().unwrap_or(u64::MAX);
+                assert!(waiting.values().all(|&tick| nearest <= tick), "seed {seed}");
+                assert_eq!(wheel.len(), waiting.len());
+            }
+            due(&mut wheel, u64::MAX - 1);
+            assert_eq!((wheel.len(), wheel.entries.len(), wheel.occupied), (0, 0, [0; LEVELS]), "seed {seed}");
+        }
     }
 
     /// Against a sorted map, over times of every size, in steps of every size.

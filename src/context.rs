@@ -15,6 +15,7 @@ use crate::address::{Address, Call, Reply};
 use crate::cancel::{CancelToken, Cancelled};
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control, flag};
+use crate::home::Home;
 use crate::host::{Host, Target};
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::perform::Perform;
@@ -66,6 +67,12 @@ impl<M: Send + 'static> Me<M> {
         self.control.clone()
     }
 
+    /// For a future that works for this process.
+    #[inline]
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.control.address(), || self.any())
+    }
+
     /// The pid of this process.
     pub fn pid(&self) -> Pid {
         self.control.head.pid()
@@ -108,7 +115,7 @@ impl<M: Send + 'static> Me<M> {
     /// Dropped, the command is cancelled: its handler sees that, and a late answer is discarded.
     /// [`Perform::detach`] lets it run on.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
-        Perform::new(self.any(), command)
+        Perform::new(self.home(), command)
     }
 
     /// Yields a command that is answered many times, at the first poll: a `Stream` of its items, then
@@ -117,7 +124,7 @@ impl<M: Send + 'static> Me<M> {
     /// # Cancel safety
     /// A dropped `next()` has taken nothing. Dropped itself, the stream is given up: its handler sees that.
     pub fn stream<C: StreamCommand>(&self, command: C) -> Replies<C> {
-        Replies::new(self.any(), command)
+        Replies::new(self.home(), command)
     }
 
     /// Sends a message; never waits. As [`Host::send`].
@@ -162,12 +169,12 @@ impl<M: Send + 'static> Me<M> {
 
     /// Resolves after this time, counted from now.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Process(self.any()), time)
+        Sleep::for_time(Sleeper::Process(self.home()), self.now(), time)
     }
 
     /// Resolves at this moment; at once if it has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep::new(Sleeper::Process(self.any()), at)
+        Sleep::new(Sleeper::Process(self.home()), at)
     }
 
     /// Ticks again and again; the first tick comes one period from now.

@@ -92,6 +92,7 @@ mod dispatch;
 mod express;
 mod group;
 pub mod handler;
+mod home;
 mod host;
 mod inherited;
 mod intensity;

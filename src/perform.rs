@@ -9,16 +9,15 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::clock::Instant;
-use crate::control::AnyControl;
 use crate::deadline;
 use crate::express::{self, Number};
+use crate::home::Home;
 use crate::observe::Counter;
 use crate::process::command::Command;
 use crate::process::event::{Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
-use crate::sync::Arc;
 use crate::yields::buffer::Buffer;
 use crate::yields::{Answer, Ear, Yields};
 
@@ -33,17 +32,17 @@ enum State<C> {
 
 /// A yield of a body, from its making to its end: what a command and a stream have in common.
 pub(crate) struct Issue<C: Command> {
-    control: Arc<dyn AnyControl>,
+    control: Home,
     state: State<C>,
     deadline: Option<Instant>,
 }
 
 impl<C: Command> Issue<C> {
-    pub(crate) fn new(control: Arc<dyn AnyControl>, command: Payload) -> Self {
+    pub(crate) fn new(control: Home, command: Payload) -> Self {
         Self { control, state: State::Fresh(command), deadline: None }
     }
 
-    pub(crate) fn control(&self) -> &Arc<dyn AnyControl> {
+    pub(crate) fn control(&self) -> &Home {
         &self.control
     }
 
@@ -59,7 +58,7 @@ impl<C: Command> Issue<C> {
 
     #[inline]
     fn is_at_home(&self) -> bool {
-        turn::is_of(Arc::as_ptr(&self.control).cast::<()>() as usize)
+        self.control.is_here()
     }
 
     /// Yields the command, if that was not done before; it leaves when the step returns.
@@ -187,7 +186,7 @@ impl<C: Command> fmt::Debug for Perform<C> {
 }
 
 impl<C: Command> Perform<C> {
-    pub(crate) fn new(control: Arc<dyn AnyControl>, command: C) -> Self {
+    pub(crate) fn new(control: Home, command: C) -> Self {
         Self(Issue::new(control, Payload::new(command)))
     }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use crate::control::AnyControl;
 use crate::dispatch::Handler;
 use crate::dispatch::completion::{Completion, Unwanted, Way};
+use crate::home::Home;
 use crate::host::Host;
 use crate::perform::{Issue, ear};
 use crate::process::command::{StreamCommand, Streamed};
@@ -22,7 +22,6 @@ use crate::process::event::{Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::sync::Arc;
 use crate::yields::buffer::Buffer;
 use crate::yields::{Answer, Ear, Pulled};
 
@@ -138,7 +137,7 @@ pub struct Replies<C: StreamCommand> {
 }
 
 impl<C: StreamCommand> Replies<C> {
-    pub(crate) fn new(control: Arc<dyn AnyControl>, command: C) -> Self {
+    pub(crate) fn new(control: Home, command: C) -> Self {
         Self { issue: Issue::new(control, Payload::new(Streamed(command))), last: None }
     }
 

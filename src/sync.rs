@@ -21,6 +21,8 @@ pub(crate) use self::event::{Event, EventListener};
 #[cfg(not(procession_shuttle))]
 pub(crate) use event_listener::{Event, EventListener};
 
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 
 /// Atomics for what is only counted or numbered. No protocol of ours rests on those: they stay the standard ones for the
@@ -199,6 +201,28 @@ impl<T> std::ops::Deref for CachePadded<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// A cell among a thread's locals that is empty whenever the thread may end: it is not dropped with the thread, so no
+/// access asks whether it was.
+pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);
+
+impl<T> ThreadCell<T> {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Self(Cell::new(ManuallyDrop::new(None)))
+    }
+
+    /// Puts something in; the cell must be empty.
+    #[inline]
+    pub(crate) fn put(&self, value: T) {
+        self.0.set(ManuallyDrop::new(Some(value)));
+    }
+
+    #[inline]
+    pub(crate) fn take(&self) -> Option<T> {
+        ManuallyDrop::into_inner(self.0.replace(ManuallyDrop::new(None)))
     }
 }
 

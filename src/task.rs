@@ -10,6 +10,7 @@ use pin_project_lite::pin_project;
 use crate::context::Me;
 use crate::control::{Control, Head, flag};
 use crate::express::{self, Parcel};
+use crate::home;
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{Held, catch, drop_caught};
@@ -17,6 +18,7 @@ use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
 use crate::sync::Arc;
+use crate::time::spare;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
@@ -224,6 +226,7 @@ impl<X: Machine> Turn<'_, X> {
 
     /// One step and the dispatch of what it yielded.
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
+        turn::begins_keeping(self.me.control().address());
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
         if panicked {
@@ -235,7 +238,18 @@ impl<X: Machine> Turn<'_, X> {
         }
         self.head().host().shared().metrics.add(Counter::Steps, 1);
         self.dispatch();
+        self.leave();
         next
+    }
+
+    /// What futures let go of and no other has taken over goes.
+    #[inline]
+    fn leave(&self) {
+        let control = self.me.control();
+        if turn::ends_keeping(control.address()) {
+            spare::leave(control.address(), &control.head);
+            home::leave(control.address());
+        }
     }
 
     /// Sends what the step yielded to its handlers, in order.
@@ -277,10 +291,12 @@ impl<X: Machine> Turn<'_, X> {
         self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
+        turn::begins_keeping(self.me.control().address());
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             exit = self.panicked(text);
         }
         let _ = drop_caught(express::take());
+        self.leave();
         self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         self.head().host().forget(self.head());
         if let Some(orphans) = turn::take_orphans() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
@@ -11,16 +11,19 @@ use pin_project_lite::pin_project;
 pub(crate) mod alarm;
 pub(crate) mod interval;
 pub(crate) mod later;
+pub(crate) mod spare;
 pub(crate) mod timers;
 pub(crate) mod wheel;
 
 use self::alarm::Alarm;
-use self::timers::{Fire, Key};
+use self::spare::Timer;
+use self::timers::Fire;
 use crate::clock::Instant;
-use crate::control::AnyControl;
+use crate::control::flag;
+use crate::home::Home;
 use crate::host::{Host, Phase};
 use crate::process::failure::Failure;
-use crate::sync::Arc;
+use crate::process::turn;
 
 /// Resolves when its time has come, never before; dropped, it is cancelled.
 ///
@@ -30,12 +33,15 @@ use crate::sync::Arc;
 pub struct Sleep {
     sleeper: Sleeper,
     deadline: Instant,
-    key: Option<Key>,
+    /// Due at the deadline, or before if it was another's.
+    timer: Option<Timer>,
     /// Rings instead, once the runtime has shut down and nobody looks at its timers.
     alarm: Option<Box<Alarm>>,
     over: bool,
     /// It was made for some time from now, and not polled yet.
     fresh: bool,
+    /// Its timer wakes the task of its process.
+    own: bool,
     /// The process counts it among what it waits for.
     outstanding: bool,
 }
@@ -43,7 +49,7 @@ pub struct Sleep {
 /// Who sleeps, and so on which clock.
 pub(crate) enum Sleeper {
     Anybody(Host),
-    Process(Arc<dyn AnyControl>),
+    Process(Home),
 }
 
 impl Sleeper {
@@ -53,17 +59,33 @@ impl Sleeper {
             Self::Process(control) => control.head().host(),
         }
     }
+
+    /// Whether it is the process that this thread is stepping, its steps are not counted, and this is the waker of its
+    /// task: then its timers are passed on.
+    #[inline]
+    fn passes_on(&self, waker: &Waker) -> bool {
+        match self {
+            Self::Anybody(_) => false,
+            Self::Process(home) => home.is_here() && turn::is_own_waker(waker) && !home.head().has(flag::LIMITED),
+        }
+    }
 }
 
 impl Sleep {
+    #[inline]
     pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
-        Self { sleeper, deadline, key: None, alarm: None, over: false, fresh: false, outstanding: false }
+        Self { sleeper, deadline, timer: None, alarm: None, over: false, fresh: false, own: false, outstanding: false }
     }
 
     /// For so long, from now.
-    pub(crate) fn for_time(sleeper: Sleeper, time: Duration) -> Self {
-        let deadline = sleeper.host().now() + time;
-        let mut sleep = Self::new(sleeper, deadline);
+    #[inline]
+    pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
+        if let Sleeper::Process(home) = &sleeper
+            && home.is_here()
+        {
+            turn::saw(now);
+        }
+        let mut sleep = Self::new(sleeper, now + time);
         sleep.fresh = !time.is_zero();
         sleep
     }
@@ -87,10 +109,27 @@ impl Sleep {
     }
 
     fn stop(&mut self) {
-        self.count(false);
-        if let Some(key) = self.key.take() {
-            drop(self.sleeper.host().shared().timers.cancel(key));
+        let Some(timer) = self.timer.take() else { return };
+        if self.own
+            && let Sleeper::Process(home) = &self.sleeper
+            && spare::keep(home, timer)
+        {
+            self.outstanding = false;
+            return;
         }
+        self.count(false);
+        drop(self.sleeper.host().shared().timers.cancel(timer.key));
+    }
+
+    /// Has the timer of the sleep before it, if that will do.
+    #[inline]
+    fn take_over(&mut self) -> bool {
+        let Sleeper::Process(home) = &self.sleeper else { return false };
+        let Some(timer) = spare::take(home, self.deadline) else { return false };
+        self.timer = Some(timer);
+        // The one before it was, and still is.
+        self.outstanding = true;
+        true
     }
 
     /// Has its process count it among what it waits for, or no longer.
@@ -115,29 +154,43 @@ impl Future for Sleep {
         if this.over {
             return Poll::Pending;
         }
+        let own = this.sleeper.passes_on(cx.waker());
         // One that has just begun is not over, and needs no look at the clock; if it is after all it fires at once.
-        if !std::mem::take(&mut this.fresh) && this.now() >= this.deadline {
-            this.stop();
-            this.over = true;
-            return Poll::Ready(());
+        if !std::mem::take(&mut this.fresh) {
+            let now = this.now();
+            if now >= this.deadline {
+                this.count(false);
+                if let Some(Timer { key, due }) = this.timer.take() {
+                    this.sleeper.host().shared().timers.settle(key, due);
+                }
+                this.over = true;
+                return Poll::Ready(());
+            }
+            if own {
+                turn::saw(now);
+            }
         }
         if this.sleeper.host().phase() == Phase::Closed {
             this.alarm = Some(Box::new(alarm::ring(this.deadline - this.now(), cx.waker().clone())));
             return Poll::Pending;
         }
-        let armed = match this.key {
-            Some(key) => this.sleeper.host().shared().timers.update(key, cx.waker()),
-            None => false,
+        let armed = match this.timer {
+            // It wakes this very task, and has not fired, or has since this turn began.
+            Some(timer) if own && this.own && turn::has_seen_before(timer.due) => true,
+            Some(timer) => this.sleeper.host().shared().timers.update(timer.key, cx.waker()),
+            None => own && this.take_over(),
         };
         if !armed {
             this.count(true);
             let host = this.sleeper.host();
-            this.key = Some(host.fire_at(this.deadline, Fire::Wake(cx.waker().clone())));
+            let key = host.fire_at(this.deadline, Fire::Wake(cx.waker().clone()));
+            this.timer = Some(Timer { key, due: this.deadline });
             if host.phase() == Phase::Closed {
                 // The timers may have been cleared just before: it looks again, and is not forgotten.
                 cx.waker().wake_by_ref();
             }
         }
+        this.own = own;
         Poll::Pending
     }
 }
@@ -192,6 +245,6 @@ impl<F: Future> Future for Timeout<F> {
 impl Host {
     /// Sleeps on the runtime's clock, wherever it is awaited.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Anybody(self.clone()), time)
+        Sleep::for_time(Sleeper::Anybody(self.clone()), self.now(), time)
     }
 }

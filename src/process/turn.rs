@@ -10,6 +10,7 @@ use std::task::Waker;
 use super::exit::Exit;
 use super::pid::Pid;
 use super::successor;
+use crate::clock::Instant;
 use crate::express::{self, Parcel};
 use crate::preempt;
 use crate::sync::{thread, thread_local};
@@ -27,6 +28,10 @@ struct Turn {
     /// Data and vtable of the task's own waker.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
+    /// A moment of this turn, in ns of its runtime's clock; 0 while it has not looked.
+    seen: Cell<u64>,
+    /// Whether what futures of the process let go of is kept until the step ends.
+    keeping: Cell<Keeping>,
     /// An answer came to the running process from inside its own turn.
     answered: Cell<bool>,
     /// The running process has asked to be stepped again behind the others.
@@ -45,6 +50,8 @@ thread_local! {
             pid: Cell::new(None),
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
+            seen: Cell::new(0),
+            keeping: Cell::new(Keeping::Nothing),
             answered: Cell::new(false),
             again: Cell::new(false),
             orphaned: Cell::new(false),
@@ -70,6 +77,8 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
         turn.pid.set(Some(pid));
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
+        turn.seen.set(0);
+        turn.keeping.set(Keeping::Nothing);
         turn.answered.set(false);
         turn.again.set(false);
         turn.orphaned.set(false);
@@ -84,6 +93,7 @@ struct Outer {
     pid: Option<Pid>,
     waker: (usize, usize),
     budget: u32,
+    keeping: Keeping,
     answered: bool,
     again: bool,
     orphaned: bool,
@@ -100,6 +110,7 @@ impl Turn {
             pid: self.pid.get(),
             waker: self.waker.get(),
             budget: self.budget.get(),
+            keeping: self.keeping.get(),
             answered: self.answered.get(),
             again: self.again.get(),
             orphaned: self.orphaned.get(),
@@ -115,6 +126,9 @@ impl Turn {
         self.pid.set(outer.pid);
         self.waker.set(outer.waker);
         self.budget.set(outer.budget);
+        // Another runtime's time, perhaps.
+        self.seen.set(0);
+        self.keeping.set(outer.keeping);
         self.answered.set(outer.answered);
         self.again.set(outer.again);
         self.orphaned.set(outer.orphaned);
@@ -153,6 +167,43 @@ pub(crate) fn is_of(control: usize) -> bool {
 #[inline]
 pub(crate) fn is_within(control: usize) -> bool {
     TURN.with(|turn| turn.turns.get()) == control
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    /// Nobody would let go of it.
+    Nothing,
+    Ready,
+    Something,
+}
+
+/// From here to [`ends_keeping`], futures of the process with this control block may keep something on this thread, if it
+/// is this one that steps it.
+#[inline]
+pub(crate) fn begins_keeping(control: usize) {
+    TURN.with(|turn| {
+        if turn.control.get() == control {
+            turn.keeping.set(Keeping::Ready);
+        }
+    });
+}
+
+/// Whether something may have been kept, which the caller then lets go of.
+#[inline]
+pub(crate) fn ends_keeping(control: usize) -> bool {
+    TURN.with(|turn| turn.control.get() == control && turn.keeping.replace(Keeping::Nothing) == Keeping::Something)
+}
+
+/// Whether a future of the process with this control block may keep something on this thread; it does, then.
+#[inline]
+pub(crate) fn keeps_of(control: usize) -> bool {
+    TURN.with(|turn| {
+        let keeps = turn.control.get() == control && turn.keeping.get() != Keeping::Nothing;
+        if keeps {
+            turn.keeping.set(Keeping::Something);
+        }
+        keeps
+    })
 }
 
 /// Runs `f` as nobody: what it polls and sends is not the process's whose turn this may be.
@@ -198,6 +249,23 @@ pub(crate) fn spend() -> bool {
 /// Gives back what [`should_yield`] took.
 pub(crate) fn refund() {
     TURN.with(|turn| turn.budget.set((turn.budget.get() + 1).min(BUDGET)));
+}
+
+/// Notes that it is this late; the first time in a turn is what counts.
+#[inline]
+pub(crate) fn saw(now: Instant) {
+    TURN.with(|turn| {
+        if turn.seen.get() == 0 {
+            turn.seen.set(now.ns());
+        }
+    });
+}
+
+/// Whether this turn has [seen](saw) a moment before that one.
+#[inline]
+pub(crate) fn has_seen_before(at: Instant) -> bool {
+    let seen = TURN.with(|turn| turn.seen.get());
+    seen != 0 && seen < at.ns()
 }
 
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the

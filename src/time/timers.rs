@@ -118,6 +118,16 @@ impl Timers {
         Some(fire)
     }
 
+    /// Takes back a timer that was due at `at`, which is past: mostly it has fired, and then this takes no lock.
+    #[inline]
+    pub(crate) fn settle(&self, key: Key, at: Instant) {
+        // No later than a timer that is there; and whoever set this one has seen what it wrote there itself.
+        let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
+        if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
+            drop(self.cancel(key));
+        }
+    }
+
     /// Has a timer wake this one instead; says whether it will. It will not if it is too late, or if it calls something.
     pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
         let shard = &self.shards[key.shard as usize];

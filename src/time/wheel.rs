@@ -37,7 +37,18 @@ const fn width(slot: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    number: u64,
+    /// Beside the index in both of its halves: it leaves room for another such number.
+    number: [u32; 2],
+}
+
+impl Handle {
+    fn new(index: u32, number: u64) -> Self {
+        Self { index, number: [(number >> 32) as u32, number as u32] }
+    }
+
+    fn number(self) -> u64 {
+        u64::from(self.number[0]) << 32 | u64::from(self.number[1])
+    }
 }
 
 #[derive(Debug)]
@@ -150,18 +161,18 @@ impl<T> Wheel<T> {
             FAR => drop(self.far.insert((tick, number), index)),
             list => self.append(list, Place { tick, index }),
         }
-        Handle { index, number }
+        Handle::new(index, number)
     }
 
     pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let entry = self.entries.get_mut(handle.index as usize)?;
-        if entry.number == handle.number { entry.item.as_mut() } else { None }
+        if entry.number == handle.number() { entry.item.as_mut() } else { None }
     }
 
     /// Takes an item out, with the tick at which it was due. `None` if it is gone.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
         let entry = self.entries.get_mut(handle.index as usize)?;
-        if entry.number != handle.number && !planted!("timers_cancel_ignores_number") {
+        if entry.number != handle.number() && !planted!("timers_cancel_ignores_number") {
             return None;
         }
         let (item, tick, number) = (entry.item.take()?, entry.tick, entry.number);

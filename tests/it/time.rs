@@ -185,6 +185,81 @@ fn a_dropped_sleep_leaves_nothing_behind() {
     assert_eq!((Arc::strong_count(&count), count.0.load(Ordering::SeqCst)), (2, 0));
 }
 
+/// 7.1: a sleep that begins where another was given up ends in its own time, though it may have that one's timer: not
+/// when the other would have, and not with it.
+#[test]
+fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
+    /// Lets it begin, and gives it up.
+    async fn give_up(sleep: impl Future) {
+        let mut sleep = pin!(sleep);
+        assert!(futures::poll!(&mut sleep).is_pending());
+    }
+    on_workers(|host| async move {
+        let bodies = [0, 3, 20].map(|kept| {
+            host.spawn(async move |ctx: Context| {
+                for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
+                    give_up(ctx.sleep(ms(former))).await;
+                    // It fires meanwhile, or before the next one begins, or neither.
+                    thread::sleep(ms(kept));
+                    let sleep = ctx.sleep(ms(time));
+                    let until = sleep.deadline();
+                    sleep.await;
+                    assert!(ctx.now() >= until, "{former}, then {time}");
+                }
+                // Limits that never pass, then one that does.
+                for _ in 0..100 {
+                    give_up(ctx.sleep(ms(4))).await;
+                }
+                let until = ctx.now() + ms(8);
+                assert!(ctx.timeout(ms(8), std::future::pending::<()>()).await.is_err());
+                assert!(ctx.now() >= until);
+                // The first poll of one that was made before the other was given up.
+                let (first, second) = (ctx.sleep(ms(2)), ctx.sleep(ms(6)));
+                let mut first = Box::pin(first);
+                assert!(futures::poll!(&mut first).is_pending());
+                ctx.sleep(ms(3)).await;
+                drop(first);
+                second.await;
+                // From hand to hand, within one step and from step to step.
+                let mut sleep = ctx.sleep(ms(3));
+                for n in 0..10 {
+                    assert!(futures::poll!(&mut sleep).is_pending());
+                    sleep.reset(ctx.now() + ms(3 + n % 3));
+                    if n % 4 == 3 {
+                        ctx.yield_now().await;
+                    }
+                }
+                sleep.await;
+                Ok::<_, Exit>(())
+            })
+        });
+        for body in bodies {
+            body.await.unwrap();
+        }
+    });
+}
+
+/// 7.1: the timer of a sleep that is given up is gone when the step ends, unless the next sleep has it.
+#[test]
+fn a_sleep_that_is_given_up_wakes_nobody_after_its_step() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let body = rt.spawn(async |ctx: Context| {
+        assert!(futures::poll!(&mut ctx.sleep(ms(1))).is_pending());
+        ctx.host().sleep(ms(5)).await;
+    });
+    rt.block_on(body).unwrap();
+    assert_eq!(rt.counters().polls, 2);
+    // Taken over, it does once at most.
+    let body = async |ctx: Context| {
+        assert!(futures::poll!(&mut ctx.sleep(ms(1))).is_pending());
+        ctx.sleep(ms(5)).await;
+    };
+    rt.block_on(rt.spawn(body)).unwrap();
+    assert!((2 + 2..=2 + 3).contains(&rt.counters().polls));
+    // One whose steps are counted is not woken once too often.
+    rt.block_on(rt.process().limits(Limits::new().steps(2)).spawn(body).unwrap()).unwrap();
+}
+
 /// 7.1: a sleep is cancelled with its process: what the process was given is let go of with it.
 #[test]
 fn a_sleep_is_cancelled_with_its_process() {

@@ -1,0 +1,82 @@
+//! A process's reference to itself, as its futures hold one each. What one of them lets go of inside a step is kept until
+//! the step ends, for the next: one command after the other, one time limit after the other count no references.
+
+use std::cell::Cell;
+use std::ops::Deref;
+
+use crate::control::AnyControl;
+use crate::process::turn;
+use crate::sync::{Arc, ThreadCell, thread_local};
+
+struct Spare {
+    /// Whose it is; 0 for nobody's, when there is none.
+    of: Cell<usize>,
+    control: ThreadCell<Arc<dyn AnyControl>>,
+}
+
+thread_local! {
+    static SPARE: Spare = const { Spare { of: Cell::new(0), control: ThreadCell::new() } };
+}
+
+/// Where a future belongs: the process that it works for.
+#[derive(Debug)]
+pub(crate) struct Home(Option<Arc<dyn AnyControl>>);
+
+impl Home {
+    /// That of the process whose control block is at `address`; `control` counts a reference if there is none to spare.
+    #[inline]
+    pub(crate) fn new(address: usize, control: impl FnOnce() -> Arc<dyn AnyControl>) -> Self {
+        let spare = SPARE.with(|spare| {
+            let is_mine = spare.of.get() == address;
+            if is_mine { spare.take() } else { None }
+        });
+        Self(Some(spare.unwrap_or_else(control)))
+    }
+
+    /// The identity of the process while it lives.
+    #[inline]
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(self).cast::<()>() as usize
+    }
+
+    /// Whether this thread is stepping it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        turn::is_of(self.address())
+    }
+}
+
+impl Deref for Home {
+    type Target = Arc<dyn AnyControl>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Home {
+    #[inline]
+    fn drop(&mut self) {
+        let address = self.address();
+        SPARE.with(|spare| {
+            if spare.of.get() == 0 && turn::keeps_of(address) {
+                spare.of.set(address);
+                self.0.take().into_iter().for_each(|control| spare.control.put(control));
+            }
+        });
+    }
+}
+
+impl Spare {
+    #[inline]
+    fn take(&self) -> Option<Arc<dyn AnyControl>> {
+        self.of.set(0);
+        self.control.take()
+    }
+}
+
+/// The step of the process with this control block ends: nothing of it stays with this thread.
+pub(crate) fn leave(address: usize) {
+    drop(SPARE.with(|spare| if spare.of.get() == address { spare.take() } else { None }));
+}

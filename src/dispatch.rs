@@ -10,15 +10,19 @@ use std::marker::PhantomData;
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
+pub(crate) mod shortcut;
 
 use self::completion::{Completion, Slip};
+use self::shortcut::Shortcut;
+use crate::express::{self, Number};
+use crate::home::Home;
 use crate::process::command::{Command, Named, Streamed, name_of};
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
 use crate::sync::Arc;
-use crate::yields::{Answer, Yield};
+use crate::yields::Yield;
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).
 ///
@@ -47,16 +51,15 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     /// performed, and nothing else.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 
-    /// Whether [`answer_at_once`](Self::answer_at_once) is all that it does: then the command takes the short way.
+    /// Whether [`handle_shortly`](Self::handle_shortly) does the same for less: then commands take the short way.
     #[doc(hidden)]
-    fn answers_at_once(&self) -> bool {
+    fn is_short(&self) -> bool {
         false
     }
 
     #[doc(hidden)]
-    fn answer_at_once(&self, command: C) -> Result<C::Reply, Failure> {
-        drop(command);
-        Err(Failure::Abandoned)
+    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
+        let _ = (command, shortcut);
     }
 }
 
@@ -72,7 +75,8 @@ where
 /// A handler whose command's type is known only inside.
 trait Erased: Send + Sync {
     fn handle(&self, command: Payload, slip: Slip);
-    fn answer_at_once(&self, command: Payload) -> Answer;
+    /// Takes the command out of the lane.
+    fn handle_shortly(&self, number: Number, home: &dyn Fn() -> Home);
 }
 
 struct Typed<C, H>(H, PhantomData<fn(C)>);
@@ -85,9 +89,10 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
         }
     }
 
-    fn answer_at_once(&self, command: Payload) -> Answer {
+    fn handle_shortly(&self, number: Number, home: &dyn Fn() -> Home) {
+        let Some(command) = express::take_command() else { return };
         match command.downcast::<C>() {
-            Ok(command) => self.0.answer_at_once(command).map(Payload::new),
+            Ok(command) => self.0.handle_shortly(command, Shortcut::new(number, home)),
             Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
         }
     }
@@ -125,7 +130,7 @@ pub(crate) struct Dispatcher {
     /// The name of the host; empty for the runtime's own.
     host: Cow<'static, str>,
     by_type: ByType,
-    /// Each with whether it answers at once.
+    /// Each with whether the short way leads there.
     typed: Vec<(bool, Box<dyn Erased>)>,
     by_name: ByName<Named>,
     streams_by_name: ByName<Streamed<Named>>,
@@ -169,7 +174,7 @@ impl Dispatcher {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
         };
         vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
-        self.typed.push((handler.answers_at_once(), Box::new(Typed(handler, PhantomData))));
+        self.typed.push((handler.is_short(), Box::new(Typed(handler, PhantomData))));
         Ok(())
     }
 
@@ -207,19 +212,21 @@ impl Dispatcher {
         self.typed.get(*self.by_type.get(&command)? as usize)
     }
 
-    /// The place of the handler of this type of command, if it answers at once.
+    /// The place of the handler of this type of command, if the short way leads there.
     #[inline]
-    pub(crate) fn at_once(&self, command: TypeId) -> Option<u32> {
+    pub(crate) fn shortly(&self, command: TypeId) -> Option<u32> {
         let place = *self.by_type.get(&command)?;
-        self.typed.get(place as usize).is_some_and(|(at_once, _)| *at_once).then_some(place)
+        self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
     }
 
-    /// What the handler at this place answers.
-    pub(crate) fn answer_at_once(&self, place: u32, command: Payload) -> Answer {
-        match catch(|| self.typed[place as usize].1.answer_at_once(command)) {
-            Ok(answer) => answer,
-            Err(text) => Err(Failure::Panicked(text)),
+    /// Hands the command in the lane to the handler at this place. It takes it from there and leaves its answer there:
+    /// passed from hand to hand the two would cost more than most handlers do. True if there is an answer.
+    #[inline]
+    pub(crate) fn dispatch_shortly(&self, number: Number, place: u32, home: &dyn Fn() -> Home) -> bool {
+        if let Err(text) = catch(|| self.typed[place as usize].1.handle_shortly(number, home)) {
+            express::answer(number, Err(Failure::Panicked(text)));
         }
+        express::is_answered()
     }
 
     /// Hands a yield to its handler; without one it is answered at once with a failure that names the command.

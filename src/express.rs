@@ -1,11 +1,12 @@
-//! The short way of a command to a function that answers at once: it never leaves the turn, so it needs no tag, no lock
-//! and nobody to be woken.
+//! The short way of a command to a handler that answers at once, or may: it never leaves the turn, so it needs no tag, no
+//! lock and nobody to be woken.
 //!
 //! ```text
-//!   offer ──▶ Command ── take_command ──▶ (the function runs) ── answer ──▶ Answer ── claim ──▶ gone
-//!                │                                                            │
-//!                └─ withdraw: its handler never hears of it                   └─ settle, at the end of the turn:
-//!                                                                                kept in the tag table
+//!   offer ──▶ Command ── take_command ──▶ Running ── answer ──▶ Answer ── claim ──▶ gone
+//!                │                           │                    │
+//!                └─ withdraw: its handler    │                    └─ at the end of the turn: kept in the tag table
+//!                   never hears of it        │
+//!                                            └─ its handler waits for something: in flight, like any other
 //! ```
 //!
 //! The lane has room for one parcel, that of the process whose turn this thread is in; a command that finds it occupied,
@@ -17,7 +18,7 @@ use std::cell::Cell;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::sync::tally::{AtomicU64, Ordering};
-use crate::sync::thread_local;
+use crate::sync::{ThreadCell, thread_local};
 
 type Answer = Result<Payload, Failure>;
 
@@ -28,116 +29,195 @@ pub(crate) type Number = u64;
 pub(crate) enum Parcel {
     /// With the place of the handler that answers it.
     Command(Number, u32, Payload),
+    /// Its handler has taken it.
+    Running(Number),
     Answer(Number, Answer),
 }
 
 /// How many numbers a thread takes at once.
 const BLOCK: u64 = 1 << 20;
 
+/// What a thread has of this: a parcel in its parts, each of which is moved by itself. A turn leaves nothing behind.
+struct Lane {
+    holds: Cell<Holds>,
+    number: Cell<Number>,
+    place: Cell<u32>,
+    command: ThreadCell<Payload>,
+    answer: ThreadCell<Answer>,
+    next_number: Cell<Number>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    Command,
+    Running,
+    Answer,
+}
+
 thread_local! {
-    static LANE: Cell<Option<Parcel>> = const { Cell::new(None) };
-    static NUMBERS: Cell<u64> = const { Cell::new(0) };
-    /// Whether there is something in the lane: read far more often than that is.
-    static BUSY: Cell<bool> = const { Cell::new(false) };
-}
-
-fn number() -> Number {
-    static BLOCKS: AtomicU64 = AtomicU64::new(1);
-    NUMBERS.with(|numbers| {
-        let mut number = numbers.get();
-        if number.is_multiple_of(BLOCK) {
-            number = BLOCKS.fetch_add(1, Ordering::Relaxed) * BLOCK + 1;
+    static LANE: Lane = const {
+        Lane {
+            holds: Cell::new(Holds::Nothing),
+            number: Cell::new(0),
+            place: Cell::new(0),
+            command: ThreadCell::new(),
+            answer: ThreadCell::new(),
+            next_number: Cell::new(0),
         }
-        numbers.set(number + 1);
-        number
-    })
+    };
 }
 
+impl Lane {
+    #[inline]
+    fn new_number(&self) -> Number {
+        let number = self.next_number.get();
+        let number = if number.is_multiple_of(BLOCK) { first_of_a_block() } else { number };
+        self.next_number.set(number + 1);
+        number
+    }
+
+    #[inline]
+    fn put_command(&self, number: Number, place: u32, command: Payload) {
+        self.number.set(number);
+        self.place.set(place);
+        self.command.put(command);
+        self.holds.set(Holds::Command);
+    }
+
+    #[inline]
+    fn take_command(&self) -> Option<Payload> {
+        if self.holds.get() != Holds::Command {
+            return None;
+        }
+        self.holds.set(Holds::Running);
+        self.command.take()
+    }
+
+    #[inline]
+    fn put_answer(&self, number: Number, answer: Answer) {
+        self.number.set(number);
+        self.answer.put(answer);
+        self.holds.set(Holds::Answer);
+    }
+
+    #[inline]
+    fn take_answer(&self) -> Option<Answer> {
+        if self.holds.get() != Holds::Answer {
+            return None;
+        }
+        self.holds.set(Holds::Nothing);
+        self.answer.take()
+    }
+}
+
+#[cold]
+fn first_of_a_block() -> Number {
+    static BLOCKS: AtomicU64 = AtomicU64::new(1);
+    BLOCKS.fetch_add(1, Ordering::Relaxed) * BLOCK + 1
+}
+
+/// Whether there is something in the lane.
 #[inline]
-fn put(parcel: Parcel) {
-    LANE.with(|lane| lane.set(Some(parcel)));
-    BUSY.with(|busy| busy.set(true));
+pub(crate) fn is_busy() -> bool {
+    LANE.with(|lane| lane.holds.get() != Holds::Nothing)
 }
 
 /// Takes out whatever is in the lane.
 #[inline]
 pub(crate) fn take() -> Option<Parcel> {
-    if !is_busy() {
-        return None;
-    }
-    BUSY.with(|busy| busy.set(false));
-    LANE.with(Cell::take)
-}
-
-#[inline]
-pub(crate) fn is_busy() -> bool {
-    BUSY.try_with(Cell::get).unwrap_or(false)
+    LANE.with(|lane| match lane.holds.get() {
+        Holds::Nothing => None,
+        Holds::Command => {
+            let command = lane.take_command();
+            lane.holds.set(Holds::Nothing);
+            command.map(|command| Parcel::Command(lane.number.get(), lane.place.get(), command))
+        }
+        Holds::Running => {
+            lane.holds.set(Holds::Nothing);
+            Some(Parcel::Running(lane.number.get()))
+        }
+        Holds::Answer => lane.take_answer().map(|answer| Parcel::Answer(lane.number.get(), answer)),
+    })
 }
 
 /// Puts back what was taken out.
 pub(crate) fn restore(parcel: Option<Parcel>) {
-    if let Some(parcel) = parcel {
-        put(parcel);
-    }
+    LANE.with(|lane| match parcel {
+        None => {}
+        Some(Parcel::Command(number, place, command)) => lane.put_command(number, place, command),
+        Some(Parcel::Running(number)) => {
+            lane.number.set(number);
+            lane.holds.set(Holds::Running);
+        }
+        Some(Parcel::Answer(number, answer)) => lane.put_answer(number, answer),
+    });
 }
 
 /// Leaves a command in the lane, which must be free, for the handler at this place.
 #[inline]
 pub(crate) fn offer(place: u32, command: Payload) -> Number {
-    let number = number();
-    put(Parcel::Command(number, place, command));
-    number
+    LANE.with(|lane| {
+        let number = lane.new_number();
+        lane.put_command(number, place, command);
+        number
+    })
 }
 
-/// The command that was left in this step.
+/// Which command was left in this step, and for the handler at which place; it stays in the lane.
 #[inline]
-pub(crate) fn take_command() -> Option<(Number, u32, Payload)> {
-    match take()? {
-        Parcel::Command(number, place, command) => Some((number, place, command)),
-        answer @ Parcel::Answer(..) => {
-            put(answer);
-            None
+pub(crate) fn command() -> Option<(Number, u32)> {
+    LANE.with(|lane| (lane.holds.get() == Holds::Command).then(|| (lane.number.get(), lane.place.get())))
+}
+
+/// The handler has returned: whether there is an answer.
+#[inline]
+pub(crate) fn is_answered() -> bool {
+    LANE.with(|lane| match lane.holds.get() {
+        Holds::Answer => true,
+        _ => {
+            lane.holds.set(Holds::Nothing);
+            false
         }
-    }
+    })
+}
+
+/// Takes out the command, for its handler.
+#[inline]
+pub(crate) fn take_command() -> Option<Payload> {
+    LANE.with(Lane::take_command)
 }
 
 /// Leaves the answer for the next step.
 #[inline]
 pub(crate) fn answer(number: Number, answer: Answer) {
-    put(Parcel::Answer(number, answer));
+    LANE.with(|lane| lane.put_answer(number, answer));
 }
 
 /// The answer to this command, if it is here.
 #[inline]
 pub(crate) fn claim(number: Number) -> Option<Answer> {
-    match take()? {
-        Parcel::Answer(of, answer) if of == number => Some(answer),
-        parcel => {
-            put(parcel);
-            None
-        }
-    }
+    LANE.with(|lane| if lane.number.get() == number { lane.take_answer() } else { None })
 }
 
-/// Takes back this command or its answer, whichever is here.
-pub(crate) fn withdraw(number: Number) -> Option<Parcel> {
-    match take()? {
-        Parcel::Command(of, place, command) if of == number => Some(Parcel::Command(of, place, command)),
-        Parcel::Answer(of, answer) if of == number => Some(Parcel::Answer(of, answer)),
-        parcel => {
-            put(parcel);
-            None
+/// Takes back this command, if it has not left yet.
+pub(crate) fn withdraw(number: Number) -> Option<Payload> {
+    LANE.with(|lane| {
+        let command = if lane.number.get() == number { lane.take_command() } else { None };
+        if command.is_some() {
+            lane.holds.set(Holds::Nothing);
         }
-    }
+        command
+    })
 }
 
-/// Lets this command run without anybody who waits for its answer; hands out the answer if it is here.
-pub(crate) fn disown(number: Number) -> Option<Answer> {
-    match withdraw(number)? {
-        Parcel::Command(_, place, command) => {
-            put(Parcel::Command(0, place, command));
-            None
+/// Lets this command run without anybody who waits for its answer; false if it has left.
+pub(crate) fn disown(number: Number) -> bool {
+    LANE.with(|lane| {
+        let is_here = lane.number.get() == number && lane.holds.get() == Holds::Command;
+        if is_here {
+            lane.number.set(0);
         }
-        Parcel::Answer(_, answer) => Some(answer),
-    }
+        is_here
+    })
 }

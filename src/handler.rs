@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use crate::blocking::{Job, PoolRefusal};
 use crate::dispatch::Handler;
 use crate::dispatch::completion::{Completion, Slip, Way};
+use crate::dispatch::shortcut::{Owed, Shortcut};
 use crate::process::command::{Command, StreamCommand};
 use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
@@ -56,18 +57,19 @@ struct Inline<F>(F);
 
 impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Handler<C> for Inline<F> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-        match catch(|| self.answer_at_once(command)) {
+        match catch(|| (self.0)(command).into_answer()) {
             Ok(answer) => completion.finish(answer),
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
     }
 
-    fn answers_at_once(&self) -> bool {
+    fn is_short(&self) -> bool {
         true
     }
 
-    fn answer_at_once(&self, command: C) -> Result<C::Reply, Failure> {
-        (self.0)(command).into_answer()
+    #[inline]
+    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
+        shortcut.answer((self.0)(command).into_answer());
     }
 }
 
@@ -86,12 +88,37 @@ where
     A: Answer<C::Reply>,
     Fut: Future<Output = A> + Send + 'static,
 {
-    move |command: C, completion: Completion<C::Reply>| match catch(|| f(command)) {
-        Ok(future) => {
-            let host = completion.host().clone();
-            host.start(Working::new(completion, future));
+    ByFuture(f)
+}
+
+struct ByFuture<F>(F);
+
+impl<C, A, Fut, F> Handler<C> for ByFuture<F>
+where
+    C: Command,
+    A: Answer<C::Reply>,
+    Fut: Future<Output = A> + Send + 'static,
+    F: Fn(C) -> Fut + Send + Sync + 'static,
+{
+    fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        match catch(|| (self.0)(command)) {
+            Ok(future) => {
+                let host = completion.host().clone();
+                host.start(Working::new(Owed::<C>::Later(completion), future));
+            }
+            Err(text) => completion.fail(Failure::Panicked(text)),
         }
-        Err(text) => completion.fail(Failure::Panicked(text)),
+    }
+
+    fn is_short(&self) -> bool {
+        true
+    }
+
+    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
+        let future = (self.0)(command);
+        let owed = shortcut.owed();
+        let host = owed.host().clone();
+        host.start(Working::new(owed, future));
     }
 }
 
@@ -181,6 +208,9 @@ where
 trait Work {
     type Output;
 
+    /// It was polled for the first time, inside the turn of the process, and is not done.
+    fn defer(&mut self);
+
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
 
     /// Runs something of the handler's, with its completion if it was dropped unanswered there.
@@ -189,24 +219,30 @@ trait Work {
     fn finish(self, result: Result<Self::Output, Failure>, kept: Option<Slip>);
 }
 
-impl<T: Send + 'static> Work for Completion<T> {
-    type Output = T;
+impl<C: Command> Work for Owed<C> {
+    type Output = C::Reply;
+
+    fn defer(&mut self) {
+        Owed::defer(self);
+    }
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        Completion::poll_cancelled(self, cx)
+        Owed::poll_cancelled(self, cx)
     }
 
     fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<Slip>) {
         (catch(f), None)
     }
 
-    fn finish(self, result: Result<T, Failure>, _: Option<Slip>) {
-        Completion::finish(self, result);
+    fn finish(self, result: Result<C::Reply, Failure>, _: Option<Slip>) {
+        Owed::finish(self, result);
     }
 }
 
 impl Work for Way {
     type Output = ();
+
+    fn defer(&mut self) {}
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
         Way::poll_cancelled(self, cx)
@@ -268,6 +304,9 @@ where
                 (Ok(Poll::Pending), slip) => {
                     // Its completion was dropped on the way: that is an answer, whatever it does yet.
                     drop(slip);
+                    if !has_waited {
+                        work.defer();
+                    }
                     if has_waited || work.poll_cancelled(cx).is_pending() {
                         return Poll::Pending;
                     }

@@ -19,7 +19,7 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
 use crate::yields::buffer::Buffer;
-use crate::yields::{Answer, Ear, Yields};
+use crate::yields::{Answer, Ear, Kept, Yields};
 
 enum State<C> {
     /// Not yielded yet.
@@ -51,8 +51,17 @@ impl<C: Command> Issue<C> {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
         self.deadline = Some(at);
-        if let State::Flying(tag) = self.state {
-            deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
+        match self.state {
+            State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
+            State::Express(number) => {
+                // If it has left, it is in flight now, or answered.
+                if !self.turn_back(|| Ear::Own)
+                    && let Some(answer) = self.claim_kept(number)
+                {
+                    let _ = self.control.head().yields().keep(number, Kept::Answered(answer));
+                }
+            }
+            State::Fresh(_) | State::Over => {}
         }
     }
 
@@ -118,8 +127,8 @@ impl<C: Command> Issue<C> {
         }
     }
 
-    /// Leaves the command in the lane of this turn, if it may go the short way: there is a function that answers it at
-    /// once, nobody is before it, and it is the task itself that waits.
+    /// Leaves the command in the lane of this turn, if it may go the short way: it leads to the handler, nobody is before
+    /// it, and it is the task itself that waits.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -131,7 +140,7 @@ impl<C: Command> Issue<C> {
         {
             return false;
         }
-        let Some(place) = head.host().realm().dispatcher().at_once(TypeId::of::<C>()) else { return false };
+        let Some(place) = head.host().realm().dispatcher().shortly(TypeId::of::<C>()) else { return false };
         match std::mem::replace(&mut self.state, State::Over) {
             State::Fresh(command) => {
                 head.host().shared().metrics.add(Counter::Yields, 1);
@@ -145,17 +154,50 @@ impl<C: Command> Issue<C> {
         }
     }
 
-    /// The answer of one that took the short way, in the turn in which it came or later.
+    /// The answer of one that took the short way, in the turn in which it came or later. One that is not answered in its
+    /// turn goes on as any other.
     #[inline]
-    fn claim(&self, number: Number) -> Option<Answer> {
-        express::claim(number).or_else(|| self.control.head().yields_if_any()?.take_kept(number))
+    fn claim(&mut self, number: Number) -> Option<Answer> {
+        match express::claim(number) {
+            Some(answer) => Some(answer),
+            None => self.claim_kept(number),
+        }
+    }
+
+    #[cold]
+    fn claim_kept(&mut self, number: Number) -> Option<Answer> {
+        match self.control.head().yields_if_any()?.take_kept(number)? {
+            Kept::Answered(answer) => Some(answer),
+            Kept::Flying(tag) => {
+                self.state = State::Flying(tag.cast());
+                if let Some(at) = self.deadline {
+                    deadline::answer_at(&self.control, tag, at, Err(Failure::TimedOut));
+                }
+                None
+            }
+            Kept::GivenUp => None,
+        }
+    }
+
+    /// Has a command that has not left its lane go the long way, behind those that were yielded since: the short one is
+    /// for those without a limit that the task itself waits for.
+    #[cold]
+    fn turn_back(&mut self, ear: impl FnOnce() -> Ear) -> bool {
+        let State::Express(number) = self.state else { return false };
+        let Some(command) = express::withdraw(number) else { return false };
+        self.state = State::Fresh(command);
+        let _ = self.launch(ear, None);
+        true
     }
 
     #[cold]
     fn withdraw(&self, number: Number) {
-        drop(express::withdraw(number));
-        if let Some(yields) = self.control.head().yields_if_any() {
-            drop(yields.take_kept(number));
+        if express::withdraw(number).is_some() || express::claim(number).is_some() {
+            return;
+        }
+        let yields = self.control.head().yields();
+        if let Some(Kept::Flying(tag)) = yields.give_up(number) {
+            yields.cancel(tag);
         }
     }
 }
@@ -164,7 +206,7 @@ impl<C: Command> Drop for Issue<C> {
     fn drop(&mut self) {
         match &self.state {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
-            State::Express(number) => self.withdraw(*number),
+            &State::Express(number) => self.withdraw(number),
             State::Fresh(_) | State::Over => {}
         }
     }
@@ -211,8 +253,9 @@ impl<C: Command> Perform<C> {
     /// Lets the command run on without its answer. A command that was not yielded yet is, if this is its process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| Ear::Nobody, None);
-        if let State::Express(number) = self.0.state {
-            drop(express::disown(number).or_else(|| self.0.claim(number)));
+        if let State::Express(number) = self.0.state
+            && (express::disown(number) || self.0.claim(number).is_some())
+        {
             self.0.state = State::Over;
         }
         if let State::Flying(tag) = std::mem::replace(&mut self.0.state, State::Over) {
@@ -236,12 +279,17 @@ impl<C: Command> Future for Perform<C> {
                 Err(failure) => failure,
             },
             State::Flying(_) | State::Express(_) if !issue.is_at_home() => Failure::Outside,
-            State::Express(number) => match issue.claim(*number) {
+            &State::Express(number) => match issue.claim(number) {
                 Some(answer) => {
                     issue.answered();
                     return Poll::Ready(typed(answer));
                 }
-                None => return Poll::Pending,
+                None if matches!(issue.state, State::Flying(_)) => return self.poll(cx),
+                None if turn::is_own_waker(cx.waker()) => return Poll::Pending,
+                None => {
+                    issue.turn_back(|| ear(cx));
+                    return Poll::Pending;
+                }
             },
             State::Flying(tag) => match issue.control.head().yields().poll(tag.erase(), ear(cx)) {
                 Some(Ok(answer)) => {

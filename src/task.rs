@@ -19,6 +19,7 @@ use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
 use crate::sync::Arc;
 use crate::time::spare;
+use crate::yields::Kept;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
@@ -226,7 +227,6 @@ impl<X: Machine> Turn<'_, X> {
 
     /// One step and the dispatch of what it yielded.
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
-        turn::begins_keeping(self.me.control().address());
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
         if panicked {
@@ -245,10 +245,18 @@ impl<X: Machine> Turn<'_, X> {
     /// What futures let go of and no other has taken over goes.
     #[inline]
     fn leave(&self) {
-        let control = self.me.control();
-        if turn::ends_keeping(control.address()) {
+        if turn::ends_keeping() {
+            let control = self.me.control();
             spare::leave(control.address(), &control.head);
             home::leave(control.address());
+        }
+    }
+
+    /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.
+    #[cold]
+    fn keep(&self) {
+        if let Some(Parcel::Answer(number, answer)) = express::take() {
+            let _ = self.head().yields().keep(number, Kept::Answered(answer)).map_err(drop_caught);
         }
     }
 
@@ -256,14 +264,14 @@ impl<X: Machine> Turn<'_, X> {
     fn dispatch(&self) {
         let control = self.me.control();
         let head = &control.head;
-        if let Some((number, place, command)) = express::take_command() {
-            // The first of this step, if it took the short way.
-            let answer = head.host().realm().dispatcher().answer_at_once(place, command);
+        // The first of this step, if it took the short way.
+        if let Some((number, place)) = express::command()
+            && head.host().realm().dispatcher().dispatch_shortly(number, place, &|| self.me.home())
+        {
             head.host().shared().metrics.add(Counter::Completions, 1);
             if number == 0 {
-                let _ = drop_caught(answer);
+                let _ = drop_caught(express::take());
             } else {
-                express::answer(number, answer);
                 turn::answered();
             }
         }
@@ -291,12 +299,18 @@ impl<X: Machine> Turn<'_, X> {
         self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
-        turn::begins_keeping(self.me.control().address());
+        // It may be dropped inside the turn of another one.
+        let in_turn = turn::is_of(self.me.control().address());
+        if in_turn {
+            turn::begins_keeping();
+        }
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             exit = self.panicked(text);
         }
-        let _ = drop_caught(express::take());
-        self.leave();
+        if in_turn {
+            let _ = drop_caught(express::take());
+            self.leave();
+        }
         self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         self.head().host().forget(self.head());
         if let Some(orphans) = turn::take_orphans() {
@@ -320,11 +334,8 @@ impl<X: Machine> Future for Driver<X> {
         let mut this = self.project();
         let fresh = this.machine.is_fresh();
         let polled = this.run(fresh, cx);
-        if polled.is_pending()
-            && let Some(Parcel::Answer(number, answer)) = express::take()
-        {
-            // It was not claimed in the turn in which it came, and is kept for whoever will.
-            this.head().yields().keep(number, answer);
+        if polled.is_pending() && express::is_busy() {
+            this.keep();
         }
         if fresh && polled.is_pending() && this.me.control().inbox.set_own(cx.waker().clone()) {
             cx.waker().wake_by_ref();
@@ -381,6 +392,7 @@ impl<X: Machine> Turn<'_, X> {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
+                    turn::begins_keeping();
                 }
             }
         }

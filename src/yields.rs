@@ -105,6 +105,16 @@ pub(crate) enum Late {
     WrongType(&'static str),
 }
 
+/// What became of a command that took the short way.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Answered(Answer),
+    /// Its handler waits for something itself: it is in flight, like any other.
+    Flying(Tag),
+    /// Its future was dropped where its lane was out of reach: on another thread, or in a turn inside of this one.
+    GivenUp,
+}
+
 #[derive(Debug)]
 enum Phase {
     InFlight(Ear),
@@ -184,14 +194,20 @@ struct Table {
     chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
     pending: VecDeque<Yield>,
-    /// Answers of commands that took the short way and were not claimed in the turn in which they came.
-    kept: Vec<(Number, Answer)>,
+    /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
+    /// came.
+    kept: Vec<(Number, Kept)>,
 }
 
 impl Table {
     fn find(&mut self, tag: Tag) -> Option<(usize, &mut Slot)> {
         let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key } as usize;
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
+    }
+
+    fn take_kept(&mut self, number: Number) -> Option<Kept> {
+        let at = self.kept.iter().position(|(of, _)| *of == number)?;
+        Some(self.kept.swap_remove(at).1)
     }
 
     fn remove(&mut self, key: usize) -> Slot {
@@ -303,18 +319,35 @@ impl Yields {
         None
     }
 
-    /// Keeps the answer of a command that took the short way.
-    pub(crate) fn keep(&self, number: Number, answer: Answer) {
+    /// Keeps what became of a command that took the short way.
+    ///
+    /// # Errors
+    /// It was given up.
+    pub(crate) fn keep(&self, number: Number, kept: Kept) -> Result<(), Kept> {
         self.used.store(true, Ordering::Relaxed);
-        self.table.lock().get_or_insert_default().kept.push((number, answer));
+        let mut guard = self.table.lock();
+        let table = guard.get_or_insert_default();
+        if table.take_kept(number).is_some() {
+            return Err(kept);
+        }
+        table.kept.push((number, kept));
+        Ok(())
     }
 
     /// Takes out what was kept.
-    pub(crate) fn take_kept(&self, number: Number) -> Option<Answer> {
+    pub(crate) fn take_kept(&self, number: Number) -> Option<Kept> {
+        self.table.lock().as_deref_mut()?.take_kept(number)
+    }
+
+    /// Gives up a command that took the short way and is not in reach; hands out what was kept.
+    pub(crate) fn give_up(&self, number: Number) -> Option<Kept> {
         let mut guard = self.table.lock();
-        let kept = &mut guard.as_deref_mut()?.kept;
-        let at = kept.iter().position(|(of, _)| *of == number)?;
-        Some(kept.swap_remove(at).1)
+        let table = guard.get_or_insert_default();
+        let kept = table.take_kept(number);
+        if kept.is_none() {
+            table.kept.push((number, Kept::GivenUp));
+        }
+        kept
     }
 
     /// How many answers are waited for.

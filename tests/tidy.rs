@@ -51,6 +51,7 @@ const ROOMS: &[Room] = &[
         "dispatch",
         "dispatch::attempt",
         "dispatch::completion",
+        "dispatch::shortcut",
         "home",
         "host",
         "inherited",

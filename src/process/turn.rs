@@ -78,7 +78,7 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
         turn.seen.set(0);
-        turn.keeping.set(Keeping::Nothing);
+        turn.keeping.set(Keeping::Ready);
         turn.answered.set(false);
         turn.again.set(false);
         turn.orphaned.set(false);
@@ -177,21 +177,17 @@ enum Keeping {
     Something,
 }
 
-/// From here to [`ends_keeping`], futures of the process with this control block may keep something on this thread, if it
-/// is this one that steps it.
+/// From here, or from [the beginning](enter), to [`ends_keeping`], futures of the process whose turn this is may keep
+/// something on this thread.
 #[inline]
-pub(crate) fn begins_keeping(control: usize) {
-    TURN.with(|turn| {
-        if turn.control.get() == control {
-            turn.keeping.set(Keeping::Ready);
-        }
-    });
+pub(crate) fn begins_keeping() {
+    TURN.with(|turn| turn.keeping.set(Keeping::Ready));
 }
 
 /// Whether something may have been kept, which the caller then lets go of.
 #[inline]
-pub(crate) fn ends_keeping(control: usize) -> bool {
-    TURN.with(|turn| turn.control.get() == control && turn.keeping.replace(Keeping::Nothing) == Keeping::Something)
+pub(crate) fn ends_keeping() -> bool {
+    TURN.with(|turn| turn.keeping.replace(Keeping::Nothing)) == Keeping::Something
 }
 
 /// Whether a future of the process with this control block may keep something on this thread; it does, then.

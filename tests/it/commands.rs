@@ -998,3 +998,152 @@ fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
     });
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
+
+/// A step in which another runtime ends, with processes that never ran or wait, and a command of its own is under way.
+#[test]
+fn a_runtime_that_ends_in_a_step_leaves_its_command_alone() {
+    within(30, || {
+        let rt = twice();
+        let outer = rt.spawn(async |ctx: Context| {
+            let other = twice();
+            let waits = other.spawn(async |ctx: Context| ctx.perform(Twice(1)).await.map(|_| ctx.sleep(Duration::MAX)));
+            let never = other.spawn(async |_: Context| {});
+            let mut sleep = Box::pin(ctx.sleep(Duration::from_secs(3600)));
+            assert!(futures::poll!(&mut sleep).is_pending());
+            drop(sleep);
+            let mut mine = Box::pin(ctx.perform(Twice(1)));
+            assert!(futures::poll!(&mut mine).is_pending());
+            drop((other, waits, never));
+            let answer = mine.await?;
+            ctx.sleep(Duration::from_millis(1)).await;
+            Ok::<_, Failure>(answer)
+        });
+        assert_eq!(rt.block_on(outer).unwrap(), 2);
+    });
+}
+
+/// 1.3: a command that is under way may change hands: to a combinator, which is told of its answer, and to another
+/// thread, where it is given up.
+#[test]
+fn a_command_on_the_short_way_changes_hands() {
+    /// Holds what it was made with until it is dropped.
+    struct Wait(Option<Arc<()>>);
+    impl Command for Wait {
+        type Reply = ();
+    }
+    within(30, || {
+        let rt = Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).handle_async(|c: Ask| async move {
+            step_aside().await;
+            c.0
+        });
+        let rt = rt
+            .handle_async(|c: Wait| async move {
+                if let Some(_held) = c.0 {
+                    std::future::pending::<()>().await;
+                }
+            })
+            .build()
+            .unwrap();
+        let body = async |ctx: Context| {
+            let (mut first, mut second) = (Box::pin(ctx.perform(Twice(1))), Box::pin(ctx.perform(Ask(3))));
+            assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+            let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
+            let answers: FuturesUnordered<_> = [answers].into_iter().collect();
+            let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
+            // Once the step is over, too.
+            let mut third = Box::pin(ctx.perform(Ask(4)));
+            assert!(futures::poll!(&mut third).is_pending());
+            ctx.yield_now().await;
+            let two: Vec<_> = FuturesUnordered::from_iter([third]).collect().await;
+            // Dropped elsewhere, in the step in which it was yielded and after it.
+            let held = Arc::new(());
+            for later in [false, true] {
+                let mut wait = Box::pin(ctx.perform(Wait(Some(Arc::clone(&held)))));
+                assert!(futures::poll!(&mut wait).is_pending());
+                if later {
+                    ctx.yield_now().await;
+                }
+                thread::scope(|s| drop(s.spawn(|| drop(wait))));
+                while Arc::strong_count(&held) > 1 {
+                    ctx.yield_now().await;
+                }
+            }
+            let mut unread = Box::pin(ctx.perform(Wait(None)));
+            assert!(futures::poll!(&mut unread).is_pending());
+            thread::scope(|s| drop(s.spawn(|| drop(unread))));
+            Ok::<_, Failure>((one, two))
+        };
+        let (one, two) = rt.block_on(rt.spawn(body)).unwrap();
+        assert_eq!((one, two.into_iter().map(Result::unwrap).collect()), (vec![2, 3], vec![4]));
+    });
+}
+
+/// 3.2, 3.5: one whose handler waits is in flight like any other: limited when it has left already, given up, detached.
+#[test]
+fn a_handler_that_waits_leaves_the_short_way() {
+    within(30, || {
+        let ended = Arc::new(AtomicUsize::new(0));
+        struct Ended(Arc<AtomicUsize>);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let count = Arc::clone(&ended);
+        let handler = move |c: Ask| {
+            let ended = Ended(Arc::clone(&count));
+            async move {
+                let _ended = ended;
+                let mut steps = c.0;
+                std::future::poll_fn(|cx| {
+                    steps = steps.saturating_sub(1);
+                    cx.waker().wake_by_ref();
+                    if steps == 0 { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                c.0
+            }
+        };
+        let rt = Runtime::builder().workers(0).handle_async(handler).build().unwrap();
+        let seen = Arc::clone(&ended);
+        let body = async move |ctx: Context| {
+            let ended = || seen.load(Ordering::SeqCst);
+            // A limit that comes after the command has left, and before.
+            for leave in [true, false] {
+                let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
+                assert!(futures::poll!(&mut ask).is_pending());
+                if leave {
+                    ctx.yield_now().await;
+                }
+                let failure = Pin::into_inner(ask).timeout(Duration::from_millis(2)).await;
+                assert!(matches!(failure, Err(Failure::TimedOut)));
+            }
+            while ended() < 2 {
+                ctx.yield_now().await;
+            }
+            let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
+            assert!(futures::poll!(&mut ask).is_pending());
+            ctx.yield_now().await;
+            drop(ask);
+            while ended() < 3 {
+                ctx.yield_now().await;
+            }
+            // Detached before its handler has heard of it, and after.
+            for leave in [true, false] {
+                let mut ask = Box::pin(ctx.perform(Ask(20)));
+                assert!(futures::poll!(&mut ask).is_pending());
+                if leave {
+                    ctx.yield_now().await;
+                }
+                Pin::into_inner(ask).detach();
+            }
+            while ended() < 5 {
+                ctx.yield_now().await;
+            }
+            // Answered at the first poll, and later.
+            Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
+        };
+        assert_eq!(rt.block_on(rt.spawn(body)).unwrap(), (1, 9));
+        assert_eq!(ended.load(Ordering::SeqCst), 7);
+    });
+}

@@ -151,7 +151,7 @@ impl scheduler::Driver for Time {
     type Alarm = Alarm;
 
     fn turn(&self) -> usize {
-        self.timers.turn()
+        self.timers.turn_some()
     }
 
     fn wait(&self) -> Option<Duration> {

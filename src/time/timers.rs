@@ -153,11 +153,22 @@ impl Timers {
     ///
     /// Several threads may call it at once; they share the work.
     pub(crate) fn turn(&self) -> usize {
-        let now = self.clock.now();
-        self.shards.iter().map(|shard| Self::turn_shard(shard, now)).sum()
+        self.turn_at_most(usize::MAX)
     }
 
-    fn turn_shard(shard: &Shard, now: Instant) -> usize {
+    /// As [`turn`](Self::turn), but of each wheel some `BATCH` only: for whoever runs what it wakes itself, and comes back
+    /// for the rest. A storm of timers waits here rather than in its queues, and each task is run while what waking it
+    /// has touched is still near.
+    pub(crate) fn turn_some(&self) -> usize {
+        self.turn_at_most(BATCH)
+    }
+
+    fn turn_at_most(&self, most: usize) -> usize {
+        let now = self.clock.now();
+        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most)).sum()
+    }
+
+    fn turn_shard(shard: &Shard, now: Instant, most: usize) -> usize {
         if shard.nearest.load(Ordering::SeqCst) > now.ns() {
             return 0;
         }
@@ -173,7 +184,7 @@ impl Timers {
             shard.publish(nearest);
             drop(wheel);
             fired += fires.len();
-            let last = done && fires.len() < BATCH;
+            let last = fired >= most || done && fires.len() < BATCH;
             for fire in fires {
                 let _ = match fire {
                     Fire::Wake(waker) => catch(|| waker.wake()),
@@ -344,6 +355,40 @@ mod tests {
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(10)));
         f.turn_at(10);
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn a_million_take_64_bytes_each() {
+        const COUNT: usize = 1_000_000;
+        let (f, mut rng) = (Fixture::new(), Rng::seeded(64));
+        let keys: Vec<_> = (0..COUNT)
+            .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone())).0)
+            .collect();
+        let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        // On their way down, and when nine of ten are gone.
+        f.turn_at(1_000);
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        f.turn_at(10_000);
+        assert!(bytes() < 1 << 16, "{}", bytes());
+    }
+
+    #[test]
+    fn a_storm_is_told_in_pieces() {
+        let f = Fixture::new();
+        for what in 0..1_000 {
+            f.note(10, what);
+        }
+        f.clock.advance(Duration::from_millis(10));
+        let mut told = Vec::new();
+        while f.timers.wait() == Some(Duration::ZERO) {
+            let some = f.timers.turn_some();
+            assert!((1..2 * BATCH).contains(&some), "{some}");
+            told.extend(f.log());
+        }
+        assert_eq!(told, Vec::from_iter(0..1_000));
     }
 
     #[test]

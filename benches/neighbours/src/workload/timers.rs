@@ -1,14 +1,14 @@
 //! Timers: very many that sleep at once, timers that are nearly always taken back, and how late a sleep ends. They are
 //! tokio's own and async-io's; an operation is one timer.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use async_executor::Executor;
 use futures_lite::future::poll_fn;
-use procession::{Context, Runtime};
+use procession::Runtime;
 
 use super::Workload;
 use crate::latch::DONE;
@@ -35,6 +35,13 @@ pub(super) const ROWS: &[Workload] = &[
         shape: Shape::Parallel,
         judged: &[cpu(&[best(0.60)])],
         runs: runs!(ours_sleep, sleep),
+    },
+    Workload {
+        name: "timer-fire",
+        ops: 1_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[best(0.60)])],
+        runs: runs!(ours_fire, fire),
     },
     Workload {
         name: "timer-cancel",
@@ -85,9 +92,9 @@ fn nap(i: u64, n: u64) -> Duration {
 
 fn ours_sleep(rt: &Runtime, n: u64) {
     DONE.close(n);
-    drop(rt.spawn(async move |ctx: Context| {
+    drop(rt.spawn(async move |ctx: procession::Context| {
         for i in 0..n {
-            drop(ctx.spawn(async move |ctx: Context| {
+            drop(ctx.spawn(async move |ctx: procession::Context| {
                 ctx.sleep(nap(i, n)).await;
                 DONE.one();
             }));
@@ -110,6 +117,56 @@ fn sleep<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
+// ---- The same timers without the tasks: one makes them all, whose wakers count, and they are dropped when all have fired
+
+struct Counted;
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {
+        DONE.one();
+    }
+}
+
+/// After some time in which all are made.
+fn alarm(i: u64, n: u64) -> Duration {
+    Duration::from_secs(1) + nap(i, n)
+}
+
+/// Polls all of them once.
+fn hold<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
+    let waker = Waker::from(Arc::new(Counted));
+    let mut live: Vec<_> = sleeps.map(Box::pin).collect();
+    for sleep in &mut live {
+        if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            // Whoever is slow to make them all.
+            DONE.one();
+        }
+    }
+    live
+}
+
+fn ours_fire(rt: &Runtime, n: u64) {
+    DONE.close(n);
+    let (send, receive) = mpsc::channel();
+    drop(rt.spawn(async move |ctx: procession::Context| {
+        let live = hold((0..n).map(|i| ctx.host().sleep(alarm(i, n))));
+        send.send(live).expect("it is received");
+    }));
+    DONE.wait();
+    drop(receive.recv());
+}
+
+fn fire<T: Timers>(on: &T, n: u64) {
+    DONE.close(n);
+    let (send, receive) = mpsc::channel();
+    on.spawn(async move {
+        let live = hold((0..n).map(|i| T::sleep(alarm(i, n))));
+        send.send(live).expect("it is received");
+    });
+    DONE.wait();
+    drop(receive.recv());
+}
+
 // ---- While 1,000 others wait, timers of some seconds are set and taken back: what a time limit does that is met
 
 const LIVE: u64 = 1_000;
@@ -129,7 +186,7 @@ async fn give_up(sleep: impl Future) {
 }
 
 /// Polls all of them once.
-async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<std::pin::Pin<Box<F>>> {
+async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     poll_fn(|cx| {
         assert!(live.iter_mut().all(|sleep| sleep.as_mut().poll(cx).is_pending()), "they take an hour");
@@ -146,7 +203,7 @@ fn long(i: u64) -> Duration {
 
 fn ours_cancel(rt: &Runtime, n: u64) {
     DONE.close(1);
-    drop(rt.spawn(async move |ctx: Context| {
+    drop(rt.spawn(async move |ctx: procession::Context| {
         let live = start((0..LIVE).map(|i| ctx.sleep(long(i)))).await;
         for i in 0..n {
             give_up(ctx.sleep(limit(i))).await;
@@ -187,7 +244,7 @@ fn wake(due: Instant) {
 fn ours_late(rt: &Runtime, n: u64) {
     DONE.close(SLEEPERS);
     for sleeper in 0..SLEEPERS {
-        drop(rt.spawn(async move |ctx: Context| {
+        drop(rt.spawn(async move |ctx: procession::Context| {
             for i in (sleeper..n).step_by(SLEEPERS as usize) {
                 let due = Instant::now() + short(i);
                 ctx.sleep(short(i)).await;

@@ -488,6 +488,15 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
+    /// The next message, if it was read ahead, comes before any signal, and is within the budget of this turn.
+    #[inline]
+    pub(crate) fn pop_ahead(&mut self) -> Option<M> {
+        if !self.front.is_clear() || turn::is_of(self.me.control.address()) && !turn::spend() {
+            return None;
+        }
+        self.front.pop_clear()
+    }
+
     /// As [`event`](Self::event), whatever the budget: a message, or nothing and a `signal`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {

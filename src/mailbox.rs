@@ -166,6 +166,12 @@ impl<M> Front<M> {
         ahead.queue.pop_front()
     }
 
+    /// Whether it is known of the next message that it comes before any signal.
+    #[inline]
+    pub(crate) fn is_clear(&mut self) -> bool {
+        self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
+    }
+
     /// The next message, if it is known that it comes before any signal.
     #[inline]
     pub(crate) fn pop_clear(&mut self) -> Option<M> {

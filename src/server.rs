@@ -218,7 +218,11 @@ fn not_begun(exit: Exit) -> Exit {
 async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Result<S::Output, Exit> {
     let mut ear = Ear::default();
     loop {
-        let mut next = match std::future::poll_fn(|cx| ear.poll_next(server, ctx.mailbox(), cx)).await {
+        let heard = match ear.hear_ahead(server, ctx.mailbox()) {
+            Some(message) => Heard::Message(message),
+            None => std::future::poll_fn(|cx| ear.poll_next(server, ctx.mailbox(), cx)).await,
+        };
+        let mut next = match heard {
             Heard::Message(message) => server.handle(message, ctx).await?,
             Heard::Signal => match ear.signal.take() {
                 // Its flag was seen before it, or will be now.
@@ -258,6 +262,21 @@ struct Ear {
 }
 
 impl Ear {
+    /// What can be had without looking for anything else: of a burst of mail, all but the first message.
+    #[inline]
+    fn hear_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
+        if self.heeds(server.deadline()) || mailbox.control().head.cancel().is_some() {
+            return None;
+        }
+        mailbox.pop_ahead()
+    }
+
+    /// Whether there is a deadline to be looked at, or was.
+    #[inline]
+    fn heeds(&self, deadline: Option<Instant>) -> bool {
+        deadline.is_some() || self.timer.sleep.is_some()
+    }
+
     #[inline]
     fn poll_next<S: Server>(
         &mut self,
@@ -270,7 +289,7 @@ impl Ear {
             return Poll::Ready(Heard::Cancel(reason));
         }
         let deadline = server.deadline();
-        if deadline.is_some() || self.timer.sleep.is_some() {
+        if self.heeds(deadline) {
             return self.poll_with_deadline(deadline, mailbox, cx);
         }
         if mailbox.is_spent(cx) { Poll::Pending } else { self.poll_mail(mailbox, cx) }

@@ -42,7 +42,7 @@
 //! | a body that receives and never runs out of mail | 128 messages or events, then that one is behind | the budget of a turn, [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered at once | 32 steps, then that one is behind | the budget for answers within a turn |
 //! | pairs that wake each other, chains that spawn each other | 16 turns of each, and those under way when the 16 are spent | the slot's budget; it is shared, so that a pair is one |
-//! | anything, and it comes from outside or is a timer that is due | 61 looks of any worker | (1) |
+//! | anything, and it comes from outside or is a timer that is due | 61 looks of any worker; of a storm of timers, so often for every 64 of them | (1) |
 //! | high ones, and it is normal; or normal ones, and it is low | 4 turns; 16 turns | (2): 12 of 16 looks are for the high ones, 3 for normal ones, 1 for low ones |
 //! | others, newest first | 16 looks for each that waits longer; 61, if it yields | every 16th look takes the oldest |
 //!

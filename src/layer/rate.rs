@@ -202,7 +202,8 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let now = host.now();
         let mut state = self.tap.state.lock();
-        if state.line.is_empty() && state.schedule.pass(&self.rate, now, Duration::ZERO) {
+        // As long as the line is attended, its last may be on its way out: nobody overtakes it.
+        if !state.attended && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);
             return self.inner.handle(command, completion);
         }

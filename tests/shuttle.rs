@@ -9,7 +9,7 @@
 //! al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS 2010). A lost wake is a deadlock,
 //! which the explorer reports; what else must hold is asserted. Time does not pass. What it is blind to is the order of
 //! memory: that is loom's business. With `PROCESSION_BUG=…` in the environment, for each of these bugs, the scenario
-//! beside it must fail:
+//! beside it must fail, the rarest of them in four of five runs of that length, all in far longer ones:
 //!
 //! - receiver_unlocks: ping_pong
 //! - push_unlocks: a_send_meets_a_kill

@@ -71,12 +71,12 @@
 //! # Where it differs from its models
 //!
 //! Those are Go's runtime and Wippy's process scheduler. The figures are CPU time on two cores, ours against what the model
-//! does, in the same program.
+//! does, in the same program; some were taken on an early version, so believe the ratios.
 //!
 //! | there | here | why |
 //! |---|---|---|
 //! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::LocalOrder) | Newest first starves: with two that always yield a third never runs. It wins 12 to 15 % on fork and join alone and loses 10 ns with each yield. A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
-//! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: 28 ns a message between two processes, not 150 and more. |
+//! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: by that way a message between two processes costs 1.36 × what it does (bench `ping-pong`). |
 //! | A local queue that is full gives its oldest half to the global queue (Go) | what comes then gathers in a batch of 128 that goes there | The oldest have waited longest, and would go behind everybody. A deque that others steal from gives up half only one by one. |
 //! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(16, len / P + 1)` and one | As many as 128 scatter those that talk to each other over all cores: 149 ns a message became 352. |
 //! | A goroutine that runs for 10 ms is interrupted by a signal (Go) | a process is [asked](crate::Host::preempt), and its worker's other work goes to another | Rust code can't be interrupted at any place: a lock may be held, a value half moved. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative) ask; what never asks keeps its thread, and only that. |

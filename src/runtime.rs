@@ -276,6 +276,18 @@ impl Runtime {
     ///
     /// Returns at its deadline even if a step never ends, and says who was left. A runtime without workers is driven
     /// by this future itself, and can do that only if every step returns.
+    ///
+    /// It takes the runtime, so that one can't be what waits for it; any other executor can.
+    ///
+    /// ```
+    /// # use procession::{Context, Runtime};
+    /// # use std::time::Duration;
+    /// let rt = Runtime::new()?;
+    /// rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+    /// let report = futures::executor::block_on(rt.shutdown(Duration::from_secs(1)));
+    /// assert!(report.left.is_empty(), "{:?}", report.left);
+    /// # Ok::<(), procession::BuildError>(())
+    /// ```
     pub async fn shutdown(mut self, within: Duration) -> Shutdown {
         let host = self.host.clone();
         host.begin_shutdown(host.now() + within);

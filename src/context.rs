@@ -783,7 +783,7 @@ impl Host {
     /// A [`Reply`] inside such a letter answers only when the letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
         let control = self.outside_control(Bound::Unbounded);
-        self.shared().mourners.lock().push(Arc::clone(&control));
+        self.shared().mourners.lock().push(Arc::downgrade(&control));
         Mailbox::new(control)
     }
 }

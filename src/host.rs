@@ -33,7 +33,7 @@ use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
 use crate::relay::{Lane, Place, Relay};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, Event, Mutex};
+use crate::sync::{Arc, Event, Mutex, Weak};
 use crate::time::timers::{Fire, Timers};
 use crate::yields::Late;
 
@@ -133,7 +133,7 @@ pub(crate) struct Shared {
     pub(crate) outside: AtomicUsize,
     /// Supervisors that have none themselves, and live.
     pub(crate) roots: AtomicUsize,
-    pub(crate) mourners: Mutex<Vec<Arc<Control<Package>>>>,
+    pub(crate) mourners: Mutex<Vec<Weak<Control<Package>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
 
@@ -751,8 +751,9 @@ impl Host {
     fn mourner(&self) -> Option<Arc<Control<Package>>> {
         let mut mourners = self.shared().mourners.lock();
         while let Some(last) = mourners.last() {
-            if !last.head.has_ended() {
-                return Some(Arc::clone(last));
+            // Its owner has it, and with it the host.
+            if let Some(mourner) = last.upgrade().filter(|mourner| !mourner.head.has_ended()) {
+                return Some(mourner);
             }
             mourners.pop();
         }

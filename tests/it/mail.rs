@@ -92,6 +92,34 @@ fn order_holds_between_a_pair() {
     });
 }
 
+/// 2.2: whoever has asked for dead letters keeps nothing of the runtime once both are gone, in whatever order.
+#[test]
+fn a_mailbox_for_dead_letters_keeps_no_runtime() {
+    struct Now;
+    impl Command for Now {
+        type Reply = ();
+    }
+    for mailbox_first in [true, false] {
+        let held = Arc::new(());
+        let handler = held.clone();
+        let rt = Runtime::builder().workers(1).handle(move |_: Now| drop(handler.clone())).build().unwrap();
+        let (letters, unread) = (rt.dead_letters(), rt.dead_letters());
+        drop(unread);
+        let unheard = rt.spawn(echo);
+        (0..3).for_each(|n| drop(unheard.send(n)));
+        rt.block_on(unheard).unwrap();
+        assert_eq!(Arc::strong_count(&held), 2);
+        if mailbox_first {
+            drop(letters);
+            drop(rt);
+        } else {
+            drop(rt);
+            drop(letters);
+        }
+        assert_eq!(Arc::strong_count(&held), 1, "the runtime is still there");
+    }
+}
+
 /// 2.2: mail that was accepted and can't be delivered goes to dead letters, in order, and is counted.
 #[test]
 fn unread_mail_goes_to_dead_letters() {

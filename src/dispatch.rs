@@ -30,6 +30,10 @@ use crate::yields::Yield;
 /// those that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is one; layers are handlers around
 /// handlers.
 ///
+/// A completion holds its process, and so the runtime, which holds its handlers: one that keeps completions and neither
+/// answers nor drops them keeps all of these in memory for good, also when the runtime is gone. Whoever shelves
+/// completions looks at [`is_cancelled`](Completion::is_cancelled), or lets go of the shelf at the end.
+///
 /// ```
 /// use procession::{Command, Completion, Handler};
 /// struct NextId;

@@ -164,7 +164,6 @@ impl<P: Process> Machine for Raw<P> {
         if let Life::Alive { mail, .. } | Life::Upgraded { mail, .. } = &mut life {
             let (unread, _unheard) = mail.take();
             me.control().leave(unread);
-            drop(life);
         }
     }
 
@@ -229,10 +228,10 @@ impl<X: Machine> Turn<'_, X> {
     fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
         let next = catch(|| self.machine.as_mut().step(self.me, cx));
         let panicked = next.is_err();
-        if panicked {
+        let next = next.unwrap_or_else(|text| {
             successor::forget();
-        }
-        let next = next.unwrap_or_else(|text| Err(self.panicked(text)));
+            Err(self.panicked(text))
+        });
         if let Some(orphans) = turn::take_orphans() {
             orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));
         }

@@ -202,8 +202,9 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let now = host.now();
         let mut state = self.tap.state.lock();
-        // As long as the line is attended, its last may be on its way out: nobody overtakes it.
-        if !state.attended && state.schedule.pass(&self.rate, now, Duration::ZERO) {
+        // Nobody overtakes the line; and as long as it is attended, its last may be on its way out.
+        let is_first = state.line.is_empty() && !state.attended;
+        if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);
             return self.inner.handle(command, completion);
         }

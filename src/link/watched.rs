@@ -10,6 +10,9 @@ const KEPT: usize = 64;
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
 
+/// The highest generation: the highest bit of a number marks the monitors of groups.
+const LAST: u32 = u32::MAX >> 1;
+
 #[derive(Debug)]
 pub(super) struct Watched<E: ?Sized> {
     slots: Vec<Slot<E>>,
@@ -81,8 +84,8 @@ impl<E: ?Sized> Watched<E> {
         let free = self.free;
         let slot = self.slot(number)?;
         let state = std::mem::replace(&mut slot.state, State::Free(free));
-        if let Some(next) = slot.generation.checked_add(1) {
-            slot.generation = next;
+        if slot.generation < LAST {
+            slot.generation += 1;
             self.free = number as u32;
         }
         self.taken -= 1;
@@ -106,7 +109,7 @@ impl<E: ?Sized> Watched<E> {
     fn give_back(&mut self) {
         let highest = self.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
         // A free slot's generation was not issued yet, but of one that is used up it was.
-        if highest < u32::MAX {
+        if highest < LAST {
             *self = Self { first: highest, ..Self::default() };
         }
     }
@@ -164,6 +167,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::process::event::MonitorRef;
+    use crate::process::pid::Pid;
 
     #[test]
     fn what_was_told_is_there_until_it_is_removed() {
@@ -199,8 +204,10 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_used_up_is_left_alone() {
-        let mut watched = Watched::<u8> { first: u32::MAX, ..Watched::default() };
+        let mut watched = Watched::<u8> { first: LAST, ..Watched::default() };
         let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
+        let pid = Pid::new(1, 0, 7, 2);
+        assert!(numbers.iter().all(|&number| !MonitorRef::new(pid, number).is_of_group()));
         assert!(numbers.iter().all(|&number| watched.remove(number).is_some()));
         let next = watched.vacant().tell();
         assert!(!numbers.contains(&next) && watched.is_told(next) == Some(true));

@@ -163,6 +163,7 @@ struct Block {
 
 /// One in so many is measured by default: a clock read costs as much as a spawn.
 const SAMPLE_ONE_IN: u32 = 64;
+const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entered {
@@ -237,9 +238,6 @@ impl Metrics {
     /// Whether to measure this time: once in 64 calls on this thread, or always if so built.
     #[inline]
     pub(crate) fn tick(&self) -> bool {
-        if self.sample_one_in == 1 {
-            return true;
-        }
         let ticks = TICKS.try_with(|ticks| ticks.replace(ticks.get().wrapping_add(1))).unwrap_or(1);
         // One in a power of two: a division here would be the dearest instruction of a message.
         ticks & (self.sample_one_in - 1) == 0

@@ -1,8 +1,8 @@
 //! What a runtime's builder has the worker threads call: user code, so it runs under no lock and may panic.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::process::panic::catch;
 use crate::sync::Arc;
 
 /// Something to call.
@@ -32,22 +32,15 @@ impl fmt::Debug for Hooks {
 /// Calls what there is to call.
 pub(super) fn call(hook: Option<&Hook>) {
     if let Some(hook) = hook {
-        guarded(|| hook());
+        // The worker goes on whatever its hook does.
+        let _ = catch(|| hook());
     }
 }
 
 impl Hooks {
     pub(super) fn seated(&self, slot: usize) {
         if let Some(seat) = &self.seat {
-            guarded(|| seat(slot));
+            let _ = catch(|| seat(slot));
         }
-    }
-}
-
-/// The worker goes on whatever its hook does.
-fn guarded(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        // What was thrown may throw when it is dropped.
-        std::mem::forget(payload);
     }
 }

@@ -5,8 +5,10 @@ use async_task::{Runnable, WithInfo};
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::context::Me;
 use crate::host::{Host, Meta};
+use crate::join::JoinHandle;
 use crate::process::refusal::SpawnError;
-use crate::spawn::{JoinHandle, Options, schedule};
+use crate::spawn::Options;
+use crate::work::schedule;
 
 /// What became of each: its handle, or the body that was refused.
 type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>;

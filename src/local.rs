@@ -15,9 +15,10 @@ use crate::body::{AsyncBody, Outcome};
 use crate::context::Context;
 use crate::control::AnyControl;
 use crate::host::{Host, Meta};
+use crate::join::JoinHandle;
 use crate::process::Process;
 use crate::runtime::{Runtime, run_task};
-use crate::spawn::{JoinHandle, Options};
+use crate::spawn::Options;
 use crate::sync::{Arc, Mutex, Weak};
 use crate::task::{Machine, Raw};
 

@@ -22,10 +22,11 @@ use crate::context::{Context, Mailbox, Me};
 use crate::control::{AnyControl, Control};
 use crate::host::Host;
 use crate::intensity::Intensity;
+use crate::join::{JoinHandle, KillOnDrop};
 use crate::mailbox::Bound;
 use crate::process::exit::{Exit, Reason};
 use crate::process::refusal::SpawnError;
-use crate::spawn::{JoinHandle, KillOnDrop, ProcessBuilder};
+use crate::spawn::ProcessBuilder;
 use crate::sync::{Arc, Mutex};
 use crate::time::Sleep;
 

@@ -19,9 +19,10 @@ use crate::context::Me;
 use crate::control::AnyControl;
 use crate::host::Host;
 use crate::inherited::Inherited;
+use crate::join::JoinHandle;
 use crate::process::exit::{Exit, Reason};
 use crate::process::refusal::{SpawnError, SpawnRefusal};
-use crate::spawn::{JoinHandle, ProcessBuilder};
+use crate::spawn::ProcessBuilder;
 use crate::sync::{Arc, Mutex};
 
 /// What a scope spawns its children by: see [`Me::scope`]. A clone is the same scope, also for a child that spawns

@@ -1,38 +1,27 @@
-//! How processes begin: spawning, with options and without, and the handle that comes back.
+//! How processes begin: spawning, with options and without. What comes back stands in `join.rs`.
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::fmt;
-use std::future::Future;
-use std::ops::Deref;
-use std::pin::Pin;
-use std::task::{Context as Cx, Poll};
 use std::time::Duration;
 
-use async_task::{FallibleTask, Runnable, ScheduleInfo, Task, WithInfo};
-use futures::future::FusedFuture;
-use futures::task::{FutureObj, Spawn};
-use pin_project_lite::pin_project;
+use async_task::{Runnable, Task, WithInfo};
 
-use crate::address::Address;
-use crate::blocking::{Job, PoolRefusal};
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::cancel::CancelToken;
 use crate::clock::Instant;
 use crate::context::Me;
-use crate::control::{AnyControl, Control, Listening, flag};
-use crate::host::{Host, Meta, Phase, Route, Target, Way};
+use crate::control::{AnyControl, Control, flag};
+use crate::host::{Host, Meta, Phase};
 use crate::inherited::Inherited;
+use crate::join::{JoinHandle, Joined, KillOnDrop};
 use crate::limits::Limits;
 use crate::link::table::{self, Ties};
 use crate::mailbox::Bound;
 use crate::observe::Counter;
-use crate::oneshot::Oneshot;
 use crate::process::Process;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
-use crate::process::failure::Failure;
-use crate::process::panic::{Guard, Held, catch, drop_caught};
+use crate::process::panic::{Held, catch};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::priority::Priority;
@@ -43,13 +32,7 @@ use crate::sync::tally::{AtomicUsize, Ordering};
 use crate::sync::{Arc, thread, thread_local};
 use crate::task::{Driver, Entry, Machine, Raw};
 use crate::time::later::call_at;
-
-/// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
-#[inline]
-pub(crate) fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    let schedule = runnable.metadata().host().shared().schedule;
-    schedule(runnable, info);
-}
+use crate::work::schedule;
 
 /// Which shard of the pid table this thread uses.
 #[inline]
@@ -66,7 +49,6 @@ fn shard() -> usize {
     })
 }
 
-type Joined<T> = FallibleTask<Held<Result<T, Exit>>, Meta>;
 type Unjoined<X> = Task<Held<Result<<X as Machine>::Output, Exit>>, Meta>;
 pub(crate) type Spawned<X> =
     (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>, Option<MonitorRef>);
@@ -112,57 +94,6 @@ impl Host {
         input: I,
     ) -> Result<Q::Output, Exit> {
         KillOnDrop(self.process().method(method.to_owned()).input(input).spawn_process(process)?).await
-    }
-
-    /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
-    /// shut down drops it at once.
-    pub fn spawn_future(&self, future: impl Future<Output = ()> + Send + 'static) {
-        if self.phase() == Phase::Closed {
-            drop(catch(|| drop(future)));
-            return;
-        }
-        let task = Registered { future: Some(future), host: self.clone(), key: None };
-        let meta = Meta::Future(self.clone());
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
-        task.detach();
-        runnable.schedule();
-    }
-
-    /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
-    /// polled or not. Dropped, the closure runs on if it has begun, and else never does.
-    ///
-    /// # Errors
-    /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never
-    /// waits for room. See [`Builder::when_blocking_full`](crate::Builder::when_blocking_full).
-    pub fn spawn_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-        /// Answers also if it is dropped: a closure that never ran is refused, with a reason.
-        struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
-        impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
-            fn run(self: Box<Self>) {
-                let Self(f, cell) = *self;
-                if !cell.is_closed() {
-                    drop(cell.send(catch(f).map_err(Failure::Panicked)));
-                }
-            }
-
-            fn refuse(self: Box<Self>, refusal: PoolRefusal) {
-                let Self(f, cell) = *self;
-                let _ = drop_caught(f);
-                drop(cell.send(Err(Failure::new(refusal))));
-            }
-        }
-        let cell = Arc::new(Oneshot::new());
-        self.shared().pool.run(Box::new(Once(f, Arc::clone(&cell))));
-        Blocking { cell, over: false }
-    }
-
-    /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
-    /// keeps account of it, for it ends with its command, which ends with its process.
-    pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let meta = Meta::Future(self.clone());
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| future, WithInfo(schedule));
-        task.detach();
-        runnable.run();
     }
 
     fn launch<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
@@ -371,8 +302,7 @@ impl Host {
 
     fn refuse<T, N: Send + 'static>(&self, refusal: SpawnRefusal) -> JoinHandle<T, N> {
         let exit = Exit::Refused(Reason::from(refusal.to_string()));
-        let address = Address::new(self.stillborn(exit));
-        JoinHandle { task: None, address, monitor: None, guard: Guard::default(), over: false }
+        JoinHandle::stillborn(self.stillborn(exit))
     }
 }
 
@@ -435,7 +365,7 @@ impl<M: Send + 'static> Me<M> {
         Fut: BodyFuture,
     {
         let handle = self.spawn_tied(body, Ties { link: false, monitor: true });
-        let monitor = handle.monitor.expect("it was asked for");
+        let monitor = handle.monitor_ref().expect("it was asked for");
         (handle, monitor)
     }
 
@@ -448,10 +378,9 @@ impl<M: Send + 'static> Me<M> {
         let parent = Some(Parent { process: Some(self.any()), ties });
         let options = Options { parent, ..self.options() };
         let mut handle = self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), options));
-        if handle.task.is_none()
-            && let Some(exit) = handle.address.control().head.exit()
-        {
-            handle.monitor = table::bereave(&self.any(), handle.pid(), &exit, ties);
+        let pid = handle.pid();
+        if let Some((exit, monitor)) = handle.refused() {
+            *monitor = table::bereave(&self.any(), pid, &exit, ties);
         }
         handle
     }
@@ -730,277 +659,6 @@ impl ProcessBuilder {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
-    }
-}
-
-/// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
-#[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
-pub struct JoinHandle<T, M: Send + 'static = Payload> {
-    task: Option<Joined<T>>,
-    address: Address<M>,
-    monitor: Option<MonitorRef>,
-    guard: Guard,
-    over: bool,
-}
-
-impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("JoinHandle").field(&self.address.pid()).finish()
-    }
-}
-
-impl<T, M: Send + 'static> JoinHandle<T, M> {
-    pub(crate) fn new((task, control, monitor): (Joined<T>, Arc<Control<M>>, Option<MonitorRef>)) -> Self {
-        Self { task: Some(task), address: Address::new(control), monitor, guard: Guard::default(), over: false }
-    }
-
-    /// The typed address of the process.
-    pub fn address(&self) -> Address<M> {
-        self.address.clone()
-    }
-
-    /// Resolves when the process has started (its `init` succeeded, or its body was polled for the first time), or
-    /// with how it ended before that.
-    pub fn started(&self) -> Started {
-        Started { control: self.address.control().clone(), listening: Listening::default(), over: false }
-    }
-
-    /// The monitor that was set with the spawn, if one [was](ProcessBuilder::monitor).
-    pub fn monitor_ref(&self) -> Option<MonitorRef> {
-        self.monitor
-    }
-
-    /// Kills the process.
-    pub fn abort(&self) {
-        let control: Arc<dyn AnyControl> = self.address.control().clone();
-        control.kill();
-    }
-
-    /// Whether the process has ended.
-    pub fn is_finished(&self) -> bool {
-        self.address.control().head.has_ended()
-    }
-}
-
-impl<T, M: Send + 'static> Deref for JoinHandle<T, M> {
-    type Target = Address<M>;
-
-    fn deref(&self) -> &Address<M> {
-        &self.address
-    }
-}
-
-impl<T, M: Send + 'static> Target<M> for &JoinHandle<T, M> {}
-impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
-    fn way(&self) -> Way<'_, M> {
-        Way::Here(self.address.control())
-    }
-}
-
-impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
-
-/// Resolves to the result of the process, or to how it ended.
-///
-/// # Errors
-/// The exit, if it is not normal. A process that awaits its own handle gets an error at once: it would wait for ever.
-///
-/// # Cancel safety
-/// Polled by reference and dropped, it has taken nothing.
-impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
-    type Output = Result<T, Exit>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if this.over {
-            return Poll::Pending;
-        }
-        let head = &this.address.control().head;
-        if turn::pid() == Some(head.pid()) {
-            return Poll::Ready(Err(Exit::failed("a process can't join itself")));
-        }
-        let result = match &mut this.task {
-            None => Err(head.exit().unwrap_or(Exit::NoProcess)),
-            Some(task) => match this.guard.over(cx, |cx| Pin::new(task).poll(cx)) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(result)) => result.into_inner(),
-                // The task was dropped with its runtime.
-                Poll::Ready(None) => Err(head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN))),
-            },
-        };
-        this.over = true;
-        Poll::Ready(result)
-    }
-}
-
-impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
-    fn is_terminated(&self) -> bool {
-        self.over
-    }
-}
-
-impl<T, M: Send + 'static> Drop for JoinHandle<T, M> {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.detach();
-        }
-    }
-}
-
-/// A handle that kills its process when it is dropped.
-#[derive(Debug)]
-pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
-
-impl<T, M: Send + 'static> Future for KillOnDrop<T, M> {
-    type Output = Result<T, Exit>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Resolves when a process has started: see [`JoinHandle::started`].
-#[must_use = "futures do nothing unless polled"]
-#[derive(Debug)]
-pub struct Started {
-    control: Arc<dyn AnyControl>,
-    listening: Listening,
-    over: bool,
-}
-
-impl Future for Started {
-    type Output = Result<(), Exit>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if this.over {
-            return Poll::Pending;
-        }
-        let head = this.control.head();
-        let started = head.poll_news(&mut this.listening, cx, || {
-            match head.exit() {
-                // It may have done all that it had to do in its first step.
-                Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
-                _ if head.has(flag::STARTED) => Some(Ok(())),
-                exit => exit.map(Err),
-            }
-        });
-        this.over = started.is_ready();
-        started
-    }
-}
-
-impl FusedFuture for Started {
-    fn is_terminated(&self) -> bool {
-        self.over
-    }
-}
-
-/// Resolves to the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
-#[must_use = "the closure runs anyway, but its result is lost"]
-pub struct Blocking<T> {
-    cell: Arc<Oneshot<Result<T, Failure>>>,
-    over: bool,
-}
-
-impl<T> fmt::Debug for Blocking<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Blocking")
-    }
-}
-
-impl<T> Future for Blocking<T> {
-    type Output = Result<T, Failure>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        if self.over {
-            return Poll::Pending;
-        }
-        match self.cell.poll(cx.waker()) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => {
-                self.over = true;
-                Poll::Ready(result.unwrap_or(Err(Failure::Abandoned)))
-            }
-        }
-    }
-}
-
-impl<T> FusedFuture for Blocking<T> {
-    fn is_terminated(&self) -> bool {
-        self.over
-    }
-}
-
-impl<T> Drop for Blocking<T> {
-    fn drop(&mut self) {
-        drop(self.cell.close());
-    }
-}
-
-pin_project! {
-    /// A future without a pid, which the runtime finds when it ends: queued, or, once it waits, in a list.
-    struct Registered<F> {
-        #[pin]
-        future: Option<F>,
-        host: Host,
-        key: Option<usize>,
-    }
-
-    impl<F> PinnedDrop for Registered<F> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            if let Some(key) = this.key.take() {
-                drop(this.host.shared().futures.lock().try_remove(key));
-            }
-            // A panic here must not leave async-task's hands.
-            let _ = catch(|| this.future.set(None));
-        }
-    }
-}
-
-impl<F: Future<Output = ()>> Future for Registered<F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
-        let mut this = self.project();
-        if this.host.phase() == Phase::Closed {
-            return Poll::Ready(());
-        }
-        match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
-            Ok(Poll::Ready(())) => Poll::Ready(()),
-            Ok(Poll::Pending) => {
-                if this.key.is_none() {
-                    *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
-                    // Whoever ends the runtime sets the phase before it looks at the list: one of the two sees the other.
-                    if this.host.phase() == Phase::Closed {
-                        return Poll::Ready(());
-                    }
-                }
-                Poll::Pending
-            }
-            Err(_) => {
-                this.host.shared().metrics.add(Counter::Panics, 1);
-                Poll::Ready(())
-            }
-        }
-    }
-}
-
-impl Spawn for Host {
-    fn spawn_obj(&self, future: FutureObj<'static, ()>) -> Result<(), futures::task::SpawnError> {
-        self.status()?;
-        self.spawn_future(future);
-        Ok(())
-    }
-
-    fn status(&self) -> Result<(), futures::task::SpawnError> {
-        if self.phase() == Phase::Closed { Err(futures::task::SpawnError::shutdown()) } else { Ok(()) }
     }
 }
 

@@ -72,6 +72,7 @@ const ROOMS: &[Room] = &[
     room(&["group", "link", "name", "process"]),
     room(&["server", "task"]),
     room(&["body"]),
+    room(&["join", "work"]),
     room(&["spawn"]),
     room(&["batch", "pool::members", "scope", "upgrade"]),
     room(&["pool"]),

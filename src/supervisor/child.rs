@@ -18,6 +18,7 @@ use crate::backoff::Backoff;
 use crate::body::BodyFuture;
 use crate::context::{Context, Mailbox, Me};
 use crate::control::{AnyControl, Control};
+use crate::join::{JoinHandle, KillOnDrop, Started};
 use crate::mailbox::Bound;
 use crate::name::Name;
 use crate::pool::members::{Members, Routing};
@@ -25,7 +26,7 @@ use crate::process::Process;
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
-use crate::spawn::{JoinHandle, KillOnDrop, ProcessBuilder, Started};
+use crate::spawn::ProcessBuilder;
 use crate::sync::{Arc, Mutex};
 
 /// What a [`Supervisor`] is to keep alive, and how.

@@ -296,6 +296,14 @@ impl<M: Send + 'static> Me<M> {
     }
 }
 
+/// Who polls a mailbox.
+enum Ear {
+    /// The process's own task, in its turn; set to wait [ahead](crate::mailbox), perhaps.
+    Own { ahead: bool },
+    /// A combinator, or somebody else.
+    Other,
+}
+
 /// The receiving half of a [`Context`]: messages in the order they came.
 ///
 /// As a `Stream` it ends when the process is asked to end. [`Host::mailbox`] makes one outside any process, for
@@ -377,7 +385,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 return Poll::Ready(Ok(picked));
             }
             let number = &mut looked_at.number;
-            match self.take(cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other)) {
+            match self.take(self.ear(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other)) {
                 Poll::Ready(Ok(Gathered::Ahead)) => {}
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: &self.me.control, number: *number };
@@ -404,7 +412,9 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Result<bool, Exit> {
         let (mut number, mut left) = (0, false);
         loop {
-            match self.take(cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other)) {
+            match self
+                .take(self.ear(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other))
+            {
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: &self.me.control, number };
                     match take(message) {
@@ -509,7 +519,7 @@ impl<M: Send + 'static> Mailbox<M> {
     #[inline(never)]
     fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         loop {
-            match self.take(cx, false, |inbox, front, other| inbox.next_or_wait(front, signal, other)) {
+            match self.take(self.ear(cx), cx, false, |inbox, front, other| inbox.next_or_wait(front, signal, other)) {
                 // Taken back while it waited here.
                 Poll::Ready(Ok(None)) if signal.as_ref().is_some_and(|signal| !self.me.control.head.heeds(signal)) => {}
                 Poll::Ready(Ok(next)) => return Poll::Ready(next),
@@ -519,6 +529,12 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
+        let ear = self.ear(cx);
+        if let Ear::Own { ahead: true } = ear
+            && self.me.control.inbox.is_still_empty()
+        {
+            return Poll::Pending;
+        }
         if let Some((reason, _)) = self.me.control.head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -528,7 +544,25 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some(message) = self.front.pop() {
             return Poll::Ready(Ok(message));
         }
-        self.take(cx, true, Inbox::pop_or_wait)
+        // One whose steps are counted would be woken once too often.
+        let is_own = !matches!(ear, Ear::Other);
+        let mut ahead = is_own && turn::may_wait_ahead() && !self.me.control.head.has(flag::LIMITED);
+        let taken = self.take(ear, cx, true, |inbox, front, other| inbox.pop_or_wait(front, other, &mut ahead));
+        if ahead {
+            turn::waits_ahead();
+        }
+        taken
+    }
+
+    /// By whom this is polled. Whatever comes of it, the mailbox is no longer as it was when the receiver was set to wait
+    /// ahead.
+    #[inline]
+    fn ear(&self, cx: &Cx<'_>) -> Ear {
+        if !turn::is_of(self.me.control.address()) {
+            return Ear::Other;
+        }
+        let ahead = turn::take_ahead();
+        if turn::is_own_waker(cx.waker()) { Ear::Own { ahead } } else { Ear::Other }
     }
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
@@ -544,15 +578,16 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     /// Takes from the inbox, past what was read ahead; or waits.
+    #[inline]
     fn take<R>(
         &mut self,
+        ear: Ear,
         cx: &mut Cx<'_>,
         heeds_cancel: bool,
         take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
-        let own_turn = turn::is_of(self.me.control.address());
         // Cloned before the lock is taken: a waker is somebody's code.
-        let other = if own_turn && turn::is_own_waker(cx.waker()) { None } else { Some(cx.waker().clone()) };
+        let other = if matches!(ear, Ear::Own { .. }) { None } else { Some(cx.waker().clone()) };
         let (taken, Spare { former, relieved }) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
         drop(former);
         if let Some(relieved) = relieved {

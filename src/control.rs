@@ -25,7 +25,6 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, Guard, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::priority::Priority;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant, groups, names};
@@ -304,15 +303,15 @@ impl Head {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// Notes the state that the process is in now. Without an observer that is a store and a branch.
+    /// All flags at once: a turn looks once.
     #[inline]
-    pub(crate) fn enter(&self, to: State) {
-        self.enter_as(self.flags.load(Ordering::Relaxed), to);
+    pub(crate) fn flags(&self) -> u16 {
+        self.flags.load(Ordering::SeqCst)
     }
 
-    /// The same for who has looked at the flags already.
+    /// Notes the state that a process with these flags is in now. Without an observer that is a store and a branch.
     #[inline]
-    fn enter_as(&self, flags: u16, to: State) {
+    pub(crate) fn enter(&self, flags: u16, to: State) {
         if flags & flag::OBSERVED == 0 {
             self.state.store(to as u8, Ordering::Relaxed);
         } else {
@@ -327,20 +326,16 @@ impl Head {
         State::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes that it became ready. Returns how urgent it is.
+    /// Notes that it became ready. Returns its flags.
     #[inline]
-    pub(crate) fn ready(&self) -> Priority {
+    pub(crate) fn ready(&self) -> u16 {
         let host = self.host();
         let flags = self.flags.load(Ordering::Relaxed);
-        self.enter_as(flags, State::Ready);
+        self.enter(flags, State::Ready);
         if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
         }
-        match flags & (flag::HIGH | flag::LOW) {
-            0 => Priority::Normal,
-            flag::HIGH => Priority::High,
-            _ => Priority::Low,
-        }
+        flags
     }
 
     /// Notes that a worker runs it now. If this turn is sampled, the caller measures it: on this host, from this moment.

@@ -117,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) schedule_all: ScheduleAll,
     /// Whatever `schedule` needs to find its queues.
     pub(crate) place: Arc<dyn Any + Send + Sync>,
+    /// Its address, to compare.
+    pub(crate) home: usize,
     /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
     /// Asks whoever has this word as its pid's to let others run; false if it does not run.
@@ -695,7 +697,7 @@ impl Host {
         // A mailbox outside any process has no states, and was never counted.
         let is_process = !head.has(flag::OUTSIDE);
         if is_process {
-            head.enter(State::Complete);
+            head.enter(head.flags(), State::Complete);
         }
         if is_process {
             head.host().realm().leave();

@@ -3,6 +3,13 @@
 //! Senders push under a short lock and wake after it; the receiver swaps out everything that is there. Nothing of the
 //! user's runs under the lock: not a waker, not a message's `Drop`. A closed inbox refuses what comes and hands it back.
 //! One with a bound keeps its messages in a queue of another kind: see `bounded`.
+//!
+//! A process that takes the one message there is, deals with it and asks for the next would take the lock twice. So the
+//! first time it is set to wait *ahead*, in the same breath in which the mailbox is emptied; when it asks for the next, and
+//! none has come, it waits already. It may then return without a look under the lock, whatever has come since: who sets
+//! `waiting` back wakes the task, and a task that is woken while it runs is run again. The note that it waits ahead is its
+//! turn's (`process::turn`): whatever goes under the lock to take or to wait takes it back, and if nothing does before the
+//! turn is over, the body waits for something else, and does not want to be woken for mail ([`Inbox::unwait`]).
 
 mod bounded;
 mod routed;
@@ -19,7 +26,7 @@ use self::bounded::{Bounded, Pushed};
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
-use crate::sync::{Arc, Lock, Mutex, planted};
+use crate::sync::{Arc, Lock, LockGuard, Mutex, planted};
 
 /// Who waits for the next message.
 ///
@@ -603,10 +610,40 @@ impl<M> Inbox<M> {
         (state.pop(front), state.take_relieved())
     }
 
-    /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`.
+    /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`. If it
+    /// may wait `ahead`, and takes all there is, it does; then that stays true.
     #[inline]
-    pub(crate) fn pop_or_wait(&self, front: &mut Front<M>, other: Option<Waker>) -> (Option<M>, Spare) {
-        self.take_or_wait(front, other, State::pop)
+    pub(crate) fn pop_or_wait(
+        &self,
+        front: &mut Front<M>,
+        other: Option<Waker>,
+        ahead: &mut bool,
+    ) -> (Option<M>, Spare) {
+        let mut state = self.state.lock();
+        *ahead = *ahead && state.messages.len() == 1 && state.aside.is_none();
+        if !*ahead {
+            return self.take_or_wait(state, front, other, State::pop);
+        }
+        let message = state.messages.pop();
+        if !planted!("ahead_does_not_wait") {
+            state.waiting = Waiting::Own;
+        }
+        state.mark();
+        (message, Spare { former: other, relieved: None })
+    }
+
+    /// Of a receiver that was set to wait ahead: whether, as far as is known, nothing has come.
+    #[inline]
+    pub(crate) fn is_still_empty(&self) -> bool {
+        self.state.is_marked()
+    }
+
+    /// The task that was set to wait ahead does not.
+    pub(crate) fn unwait(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.waiting, Waiting::Own) {
+            state.waiting = Waiting::Nobody;
+        }
     }
 
     /// What came next of all that is not read: a message, or nothing and a `signal`, which is larger and rare. Else it
@@ -618,7 +655,7 @@ impl<M> Inbox<M> {
         signal: &mut Option<Signal>,
         other: Option<Waker>,
     ) -> (Option<Option<M>>, Spare) {
-        self.take_or_wait(front, other, |state, front| {
+        self.take_or_wait(self.state.lock(), front, other, |state, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
                 return if signal.is_some() { Some(None) } else { front.pop().or_else(|| state.pop(front)).map(Some) };
@@ -645,7 +682,7 @@ impl<M> Inbox<M> {
         number: &mut u64,
         other: Option<Waker>,
     ) -> (Option<Gathered<M>>, Spare) {
-        self.take_or_wait(front, other, |state, front| match state.bounded() {
+        self.take_or_wait(self.state.lock(), front, other, |state, front| match state.bounded() {
             Some(bounded) => bounded.look(number).map(Gathered::One),
             None => state.gather(front).map(|()| Gathered::Ahead),
         })
@@ -678,13 +715,13 @@ impl<M> Inbox<M> {
     }
 
     #[inline]
-    fn take_or_wait<R>(
-        &self,
+    fn take_or_wait<'a, R>(
+        &'a self,
+        mut state: LockGuard<'a, State<M>>,
         front: &mut Front<M>,
         other: Option<Waker>,
         take: impl FnOnce(&mut State<M>, &mut Front<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
-        let mut state = self.state.lock();
         let taken = take(&mut state, front);
         if taken.is_some() {
             return (taken, Spare { former: other, relieved: state.take_relieved() });

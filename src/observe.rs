@@ -6,7 +6,7 @@ pub(crate) mod metrics;
 
 pub use histogram::Histogram;
 pub use metrics::Counters;
-pub(crate) use metrics::{Counter, Metrics};
+pub(crate) use metrics::{Counter, Metrics, SlotGuard};
 
 use crate::clock::Instant;
 use crate::process::pid::Pid;

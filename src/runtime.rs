@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -16,7 +15,7 @@ use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::{Head, Listening, poll_news};
+use crate::control::{Listening, flag, poll_news};
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -26,12 +25,11 @@ use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
-use crate::process::priority::Priority;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
 pub use crate::scheduler::LocalOrder;
-use crate::scheduler::{self, Hooks, Local, NOBODY, Placement, Rank, Scheduler, Task, TooManyWorkers};
+use crate::scheduler::{self, Here, Hooks, Local, NOBODY, Placement, Rank, Scheduler, Task, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
@@ -46,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_AFTER_DEADLINE: Duration = Duration::from_millis(100);
 
 thread_local! {
-    static CURRENT: Cell<Option<Box<Local<Runnable<Meta>>>>> = const { Cell::new(None) };
+    static CURRENT: Here<Runnable<Meta>> = const { Here::new(None) };
 }
 
 impl Task for Runnable<Meta> {
@@ -69,7 +67,7 @@ impl Task for Runnable<Meta> {
         }
     }
 
-    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+    fn current() -> &'static LocalKey<Here<Self>> {
         &CURRENT
     }
 }
@@ -102,18 +100,30 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
 
 /// The schedule function of the threaded runtime.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    let priority = runnable.metadata().process().map_or(Priority::Normal, Head::ready);
-    let how = match priority {
-        Priority::Normal if info.woken_while_running => Placement::Yielded,
-        Priority::Normal => Placement::Woken,
-        Priority::High => Placement::Ranked(Rank::High),
-        Priority::Low => Placement::Ranked(Rank::Low),
+    let (host, flags) = match runnable.metadata() {
+        Meta::Process(control) => {
+            let head = control.head();
+            (head.host(), head.ready())
+        }
+        Meta::Future(host) => (host, 0),
     };
-    let place = &runnable.metadata().host().shared().place;
-    let address = Arc::as_ptr(place).cast::<()>() as usize;
+    let home = host.shared().home;
+    let how = match flags & (flag::HIGH | flag::LOW) {
+        0 if info.woken_while_running => Placement::Yielded,
+        0 => Placement::Woken,
+        flag::HIGH => Placement::Ranked(Rank::High),
+        _ => Placement::Ranked(Rank::Low),
+    };
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
     // cache line.
-    let Err(runnable) = Threads::schedule_here(address, runnable, how) else { return };
+    if let Err(runnable) = Threads::schedule_here(home, runnable, how) {
+        schedule_elsewhere(runnable, how);
+    }
+}
+
+/// From a thread that is no worker of this runtime.
+#[cold]
+fn schedule_elsewhere(runnable: Runnable<Meta>, how: Placement) {
     // Kept over the push: once that is done the task may run, end, and let go of its runtime.
     let place = Arc::clone(&runnable.metadata().host().shared().place);
     match place.downcast::<Threads>() {
@@ -125,8 +135,8 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
 /// The same for many at once.
 fn schedule_all(place: &Arc<dyn Any + Send + Sync>, runnables: Vec<Runnable<Meta>>) {
     for process in runnables.iter().filter_map(|runnable| runnable.metadata().process()) {
-        let priority = process.ready();
-        debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
+        let flags = process.ready();
+        debug_assert_eq!(flags & (flag::HIGH | flag::LOW), 0, "no batch is of another priority");
     }
     match Arc::clone(place).downcast::<Threads>() {
         Ok(threads) => threads.schedule_all(runnables),
@@ -723,6 +733,7 @@ impl Builder {
         let threads = Threads::new(options, Time { timers: Arc::clone(&timers) }, Arc::clone(&metrics))
             .map_err(|TooManyWorkers { asked, most }| BuildError::TooManyWorkers { asked, most })?;
         let (rearm, preempt) = (Arc::clone(&threads), Arc::clone(&threads));
+        let home = Arc::as_ptr(&threads) as usize;
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
         let shared = Shared {
             relay: Relay::new(node, incarnation, 4 * workers.max(1)),
@@ -742,6 +753,7 @@ impl Builder {
             schedule,
             schedule_all,
             place,
+            home,
             rearm: Box::new(move || rearm.rearm()),
             preempt: Box::new(move |label| preempt.preempt(label)),
             chance: Mutex::new(Rng::seeded(seed)),

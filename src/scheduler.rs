@@ -16,7 +16,6 @@ mod ranks;
 mod tests;
 mod worker;
 
-use std::cell::Cell;
 use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
@@ -32,7 +31,7 @@ pub use self::queue::LocalOrder;
 use self::queue::{Global, Queues, Remote};
 pub(crate) use self::ranks::Rank;
 use self::ranks::Ranks;
-pub(crate) use self::worker::Local;
+pub(crate) use self::worker::{Here, Local};
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
@@ -49,8 +48,8 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// Runs one turn.
     fn run(self, begun: Self::Begun);
 
-    /// Where a thread keeps the worker that it is, for tasks of this kind.
-    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>>;
+    /// Where a thread has the worker that it is, for tasks of this kind.
+    fn current() -> &'static LocalKey<Here<Self>>;
 }
 
 /// Time, as a scheduler sees it; I/O can join here later.
@@ -235,13 +234,13 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
-    fn occupy(self: &Arc<Self>, lent: bool) -> Option<Box<Local<T>>> {
+    fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
         // Before anything is pushed there: whoever looks at every queue before it sleeps sees it as it sees the push.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
-        Some(Box::new(Local::new(Arc::clone(self), slot, queues)))
+        Some(Local::new(Arc::clone(self), slot, queues))
     }
 
     /// Gives a slot back.
@@ -261,15 +260,18 @@ impl<T: Task> Scheduler<T> {
     /// The task, when it is not.
     #[inline]
     pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
-        let current = T::current();
-        let Ok(Some(mut local)) = current.try_with(Cell::take) else { return Err(task) };
-        if local.is_of(address) {
-            local.push(task, how);
-            current.with(|current| current.set(Some(local)));
-            return Ok(());
+        let mut task = Some(task);
+        let push = |here: &Here<T>| match &*here.borrow() {
+            Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
+            _ => false,
+        };
+        // Whoever is told may run code of its own, which must not find this borrowed.
+        if T::current().try_with(push).unwrap_or(false)
+            && let Some(local) = Local::<T>::here()
+        {
+            local.tell();
         }
-        current.with(|current| current.set(Some(local)));
-        Err(task)
+        task.map_or(Ok(()), Err)
     }
 
     /// Queues a task, from any thread.
@@ -285,12 +287,16 @@ impl<T: Task> Scheduler<T> {
     /// # Errors
     /// The task, when the scheduler is closed.
     fn share(&self, task: T, how: Placement) -> Result<(), T> {
-        match how {
-            Placement::Ranked(rank) => self.ranks.push(rank, task)?,
-            Placement::Woken | Placement::Yielded => self.global.push(task)?,
-        }
+        self.put_where_all_look(task, how)?;
         self.notify();
         Ok(())
+    }
+
+    fn put_where_all_look(&self, task: T, how: Placement) -> Result<(), T> {
+        match how {
+            Placement::Ranked(rank) => self.ranks.push(rank, task),
+            Placement::Woken | Placement::Yielded => self.global.push(task),
+        }
     }
 
     /// Queues many tasks under one lock, from any thread, and wakes as many workers, if so many sleep.

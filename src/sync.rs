@@ -12,7 +12,9 @@ mod lock;
 pub(crate) use self::lock::{Lock, LockGuard};
 /// The model checker knows its own lock, and sees that.
 #[cfg(any(procession_loom, procession_shuttle))]
-pub(crate) use self::{Mutex as Lock, MutexGuard as LockGuard};
+mod checked;
+#[cfg(any(procession_loom, procession_shuttle))]
+pub(crate) use self::checked::{Lock, LockGuard};
 
 #[cfg(procession_shuttle)]
 mod event;

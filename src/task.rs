@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::clock::Instant;
 use crate::context::Me;
 use crate::control::{Control, Head, flag};
 use crate::express::{self, Parcel};
@@ -19,7 +20,7 @@ use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
 use crate::sync::Arc;
 use crate::time::spare;
-use crate::yields::Kept;
+use crate::yields::{Kept, Yields};
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
@@ -197,6 +198,21 @@ impl<X: Machine> Driver<X> {
     }
 }
 
+/// What came of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stepped {
+    Waits,
+    Again,
+    Ended,
+}
+
+impl Stepped {
+    fn ended<T>(end: &mut Option<T>, how: T) -> Self {
+        *end = Some(how);
+        Self::Ended
+    }
+}
+
 impl<X: Machine> Turn<'_, X> {
     fn head(&self) -> &Head {
         &self.me.control().head
@@ -210,45 +226,94 @@ impl<X: Machine> Turn<'_, X> {
         }
     }
 
-    fn step_within_limits(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
-        let Some(meter) = self.head().meter() else { return self.step(cx) };
-        let host = self.head().host();
-        let begun = meter.begin()?.then(|| host.now());
-        let next = self.step(cx);
-        if let Some(begun) = begun
-            && matches!(next, Ok(Next::Wait | Next::Again))
-            && let Some(meter) = self.head().meter()
-        {
-            meter.ran(self.head().host().now() - begun)?;
-        }
-        next
+    /// Counts a step that is about to begin; when that was, if it is to be timed.
+    #[cold]
+    fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
+        let Some(meter) = self.head().meter() else { return Ok(None) };
+        Ok(meter.begin()?.then(|| self.head().host().now()))
     }
 
-    /// One step and the dispatch of what it yielded.
-    fn step(&mut self, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
-        let next = catch(|| self.machine.as_mut().step(self.me, cx));
-        let panicked = next.is_err();
-        let next = next.unwrap_or_else(|text| {
-            successor::forget();
-            Err(self.panicked(text))
+    /// Counts what a step took.
+    #[cold]
+    fn end_metered(&self, begun: Instant) -> Result<(), Exit> {
+        self.head().meter().map_or(Ok(()), |meter| meter.ran(self.head().host().now() - begun))
+    }
+
+    /// One step, within its limits, and the dispatch of what it yielded. If it was the last, how it ended is in `end`.
+    #[inline]
+    fn step(&mut self, flags: u16, cx: &mut Context<'_>, end: &mut Option<Result<X::Output, Exit>>) -> Stepped {
+        let begun = if flags & flag::LIMITED == 0 {
+            None
+        } else {
+            match self.begin_metered() {
+                Ok(begun) => begun,
+                Err(exit) => return Stepped::ended(end, Err(exit)),
+            }
+        };
+        // What it returned stays where it is: most steps end nothing.
+        let stepped = catch(|| match self.machine.as_mut().step(self.me, cx) {
+            Ok(Next::Wait) => Stepped::Waits,
+            Ok(Next::Again) => Stepped::Again,
+            Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
+            Err(exit) => Stepped::ended(end, Err(exit)),
         });
-        if let Some(orphans) = turn::take_orphans() {
-            orphans.into_iter().for_each(|orphan| orphan(next.as_ref().err().filter(|_| panicked)));
-        }
+        let stepped = match stepped {
+            Ok(stepped) => {
+                self.tell_orphans(None);
+                stepped
+            }
+            Err(text) => Stepped::ended(end, Err(self.unwound(text))),
+        };
         self.head().host().shared().metrics.add(Counter::Steps, 1);
         self.dispatch();
         self.leave();
-        next
+        match begun {
+            Some(begun) if stepped != Stepped::Ended => match self.end_metered(begun) {
+                Ok(()) => stepped,
+                Err(exit) => Stepped::ended(end, Err(exit)),
+            },
+            _ => stepped,
+        }
+    }
+
+    /// It waits for the first time: it has started, unless it says that itself.
+    #[cold]
+    fn has_begun(&self) {
+        if !self.head().has(flag::STARTED | flag::BY_HAND) {
+            self.head().started();
+        }
+    }
+
+    /// A step has panicked.
+    #[cold]
+    fn unwound(&self, text: Reason) -> Exit {
+        successor::forget();
+        let exit = self.panicked(text);
+        self.tell_orphans(Some(&exit));
+        exit
+    }
+
+    /// Whoever waits for a reply that was dropped while its process unwound, or died, hears of that.
+    #[inline]
+    fn tell_orphans(&self, exit: Option<&Exit>) {
+        if let Some(orphans) = turn::take_orphans() {
+            orphans.into_iter().for_each(|orphan| orphan(exit));
+        }
     }
 
     /// What futures let go of and no other has taken over goes.
     #[inline]
     fn leave(&self) {
         if turn::ends_keeping() {
-            let control = self.me.control();
-            spare::leave(control.address(), &control.head);
-            home::leave(control.address());
+            self.let_go();
         }
+    }
+
+    #[cold]
+    fn let_go(&self) {
+        let control = self.me.control();
+        spare::leave(control.address(), &control.head);
+        home::leave(control.address());
     }
 
     /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.
@@ -261,22 +326,30 @@ impl<X: Machine> Turn<'_, X> {
 
     /// Sends what the step yielded to its handlers, in order.
     fn dispatch(&self) {
-        let control = self.me.control();
-        let head = &control.head;
         // The first of this step, if it took the short way.
-        if let Some((number, place)) = express::command()
-            && head.host().realm().dispatcher().dispatch_shortly(number, place, &|| self.me.home())
-        {
-            head.host().shared().metrics.add(Counter::Completions, 1);
+        if let Some((number, place)) = express::command() {
+            self.dispatch_shortly(number, place);
+        }
+        if let Some(yields) = self.head().yields_if_any() {
+            self.dispatch_all(yields);
+        }
+    }
+
+    fn dispatch_shortly(&self, number: express::Number, place: u32) {
+        let host = self.head().host();
+        if host.realm().dispatcher().dispatch_shortly(number, place, &|| self.me.home()) {
+            host.shared().metrics.add(Counter::Completions, 1);
             if number == 0 {
                 let _ = drop_caught(express::take());
             } else {
                 turn::answered();
             }
         }
-        let Some(yields) = head.yields_if_any() else { return };
+    }
+
+    fn dispatch_all(&self, yields: &Yields) {
         while let Some(yielded) = yields.next_pending() {
-            let _ = catch(|| head.host().realm().dispatch(yielded, control.clone()));
+            let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.control().clone()));
         }
     }
 
@@ -312,9 +385,7 @@ impl<X: Machine> Turn<'_, X> {
         }
         self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         self.head().host().forget(self.head());
-        if let Some(orphans) = turn::take_orphans() {
-            orphans.into_iter().for_each(|orphan| orphan(Some(&exit)));
-        }
+        self.tell_orphans(Some(&exit));
         drop(dying);
         self.head().host().bury(self.head(), &exit);
         // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
@@ -332,7 +403,11 @@ impl<X: Machine> Future for Driver<X> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let fresh = this.machine.is_fresh();
+        let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
         let polled = this.run(fresh, cx);
+        if polled.is_pending() && turn::take_ahead() {
+            this.me.control().inbox.unwait();
+        }
         if polled.is_pending() && express::is_busy() {
             this.keep();
         }
@@ -344,47 +419,52 @@ impl<X: Machine> Future for Driver<X> {
 }
 
 impl<X: Machine> Turn<'_, X> {
+    #[inline]
     fn run(&mut self, fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
         let this = self;
-        let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
-        this.head().enter(State::Running);
-        if fresh
-            && !this.head().has(flag::KILLED)
-            && let Err(exit) = this.init()
-        {
-            return Poll::Ready(Err(this.end(exit)));
+        let mut flags = this.head().flags();
+        this.head().enter(flags, State::Running);
+        if fresh && flags & flag::KILLED == 0 {
+            if let Err(exit) = this.init() {
+                return Poll::Ready(Err(this.end(exit)));
+            }
+            flags = this.head().flags();
         }
         let mut answered = 0;
+        let mut end = None;
         loop {
-            if this.head().has(flag::KILLED) {
+            if flags & flag::KILLED != 0 {
                 let fate = this.head().fate();
                 return Poll::Ready(Err(this.end(fate)));
             }
-            let next = this.step_within_limits(cx);
-            if matches!(next, Ok(Next::Wait | Next::Again)) && !this.head().has(flag::STARTED | flag::BY_HAND) {
-                this.head().started();
+            let stepped = this.step(flags, cx, &mut end);
+            if flags & (flag::STARTED | flag::BY_HAND) == 0 && stepped != Stepped::Ended {
+                this.has_begun();
             }
-            match next {
-                Err(exit) => return Poll::Ready(Err(this.end(exit))),
-                Ok(Next::Done(output)) => {
-                    return Poll::Ready(match this.end(Exit::Normal) {
-                        Exit::Normal => Ok(output),
-                        exit => Err(exit),
+            match stepped {
+                Stepped::Ended => {
+                    return Poll::Ready(match end.take() {
+                        Some(Ok(output)) => match this.end(Exit::Normal) {
+                            Exit::Normal => Ok(output),
+                            exit => Err(exit),
+                        },
+                        Some(Err(exit)) => Err(this.end(exit)),
+                        None => unreachable!("whoever says that it ended says how"),
                     });
                 }
-                Ok(Next::Again) => {
+                Stepped::Again => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                Ok(Next::Wait) if !turn::take_answered() => {
+                Stepped::Waits if !turn::take_answered() => {
                     if !turn::wants_again() {
                         let head = this.head();
                         let state = if head.outstanding() != 0 { State::Blocked } else { State::Idle };
-                        head.enter(state);
+                        head.enter(flags, state);
                     }
                     return Poll::Pending;
                 }
-                Ok(Next::Wait) => {
+                Stepped::Waits => {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
                         this.head().host().count_budget_yield();
@@ -392,6 +472,7 @@ impl<X: Machine> Turn<'_, X> {
                         return Poll::Pending;
                     }
                     turn::begins_keeping();
+                    flags = this.head().flags();
                 }
             }
         }

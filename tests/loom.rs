@@ -12,6 +12,7 @@
 //! - drain_does_not_wait: one_sender
 //! - drain_forgets_missed: first_turn
 //! - receiver_unlocks: own_waker
+//! - ahead_does_not_wait: wait_ahead
 //! - push_unlocks: close_against_push
 //! - signal_forgets_taken: signal_keeps_its_place
 //! - signal_wakes_receiver_only: signal_wakes_both
@@ -92,19 +93,21 @@ macro_rules! models {
 }
 
 models! {
-    mailbox::one_sender, 26;
-    mailbox::two_senders, 340;
-    mailbox::own_waker, 266;
-    mailbox::other_waker, 326;
-    mailbox::signal_keeps_its_place, 607;
-    mailbox::signal_wakes_both, 29;
-    mailbox::first_turn, 523;
-    mailbox::close_against_push, 70;
-    names::register_against_end, 20;
-    names::two_want_a_name, 4;
-    room::two_wait_for_room, 481;
-    room::room_against_close, 67;
-    room::given_up_against_pop, 8;
+    mailbox::one_sender, 38;
+    mailbox::two_senders, 673;
+    mailbox::own_waker, 512;
+    mailbox::wait_ahead, 524;
+    mailbox::no_wait_after_all, 27;
+    mailbox::other_waker, 782;
+    mailbox::signal_keeps_its_place, 1594;
+    mailbox::signal_wakes_both, 36;
+    mailbox::first_turn, 1073;
+    mailbox::close_against_push, 182;
+    names::register_against_end, 23;
+    names::two_want_a_name, 7;
+    room::two_wait_for_room, 1094;
+    room::room_against_close, 149;
+    room::given_up_against_pop, 11;
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;
@@ -116,32 +119,32 @@ models! {
     idle::nearer_deadline, 120;
     handover::behind_a_long_step, 120_000;
     handover::return_against_hand_over, 27_000;
-    completion::two_answers, 4;
-    completion::answer_against_exit, 11;
-    completion::answer_against_cancel, 4;
-    completion::answer_against_poll, 16;
-    completion::answer_against_poll_by_the_task, 13;
-    completion::watch_against_cancel, 7;
-    links::link_against_exit, 20;
-    links::unlink_against_exit, 16;
-    links::two_link_at_once, 49;
-    links::two_ends_at_once, 43;
-    links::monitor_against_send_and_exit, 20;
-    links::demonitor_against_exit, 13;
+    completion::two_answers, 5;
+    completion::answer_against_exit, 18;
+    completion::answer_against_cancel, 5;
+    completion::answer_against_poll, 27;
+    completion::answer_against_poll_by_the_task, 18;
+    completion::watch_against_cancel, 8;
+    links::link_against_exit, 22;
+    links::unlink_against_exit, 31;
+    links::two_link_at_once, 65;
+    links::two_ends_at_once, 70;
+    links::monitor_against_send_and_exit, 22;
+    links::demonitor_against_exit, 20;
     cancel::adopt_against_cancel, 5;
     cancel::child_against_cancel, 9;
     cancel::two_cancel_at_once, 8;
     cancel::drop_against_cancel, 5;
-    groups::watch_against_join, 10;
-    groups::watch_against_end, 13;
-    slots::stale_pid, 16;
-    slots::two_come_at_once, 7;
-    slots::slot_wears_out, 69;
-    stream::items_against_pulls, 159;
-    stream::notices_against_pulls, 220;
-    stream::sender_against_cancel, 8;
-    timers::cancel_against_fire, 60;
-    timers::waker_against_fire, 16;
-    timers::insert_against_turn, 58;
-    timers::insert_against_keeper, 1;
+    groups::watch_against_join, 11;
+    groups::watch_against_end, 19;
+    slots::stale_pid, 23;
+    slots::two_come_at_once, 8;
+    slots::slot_wears_out, 106;
+    stream::items_against_pulls, 248;
+    stream::notices_against_pulls, 402;
+    stream::sender_against_cancel, 9;
+    timers::cancel_against_fire, 114;
+    timers::waker_against_fire, 27;
+    timers::insert_against_turn, 84;
+    timers::insert_against_keeper, 5;
 }

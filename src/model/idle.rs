@@ -1,6 +1,5 @@
 //! The idle word: no worker sleeps for ever while there is something to do. The workers here are the scheduler's own.
 
-use std::cell::Cell;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -8,13 +7,13 @@ use std::time::Duration;
 
 use super::{Waiter, join, spawn};
 use crate::observe::Metrics;
-use crate::scheduler::{Driver, Hooks, Local, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Here, Hooks, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
 
 thread_local! {
-    static CURRENT: Cell<Option<Box<Local<Job>>>> = const { Cell::new(None) };
+    static CURRENT: Here<Job> = const { Here::new(None) };
 }
 
 /// Something to do, once.
@@ -38,7 +37,7 @@ impl Task for Job {
         self.0();
     }
 
-    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+    fn current() -> &'static LocalKey<Here<Self>> {
         &CURRENT
     }
 }

@@ -72,12 +72,54 @@ pub fn own_waker() {
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (Front::default(), 0);
     while sum != 3 {
-        match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None).0) {
+        match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None, &mut false).0) {
             Some(message) => sum += message,
             None => own.wait(),
         }
     }
     senders.into_iter().for_each(join);
+}
+
+/// A task that is set to wait ahead when it empties the mailbox, once between two waits.
+pub fn wait_ahead() {
+    let (inbox, own) = inbox();
+    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
+    let (mut front, mut sum) = (Front::default(), 0);
+    while sum != 3 {
+        let mut may = true;
+        let mut waits = false;
+        // A turn: it ends when there is nothing, or nothing is known to have come.
+        while !(waits && inbox.is_still_empty()) {
+            waits = std::mem::take(&mut may);
+            match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None, &mut waits).0) {
+                Some(message) => sum += message,
+                None => break,
+            }
+        }
+        if sum != 3 {
+            own.wait();
+        }
+    }
+    senders.into_iter().for_each(join);
+}
+
+/// One that was set to wait ahead and then waits for something else: mail does not wake it, and is there when it asks.
+pub fn no_wait_after_all() {
+    let (inbox, own) = inbox();
+    send(&inbox, 1);
+    let (mut front, mut waits) = (Front::default(), true);
+    assert_eq!(inbox.pop_or_wait(&mut front, None, &mut waits).0, Some(1));
+    let sender = spawn(&inbox, |inbox| send(inbox, 2));
+    inbox.unwait();
+    // The next turn, whatever it was woken for.
+    if inbox.pop_or_wait(&mut front, None, &mut false).0.is_none() {
+        own.wait();
+        while inbox.pop_or_wait(&mut front, None, &mut false).0.is_none() {
+            // It was woken by what came before it said that it does not wait.
+            own.wait();
+        }
+    }
+    join(sender);
 }
 
 /// A receiver inside a combinator: it waits by another waker, and by another one each time.
@@ -88,8 +130,9 @@ pub fn other_waker() {
     while sum != 3 {
         // The first is forgotten, as when a `select` is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
-        let mut receive =
-            |waiter: &Arc<Waiter>| front.pop().or_else(|| inbox.pop_or_wait(&mut front, Some(waiter.waker())).0);
+        let mut receive = |waiter: &Arc<Waiter>| {
+            front.pop().or_else(|| inbox.pop_or_wait(&mut front, Some(waiter.waker()), &mut false).0)
+        };
         match receive(&former).or_else(|| receive(&latter)) {
             Some(message) => sum += message,
             None => latter.wait(),
@@ -177,7 +220,7 @@ pub fn close_against_push() {
         })
     });
     let mut front = Front::default();
-    let mut seen = Vec::from_iter(inbox.pop_or_wait(&mut front, Some(other.waker())).0);
+    let mut seen = Vec::from_iter(inbox.pop_or_wait(&mut front, Some(other.waker()), &mut false).0);
     let waits = seen.is_empty();
     let remains = inbox.close();
     seen.extend(front.take());

@@ -43,7 +43,7 @@ fn relieve(relieved: Option<Relieved>) {
 fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
-        let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()));
+        let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()), &mut false);
         relieve(spare.relieved);
         match message {
             Some(message) => return message,

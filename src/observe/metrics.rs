@@ -225,6 +225,13 @@ impl Metrics {
         self.write(n, |block| &block.counts[counter as usize]);
     }
 
+    /// The same for who knows that it is in that slot of this runtime.
+    #[inline]
+    pub(crate) fn add_in(&self, slot: usize, counter: Counter, n: u64) {
+        let cell = &self.slots[slot].counts[counter as usize];
+        cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
     /// A process ran that had become ready so long ago.
     pub(crate) fn sample_delay(&self, ns: u64) {
         self.write(1, |block| block.delay.of(ns));

@@ -12,6 +12,7 @@ use crate::sync::Arc;
 ///
 /// Unwind safety: whatever a panic may have left half done belongs to one process or one command, and is dropped and
 /// never looked at again.
+#[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }

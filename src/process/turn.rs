@@ -30,16 +30,47 @@ struct Turn {
     budget: Cell<u32>,
     /// A moment of this turn, in ns of its runtime's clock; 0 while it has not looked.
     seen: Cell<u64>,
-    /// Whether what futures of the process let go of is kept until the step ends.
-    keeping: Cell<Keeping>,
-    /// An answer came to the running process from inside its own turn.
-    answered: Cell<bool>,
-    /// The running process has asked to be stepped again behind the others.
-    again: Cell<bool>,
-    /// Replies were dropped while it unwinds or dies.
-    orphaned: Cell<bool>,
+    /// What happened in this turn: bits of [`note`].
+    notes: Cell<u8>,
     /// What is dropped on this thread belonged to a process that dies.
     dying: Cell<bool>,
+}
+
+/// Bits of what is noted in a turn: most steps leave none of them.
+mod note {
+    /// Futures of the process may keep what they let go of until the step ends.
+    pub(super) const KEEPS: u8 = 1;
+    /// One of them did.
+    pub(super) const KEPT: u8 = 1 << 1;
+    /// An answer came to the running process from inside its own turn.
+    pub(super) const ANSWERED: u8 = 1 << 2;
+    /// The running process has asked to be stepped again behind the others.
+    pub(super) const AGAIN: u8 = 1 << 3;
+    /// Replies were dropped while it unwinds or dies.
+    pub(super) const ORPHANED: u8 = 1 << 4;
+    /// The receiver of its mailbox was set to wait when it took the last message, before it asked for the next.
+    pub(super) const AHEAD: u8 = 1 << 5;
+    /// The same happened before in this turn, and is not to happen again.
+    pub(super) const WAS_AHEAD: u8 = 1 << 6;
+}
+
+impl Turn {
+    #[inline]
+    fn has(&self, note: u8) -> bool {
+        self.notes.get() & note != 0
+    }
+
+    #[inline]
+    fn note(&self, note: u8) {
+        self.notes.set(self.notes.get() | note);
+    }
+
+    #[inline]
+    fn take(&self, note: u8) -> bool {
+        let notes = self.notes.get();
+        self.notes.set(notes & !note);
+        notes & note != 0
+    }
 }
 
 thread_local! {
@@ -51,14 +82,13 @@ thread_local! {
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
             seen: Cell::new(0),
-            keeping: Cell::new(Keeping::Nothing),
-            answered: Cell::new(false),
-            again: Cell::new(false),
-            orphaned: Cell::new(false),
+            notes: Cell::new(0),
             dying: Cell::new(false),
         }
     };
     static ORPHANS: RefCell<Vec<Orphan>> = const { RefCell::new(Vec::new()) };
+    /// The turns that this one is nested in.
+    static OUTER: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
 }
 
 #[inline]
@@ -69,21 +99,21 @@ fn identity(waker: &Waker) -> (usize, usize) {
 /// Begins a turn of the process with this control block; it ends when the guard is dropped.
 #[inline]
 pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
+    // A handler's future that is polled aside is inside a turn as well.
+    let nested = TURN.with(|turn| turn.turns.get() != 0);
+    if nested {
+        save();
+    }
     TURN.with(|turn| {
-        // A handler's future that is polled aside is inside a turn as well.
-        let outer = if turn.turns.get() == 0 { None } else { Some(Box::new(turn.save())) };
         turn.control.set(control);
         turn.turns.set(control);
         turn.pid.set(Some(pid));
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
         turn.seen.set(0);
-        turn.keeping.set(Keeping::Ready);
-        turn.answered.set(false);
-        turn.again.set(false);
-        turn.orphaned.set(false);
-        Guard(outer)
-    })
+        turn.notes.set(note::KEEPS);
+    });
+    Guard { nested }
 }
 
 /// A turn that another one is nested in.
@@ -93,65 +123,60 @@ struct Outer {
     pid: Option<Pid>,
     waker: (usize, usize),
     budget: u32,
-    keeping: Keeping,
-    answered: bool,
-    again: bool,
-    orphaned: bool,
+    notes: u8,
     parcel: Option<Parcel>,
     successor: Option<Box<successor::Outer>>,
 }
 
-impl Turn {
-    #[cold]
-    fn save(&self) -> Outer {
-        Outer {
-            control: self.control.get(),
-            turns: self.turns.get(),
-            pid: self.pid.get(),
-            waker: self.waker.get(),
-            budget: self.budget.get(),
-            keeping: self.keeping.get(),
-            answered: self.answered.get(),
-            again: self.again.get(),
-            orphaned: self.orphaned.get(),
-            parcel: express::take(),
-            successor: successor::take(),
-        }
-    }
+#[cold]
+fn save() {
+    let outer = TURN.with(|turn| Outer {
+        control: turn.control.get(),
+        turns: turn.turns.get(),
+        pid: turn.pid.get(),
+        waker: turn.waker.get(),
+        budget: turn.budget.get(),
+        notes: turn.notes.get(),
+        parcel: express::take(),
+        successor: successor::take(),
+    });
+    OUTER.with(|outers| outers.borrow_mut().push(outer));
+}
 
-    #[cold]
-    fn restore(&self, outer: Outer) {
-        self.control.set(outer.control);
-        self.turns.set(outer.turns);
-        self.pid.set(outer.pid);
-        self.waker.set(outer.waker);
-        self.budget.set(outer.budget);
+#[cold]
+fn restore() {
+    let outer = OUTER.with(|outers| outers.borrow_mut().pop()).expect("saved when the turn began");
+    TURN.with(|turn| {
+        turn.control.set(outer.control);
+        turn.turns.set(outer.turns);
+        turn.pid.set(outer.pid);
+        turn.waker.set(outer.waker);
+        turn.budget.set(outer.budget);
         // Another runtime's time, perhaps.
-        self.seen.set(0);
-        self.keeping.set(outer.keeping);
-        self.answered.set(outer.answered);
-        self.again.set(outer.again);
-        self.orphaned.set(outer.orphaned);
-        express::restore(outer.parcel);
-        successor::restore(outer.successor);
-    }
+        turn.seen.set(0);
+        turn.notes.set(outer.notes);
+    });
+    express::restore(outer.parcel);
+    successor::restore(outer.successor);
 }
 
 /// Restores what this thread was doing before: nothing, most of the time.
 #[must_use]
-pub(crate) struct Guard(Option<Box<Outer>>);
+pub(crate) struct Guard {
+    nested: bool,
+}
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        TURN.with(|turn| match self.0.take() {
-            None => {
-                turn.control.set(0);
-                turn.turns.set(0);
-                turn.pid.set(None);
-                turn.waker.set((0, 0));
-            }
-            Some(outer) => turn.restore(*outer),
+        if self.nested {
+            return restore();
+        }
+        TURN.with(|turn| {
+            turn.control.set(0);
+            turn.turns.set(0);
+            turn.pid.set(None);
+            turn.waker.set((0, 0));
         });
     }
 }
@@ -169,34 +194,30 @@ pub(crate) fn is_within(control: usize) -> bool {
     TURN.with(|turn| turn.turns.get()) == control
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeping {
-    /// Nobody would let go of it.
-    Nothing,
-    Ready,
-    Something,
-}
-
 /// From here, or from [the beginning](enter), to [`ends_keeping`], futures of the process whose turn this is may keep
 /// something on this thread.
 #[inline]
 pub(crate) fn begins_keeping() {
-    TURN.with(|turn| turn.keeping.set(Keeping::Ready));
+    TURN.with(|turn| turn.note(note::KEEPS));
 }
 
 /// Whether something may have been kept, which the caller then lets go of.
 #[inline]
 pub(crate) fn ends_keeping() -> bool {
-    TURN.with(|turn| turn.keeping.replace(Keeping::Nothing)) == Keeping::Something
+    TURN.with(|turn| {
+        let notes = turn.notes.get();
+        turn.notes.set(notes & !(note::KEEPS | note::KEPT));
+        notes & note::KEPT != 0
+    })
 }
 
 /// Whether a future of the process with this control block may keep something on this thread; it does, then.
 #[inline]
 pub(crate) fn keeps_of(control: usize) -> bool {
     TURN.with(|turn| {
-        let keeps = turn.control.get() == control && turn.keeping.get() != Keeping::Nothing;
+        let keeps = turn.control.get() == control && turn.has(note::KEEPS);
         if keeps {
-            turn.keeping.set(Keeping::Something);
+            turn.note(note::KEPT);
         }
         keeps
     })
@@ -264,29 +285,48 @@ pub(crate) fn has_seen_before(at: Instant) -> bool {
     seen != 0 && seen < at.ns()
 }
 
+/// Whether the receiver of the running process's mailbox may be set to wait when it takes the last message: once in a
+/// turn, so that of many messages that come one by one the first at most wakes a process that is running.
+#[inline]
+pub(crate) fn may_wait_ahead() -> bool {
+    TURN.with(|turn| !turn.has(note::WAS_AHEAD))
+}
+
+/// Notes that it was.
+#[inline]
+pub(crate) fn waits_ahead() {
+    TURN.with(|turn| turn.note(note::AHEAD | note::WAS_AHEAD));
+}
+
+/// Whether it was, and is still.
+#[inline]
+pub(crate) fn take_ahead() -> bool {
+    TURN.with(|turn| turn.take(note::AHEAD))
+}
+
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the
 /// queues.
 #[inline]
 pub(crate) fn answered() {
-    TURN.with(|turn| turn.answered.set(true));
+    TURN.with(|turn| turn.note(note::ANSWERED));
 }
 
 /// Whether an answer came since this was asked last.
 #[inline]
 pub(crate) fn take_answered() -> bool {
-    TURN.with(|turn| turn.answered.take())
+    TURN.with(|turn| turn.take(note::ANSWERED))
 }
 
 /// Notes that the running process has woken itself to let others run.
 #[inline]
 pub(crate) fn again() {
-    TURN.with(|turn| turn.again.set(true));
+    TURN.with(|turn| turn.note(note::AGAIN));
 }
 
 /// Whether the running process has asked to be stepped again.
 #[inline]
 pub(crate) fn wants_again() -> bool {
-    TURN.with(|turn| turn.again.get())
+    TURN.with(|turn| turn.has(note::AGAIN))
 }
 
 /// Whether long work should let others run now: the turn's budget is spent, or somebody asks for it: the runtime, of a step
@@ -346,7 +386,7 @@ pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
 /// none.
 #[inline]
 pub(crate) fn take_orphans() -> Option<Vec<Orphan>> {
-    TURN.with(|turn| turn.orphaned.take()).then(|| ORPHANS.with(RefCell::take))
+    TURN.with(|turn| turn.has(note::ORPHANED) && turn.take(note::ORPHANED)).then(|| ORPHANS.with(RefCell::take))
 }
 
 /// Leaves a reply to [`take_orphans`].
@@ -364,6 +404,6 @@ pub(crate) fn orphan<T: 'static>(value: T, tell: impl FnOnce(T, Option<&Exit>) +
             orphans.borrow_mut().push(Box::new(move |exit| tell(value, exit)));
         }
     });
-    TURN.with(|turn| turn.orphaned.set(true));
+    TURN.with(|turn| turn.note(note::ORPHANED));
     value.map_or(Ok(()), Err)
 }

@@ -34,7 +34,7 @@ pub(super) struct Crew<T: Task> {
     /// How many of them have nothing to do.
     spare: usize,
     /// Places for those.
-    calls: VecDeque<Box<Local<T>>>,
+    calls: VecDeque<Local<T>>,
     /// How many workers were ever started, for their names.
     started: usize,
     pub(super) monitored: bool,
@@ -129,7 +129,7 @@ impl<T: Task> Scheduler<T> {
         let spare = if lacks(&crew) {
             match self.employ(crew, local) {
                 Ok(()) => return true,
-                Err((_, local)) => local,
+                Err((_, local)) => local.map(|local| *local),
             }
         } else {
             drop(crew);
@@ -144,7 +144,7 @@ impl<T: Task> Scheduler<T> {
     fn employ(
         self: &Arc<Self>,
         mut crew: MutexGuard<'_, Crew<T>>,
-        local: Box<Local<T>>,
+        local: Local<T>,
     ) -> Result<(), (io::Error, Option<Box<Local<T>>>)> {
         if crew.spare > crew.calls.len() {
             crew.calls.push_back(local);
@@ -187,14 +187,14 @@ impl<T: Task> Scheduler<T> {
                 crew.active -= 1;
                 crew.started -= 1;
                 drop(crew);
-                let local = place.lock().take();
+                let local = place.lock().take().map(Box::new);
                 Err((error, local))
             }
         }
     }
 
     /// Waits a while for a place to work at.
-    fn wait_for_call(&self) -> Option<Box<Local<T>>> {
+    fn wait_for_call(&self) -> Option<Local<T>> {
         let mut crew = self.crew.lock();
         crew.spare += 1;
         let mut over = false;

@@ -1,11 +1,14 @@
 //! Threads that lend themselves: as a future that somebody else polls, or blocking.
 
 use std::future::Future;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 
 use pin_project_lite::pin_project;
 
+use super::worker::Seat;
 use super::{Local, Scheduler, Task};
 use crate::observe::WorkerState;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +67,7 @@ impl Wake for OwnWaker {
 /// A place among the workers, for as long as it is held.
 struct Lender<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    local: Option<Box<Local<T>>>,
+    local: Option<Local<T>>,
     /// It has said that it sleeps.
     asleep: bool,
     vacancy: Option<EventListener>,
@@ -99,7 +102,7 @@ impl<T: Task> Lender<T> {
     fn wake_up(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.alarm = None;
-            if let Some(local) = &mut self.local {
+            if let Some(local) = &self.local {
                 local.wake_up();
             }
         }
@@ -116,43 +119,49 @@ impl<T: Task> Lender<T> {
 
     /// Runs something that may wake tasks, as a task of this place.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let Some(mut local) = self.local.take() else { return f() };
-        local.enter_own_future();
-        let (slot, metrics) = (local.slot(), Arc::clone(&local.scheduler().metrics));
-        let counting = (metrics.enter(slot), local.sit());
-        let mut result = None;
-        let mut panic = None;
-        let (mut local, _) = local.away(|| match std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)) {
-            Ok(value) => result = Some(value),
-            Err(payload) => panic = Some(payload),
-        });
-        drop(counting);
-        local.has_run();
-        self.local = Some(local);
-        match (result, panic) {
-            (Some(result), _) => result,
-            (None, Some(panic)) => std::panic::resume_unwind(panic),
-            (None, None) => unreachable!("it returned or it panicked"),
-        }
+        let Some(seated) = Seated::new(self) else { return f() };
+        seated.enter_own_future();
+        f()
     }
 
     /// Finds one task and runs it; false if there was none.
     fn run_one(&mut self, rounds: u32) -> bool {
-        let Some(local) = self.local.take() else { return false };
-        let metrics = Arc::clone(&local.scheduler().metrics);
-        let counting = (metrics.enter(local.slot()), local.sit());
-        let (local, task) = local.find(rounds);
+        let Some(seated) = Seated::new(self) else { return false };
+        let task = seated.find(rounds);
         let found = task.is_some();
-        self.local = Some(match task {
-            Some(task) => {
-                let mut local = local.run(task);
-                local.has_run();
-                local
-            }
-            None => local,
-        });
-        drop(counting);
+        // What panics there is no process's, for those are caught in their task.
+        let _ = catch_unwind(AssertUnwindSafe(|| task.into_iter().for_each(|task| seated.run(task))));
         found
+    }
+}
+
+/// A lender's thread at its place, until this is dropped.
+struct Seated<'a, T: Task> {
+    seat: Option<Seat<T>>,
+    place: &'a mut Option<Local<T>>,
+}
+
+impl<'a, T: Task> Seated<'a, T> {
+    fn new(lender: &'a mut Lender<T>) -> Option<Self> {
+        let seat = lender.local.take()?.sit();
+        Some(Self { seat: Some(seat), place: &mut lender.local })
+    }
+}
+
+impl<T: Task> Deref for Seated<'_, T> {
+    type Target = Local<T>;
+
+    fn deref(&self) -> &Local<T> {
+        self.seat.as_ref().expect("it is there until this is dropped")
+    }
+}
+
+impl<T: Task> Drop for Seated<'_, T> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            seat.has_run();
+            *self.place = Some(seat.rise());
+        }
     }
 }
 
@@ -198,7 +207,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
             if lender.run_one(LENT_ROUNDS) {
                 continue;
             }
-            let Some(local) = &mut lender.local else { return Poll::Pending };
+            let Some(local) = &lender.local else { return Poll::Pending };
             if local.may_sleep() {
                 lender.asleep = true;
                 if let Some(time) = local.time_to_keep() {
@@ -212,7 +221,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 return Poll::Pending;
             }
         }
-        if let Some(local) = &mut lender.local {
+        if let Some(local) = &lender.local {
             // Until it is polled again it is in no step.
             local.enter(WorkerState::Parked);
         }
@@ -265,7 +274,7 @@ impl<T: Task> Scheduler<T> {
             if lender.run_one(LENT_ROUNDS) {
                 continue;
             }
-            let Some(local) = &mut lender.local else {
+            let Some(local) = &lender.local else {
                 // All places are taken: this thread waits for its own future, and for a place.
                 Local::<T>::share_here();
                 if !unpark.woken.load(Ordering::SeqCst) {

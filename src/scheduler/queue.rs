@@ -215,8 +215,8 @@ pub(crate) struct Queues<T> {
 pub(crate) enum Pushed {
     /// It is in the slot and nothing was displaced: this worker runs it next, nobody else need come.
     ToSlot,
-    /// Something is in the deque for others to take.
-    ToDeque,
+    /// Something is in the deque for others to take; so many are there now.
+    ToDeque(usize),
     /// A batch is full and has to go to the global queue.
     BatchFull,
 }
@@ -239,11 +239,6 @@ impl<T> Queues<T> {
         self.oldest.is_some()
     }
 
-    /// How many wait in the deque.
-    pub(crate) fn waiting(&self) -> usize {
-        self.deque.len()
-    }
-
     /// Takes over what waited in this order elsewhere, to be run in it.
     fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
         if self.is_lifo() {
@@ -262,8 +257,14 @@ impl<T> Queues<T> {
         self.nothing_behind() && self.slot.is_empty()
     }
 
+    /// Whether nothing is in the slot.
+    pub(crate) fn slot_is_empty(&self) -> bool {
+        self.slot.is_empty()
+    }
+
     /// Puts an item into the slot; what was there goes to the back.
-    pub(crate) fn push_next(&mut self, item: T) -> Pushed {
+    #[inline]
+    pub(crate) fn push_next(&self, item: T) -> Pushed {
         let displaced = self.slot.pop();
         self.slot.push(item);
         match displaced {
@@ -273,26 +274,36 @@ impl<T> Queues<T> {
     }
 
     /// Puts an item behind all others; newest first, before them.
-    pub(crate) fn push_back(&mut self, item: T) -> Pushed {
-        if self.batch.is_empty() && self.deque.len() < LOCAL_FULL {
+    #[inline]
+    pub(crate) fn push_back(&self, item: T) -> Pushed {
+        let waiting = self.deque.len();
+        if waiting < LOCAL_FULL && self.batch.is_empty() {
             self.deque.push(item);
-            return Pushed::ToDeque;
+            return Pushed::ToDeque(waiting + 1);
         }
-        if self.batch.with(|items| items.push(item)).1 >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque }
+        self.gather(item)
+    }
+
+    #[cold]
+    fn gather(&self, item: T) -> Pushed {
+        let gathered = self.batch.with(|items| items.push(item)).1;
+        if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
     /// First in first out, puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
     /// On the way by the global queue it would end up on another core at every turn.
-    pub(crate) fn push_again(&mut self, item: T) -> Pushed {
+    #[inline]
+    pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
             return self.push_back(item);
         }
+        let waiting = self.deque.len();
         self.deque.push(item);
-        Pushed::ToDeque
+        Pushed::ToDeque(waiting + 1)
     }
 
     /// Keeps an item that nobody else takes any more.
-    pub(crate) fn keep(&mut self, item: T) {
+    pub(crate) fn keep(&self, item: T) {
         self.deque.push(item);
     }
 
@@ -301,20 +312,29 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    pub(crate) fn pop_slot(&mut self) -> Option<T> {
+    #[inline]
+    pub(crate) fn pop_slot(&self) -> Option<T> {
         self.slot.pop()
     }
 
     /// The next of the deque, which is refilled from the batch when it runs low.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        if !self.batch.is_empty() && self.deque.len() < LOCAL_FULL / 2 {
-            self.batch.with(|items| self.refill(items.drain(..)));
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<T> {
+        if !self.batch.is_empty() {
+            self.take_batch();
         }
         self.deque.pop()
     }
 
+    #[cold]
+    fn take_batch(&self) {
+        if self.deque.len() < LOCAL_FULL / 2 {
+            self.batch.with(|items| self.refill(items.drain(..)));
+        }
+    }
+
     /// Newest first, the oldest of the deque, as a thief takes it.
-    pub(crate) fn pop_oldest(&mut self) -> Option<T> {
+    pub(crate) fn pop_oldest(&self) -> Option<T> {
         let oldest = self.oldest.as_ref()?;
         loop {
             match oldest.steal() {
@@ -326,7 +346,7 @@ impl<T> Queues<T> {
     }
 
     /// Everything, the slot first.
-    pub(crate) fn drain(&mut self) -> Vec<T> {
+    pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
         all.extend(std::iter::from_fn(|| self.deque.pop()));
         self.batch.with(|items| all.append(items));

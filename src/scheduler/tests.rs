@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake};
 pub(super) struct Job(Box<dyn FnOnce() + Send>);
 
 thread_local! {
-    static CURRENT: Cell<Option<Box<Local<Job>>>> = const { Cell::new(None) };
+    static CURRENT: Here<Job> = const { Here::new(None) };
 }
 
 impl Task for Job {
@@ -24,7 +24,7 @@ impl Task for Job {
         (self.0)();
     }
 
-    fn current() -> &'static LocalKey<Cell<Option<Box<Local<Self>>>>> {
+    fn current() -> &'static LocalKey<Here<Self>> {
         &CURRENT
     }
 }
@@ -641,18 +641,16 @@ fn lenders_beyond_the_places_wait_for_one() {
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();
     let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
-    let mut thief = locals.pop().unwrap();
+    let thief = locals.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
     for _ in 0..700 {
-        for (number, local) in locals.iter_mut().enumerate() {
+        for (number, local) in locals.iter().enumerate() {
             if scheduler.remotes[number].is_empty() {
                 let hits = Arc::clone(&hits);
-                local.push(
-                    job(move || {
-                        hits[number].fetch_add(1, Ordering::SeqCst);
-                    }),
-                    Placement::Yielded,
-                );
+                let job = job(move || {
+                    hits[number].fetch_add(1, Ordering::SeqCst);
+                });
+                assert!(!local.push(job, Placement::Yielded), "it is alone there");
             }
         }
         thief.steal_once().unwrap().run(());

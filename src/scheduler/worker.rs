@@ -1,7 +1,9 @@
 //! What a worker does: look for work in the order below, run it, and sleep when there is none.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use crossbeam_deque::Steal;
 
@@ -12,8 +14,8 @@ use super::post::{OWN_FUTURE, Post};
 use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
-use crate::observe::{Counter, WorkerState};
-use crate::preempt::Seat;
+use crate::observe::{Counter, SlotGuard, WorkerState};
+use crate::preempt;
 use crate::sync::{Arc, hint, planted, thread, thread_local};
 
 /// How many tasks run from the slot in a row while others wait.
@@ -41,20 +43,59 @@ pub(super) fn is_worker_thread(address: usize) -> bool {
     WORKER_OF.with(Cell::get) == address
 }
 
-/// A worker, as the thread that is it holds it. While a task runs it is in [`Task::current`], so that what the task
-/// wakes finds its way into the local queues.
+/// A worker. The thread that is it [sits](Self::sit) there while it works, so that what its tasks wake finds its way into
+/// the local queues.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
+    /// The scheduler's address, by which those who wake a task ask whether this is theirs.
+    home: usize,
     slot: usize,
     post: Arc<Post>,
     queues: Queues<T>,
-    looks: u32,
-    slot_budget: u8,
-    searching: bool,
+    looks: Cell<u32>,
+    slot_budget: Cell<u8>,
+    searching: Cell<bool>,
     /// It kept the time when it woke up, and has not passed that on.
-    kept_time: bool,
-    rng: Rng,
-    state: WorkerState,
+    kept_time: Cell<bool>,
+    shuffles: bool,
+    rng: RefCell<Rng>,
+    state: Cell<WorkerState>,
+}
+
+/// Which worker a thread is, if it is one.
+pub(crate) type Here<T> = RefCell<Option<Rc<Local<T>>>>;
+
+/// A thread as a worker; where that worker was before, it is again when this is dropped.
+#[must_use]
+pub(super) struct Seat<T: Task> {
+    local: Rc<Local<T>>,
+    outer: Option<Rc<Local<T>>>,
+    _counting: SlotGuard,
+    _asked: preempt::Seat,
+}
+
+impl<T: Task> Deref for Seat<T> {
+    type Target = Local<T>;
+
+    fn deref(&self) -> &Local<T> {
+        &self.local
+    }
+}
+
+impl<T: Task> Seat<T> {
+    /// Leaves it, for another thread to take.
+    pub(super) fn rise(self) -> Local<T> {
+        let local = Rc::clone(&self.local);
+        drop(self);
+        Rc::into_inner(local).expect("one thread sits there, and has left")
+    }
+}
+
+impl<T: Task> Drop for Seat<T> {
+    fn drop(&mut self) {
+        let own = T::current().with(|here| here.replace(self.outer.take()));
+        drop(own);
+    }
 }
 
 impl<T: Task> std::fmt::Debug for Local<T> {
@@ -68,89 +109,128 @@ impl<T: Task> Local<T> {
         let rng = Rng::seeded(scheduler.options.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self {
             post: Arc::clone(&scheduler.posts[slot]),
-            scheduler,
+            home: Arc::as_ptr(&scheduler) as usize,
             slot,
             queues,
-            looks: 0,
-            slot_budget: SLOT_BUDGET,
-            searching: false,
-            kept_time: false,
-            rng,
-            state: WorkerState::Parked,
+            looks: Cell::new(0),
+            slot_budget: Cell::new(SLOT_BUDGET),
+            searching: Cell::new(false),
+            kept_time: Cell::new(false),
+            shuffles: scheduler.options.shuffle,
+            rng: RefCell::new(rng),
+            state: Cell::new(WorkerState::Parked),
+            scheduler,
         }
     }
 
-    pub(super) fn scheduler(&self) -> &Arc<Scheduler<T>> {
-        &self.scheduler
+    /// Makes this thread the worker, until what is returned is dropped.
+    pub(super) fn sit(self) -> Seat<T> {
+        let _counting = self.scheduler.metrics.enter(self.slot);
+        let _asked = self.post.asked().sit();
+        let local = Rc::new(self);
+        let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
+        Seat { local, outer, _counting, _asked }
+    }
+
+    /// The worker that this thread is.
+    #[inline]
+    pub(super) fn here() -> Option<Rc<Self>> {
+        T::current().try_with(|here| here.borrow().clone()).ok().flatten()
+    }
+
+    /// Runs what is no task as no worker: what it wakes goes where all look, for nobody may look here for long.
+    fn aside<R>(f: impl FnOnce() -> R) -> R {
+        struct Back<T: Task>(Option<Rc<Local<T>>>);
+        impl<T: Task> Drop for Back<T> {
+            fn drop(&mut self) {
+                T::current().with(|here| here.replace(self.0.take()));
+            }
+        }
+        let _back = Back(T::current().with(RefCell::take));
+        f()
     }
 
     pub(super) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// This thread looks whether whom it runs here is asked to let others run, until what is returned is dropped.
-    pub(super) fn sit(&self) -> Seat {
-        self.post.asked().sit()
-    }
-
-    pub(super) fn is_of(&self, address: usize) -> bool {
-        Arc::as_ptr(&self.scheduler) as usize == address
-    }
-
-    /// Queues a task that the running one woke, spawned, or is.
     #[inline]
-    pub(super) fn push(&mut self, task: T, how: Placement) {
-        if self.post.is_taken() || matches!(how, Placement::Ranked(_)) {
-            self.push_away(task, how);
-            return;
+    pub(super) fn is_of(&self, address: usize) -> bool {
+        self.home == address
+    }
+
+    /// Queues a task that the running one woke, spawned, or is. True if others have to be [told](Self::tell) of it.
+    #[inline]
+    #[must_use]
+    pub(super) fn push(&self, task: T, how: Placement) -> bool {
+        if self.post.is_taken() {
+            return self.push_away(task, how);
         }
-        let to_slot = how == Placement::Woken && !(self.scheduler.options.shuffle && self.rng.below(2) == 0);
-        let alone = self.queues.is_empty();
         let pushed = match how {
-            Placement::Woken if to_slot => self.queues.push_next(task),
-            Placement::Woken => self.queues.push_back(task),
-            Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task, alone),
-            Placement::Yielded | Placement::Ranked(_) => self.queues.push_again(task),
+            Placement::Woken if self.shuffles && self.rng.borrow_mut().below(2) == 0 => self.queues.push_back(task),
+            Placement::Woken => self.queues.push_next(task),
+            Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
+            Placement::Yielded => self.queues.push_again(task),
+            Placement::Ranked(_) => return self.push_away(task, how),
         };
         match pushed {
             // It runs here as soon as this task returns. Waking a second worker for it costs more than it gains.
-            Pushed::ToSlot => {}
-            // One that yields to nobody needs nobody's help either.
-            Pushed::ToDeque if alone => {}
+            Pushed::ToSlot => false,
             // Somebody was told when the first of these came, and whoever finds one of them tells the next.
-            Pushed::ToDeque if self.queues.waiting() > 2 => {}
-            Pushed::ToDeque => self.scheduler.notify(),
+            Pushed::ToDeque(3..) => false,
+            // One that yields to nobody needs nobody's help either.
+            Pushed::ToDeque(1) if self.queues.slot_is_empty() => false,
+            Pushed::ToDeque(_) => true,
             Pushed::BatchFull => {
-                self.scheduler.metrics.add(Counter::Overflows, 1);
-                self.queues.overflow(&self.scheduler.global);
-                self.scheduler.notify();
+                self.overflow();
+                true
             }
         }
+    }
+
+    /// Has others come for what is queued here.
+    #[cold]
+    pub(super) fn tell(&self) {
+        self.scheduler.notify();
+    }
+
+    /// A batch of arrivals is full.
+    #[cold]
+    fn overflow(&self) {
+        self.scheduler.metrics.add(Counter::Overflows, 1);
+        self.queues.overflow(&self.scheduler.global);
     }
 
     /// Queues a task behind all that waits here, where the newest is first: that is in the queue that all share. One that
     /// yields to nobody needs nobody's help: this worker comes to it.
     #[cold]
-    fn push_behind(&mut self, task: T, alone: bool) {
+    fn push_behind(&self, task: T) -> bool {
+        let alone = self.queues.is_empty();
         match self.scheduler.global.push(task) {
-            Ok(()) if alone => {}
-            Ok(()) => self.scheduler.notify(),
-            Err(task) => self.queues.keep(task),
+            Ok(()) => !alone,
+            Err(task) => {
+                self.queues.keep(task);
+                false
+            }
         }
     }
 
     /// Queues a task where all look: it is not a normal one, or the running step is long, and nobody looks here for some
     /// time.
     #[cold]
-    fn push_away(&mut self, task: T, how: Placement) {
-        if let Err(task) = self.scheduler.share(task, how) {
-            // As in `Scheduler::schedule`, save that its drop may wake others, who must find this worker at home.
-            self.queues.keep(task);
+    fn push_away(&self, task: T, how: Placement) -> bool {
+        match self.scheduler.put_where_all_look(task, how) {
+            Ok(()) => true,
+            Err(task) => {
+                // As in `Scheduler::schedule`, save that its drop may wake others, who must find this worker at home.
+                self.queues.keep(task);
+                false
+            }
         }
     }
 
     /// Has the others look at what it holds, in the slot too: its thread is about to wait for something.
-    fn share(&mut self) {
+    fn share(&self) {
         if !self.queues.is_empty() {
             self.scheduler.notify();
         }
@@ -158,72 +238,75 @@ impl<T: Task> Local<T> {
 
     /// Has somebody else take over what this thread, if it is a worker, holds: it is about to block.
     pub(crate) fn hand_over_here() {
-        let current = T::current();
-        let Ok(Some(local)) = current.try_with(Cell::take) else { return };
-        let (scheduler, slot) = (Arc::clone(&local.scheduler), local.slot);
-        current.with(|current| current.set(Some(local)));
-        if scheduler.hand_over(slot, None) {
-            scheduler.observe(slot, WorkerState::Blocked, None);
+        let Some(local) = Self::here() else { return };
+        if local.scheduler.hand_over(local.slot, None) {
+            local.scheduler.observe(local.slot, WorkerState::Blocked, None);
         }
     }
 
     /// The worker that this thread is, whatever scheduler's, [shares](Self::share).
     pub(super) fn share_here() {
-        let current = T::current();
-        if let Ok(Some(mut outer)) = current.try_with(Cell::take) {
-            outer.share();
-            current.with(|current| current.set(Some(outer)));
+        if let Some(local) = Self::here() {
+            local.share();
         }
     }
 
     /// The order in which a worker looks for work that is near.
-    fn look(mut self: Box<Self>) -> (Box<Self>, Option<T>) {
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(GLOBAL_EVERY) {
+    #[inline]
+    fn look(&self) -> Option<T> {
+        let looks = self.looks.get().wrapping_add(1);
+        self.looks.set(looks);
+        if looks.is_multiple_of(GLOBAL_EVERY) {
             // Now and then the global queue and the timers first, whatever waits here.
-            self = self.turn_driver();
+            self.turn_driver();
             if let Some(task) = self.take_global() {
-                return (self, Some(task));
+                return Some(task);
             }
         }
         // Those who are not normal, at the looks that are theirs.
         if !self.scheduler.ranks.is_empty()
-            && let Some(task) = self.scheduler.ranks.first(self.looks)
+            && let Some(task) = self.scheduler.ranks.first(looks)
         {
-            return (self, Some(task));
+            return Some(task);
         }
         if self.queues.is_lifo()
-            && self.looks % OLDEST_EVERY == OLDEST_AT
+            && looks % OLDEST_EVERY == OLDEST_AT
             && let Some(task) = self.queues.pop_oldest()
         {
-            return (self, Some(task));
+            return Some(task);
         }
         // What the last task woke, within the budget that such tasks share.
         if let Some(task) = self.next_from_slot() {
-            return (self, Some(task));
+            return Some(task);
         }
         // What waits here, in its order.
         if let Some(task) = self.queues.pop() {
-            self.slot_budget = SLOT_BUDGET;
-            return (self, Some(task));
-        }
-        // What came from outside, or was too much for somebody.
-        if let Some(task) = self.take_global() {
-            return (self, Some(task));
-        }
-        // What is due: it wakes tasks into the queues of this worker.
-        self = self.turn_driver();
-        let task = self.queues.pop_slot().or_else(|| self.queues.pop()).or_else(|| self.take_ranked());
-        (self, task)
-    }
-
-    fn next_from_slot(&mut self) -> Option<T> {
-        if self.slot_budget > 0 {
-            let task = self.queues.pop_slot()?;
-            self.slot_budget -= 1;
+            self.slot_budget.set(SLOT_BUDGET);
             return Some(task);
         }
-        self.slot_budget = SLOT_BUDGET;
+        self.look_further()
+    }
+
+    #[inline(never)]
+    fn look_further(&self) -> Option<T> {
+        // What came from outside, or was too much for somebody.
+        if let Some(task) = self.take_global() {
+            return Some(task);
+        }
+        // What is due: it wakes tasks into the queues of this worker.
+        self.turn_driver();
+        self.queues.pop_slot().or_else(|| self.queues.pop()).or_else(|| self.take_ranked())
+    }
+
+    #[inline]
+    fn next_from_slot(&self) -> Option<T> {
+        let budget = self.slot_budget.get();
+        if budget > 0 {
+            let task = self.queues.pop_slot()?;
+            self.slot_budget.set(budget - 1);
+            return Some(task);
+        }
+        self.slot_budget.set(SLOT_BUDGET);
         let task = self.queues.pop_slot()?;
         if self.queues.nothing_behind() {
             // Nobody waits: a pair that plays alone goes on, and wakes no second worker.
@@ -231,8 +314,7 @@ impl<T: Task> Local<T> {
         }
         // Behind the others for once. Somebody has been told of those already.
         if self.queues.push_back(task) == Pushed::BatchFull {
-            self.scheduler.metrics.add(Counter::Overflows, 1);
-            self.queues.overflow(&self.scheduler.global);
+            self.overflow();
         }
         None
     }
@@ -241,32 +323,21 @@ impl<T: Task> Local<T> {
         if self.scheduler.ranks.is_empty() { None } else { self.scheduler.ranks.last() }
     }
 
-    fn take_global(&mut self) -> Option<T> {
+    fn take_global(&self) -> Option<T> {
         self.scheduler.global.take(&self.queues, self.scheduler.present())
     }
 
-    /// Fires what is due. It runs as a task does, so that what it wakes goes to the queues of this worker.
-    fn turn_driver(self: Box<Self>) -> Box<Self> {
-        if self.scheduler.driver.wait().is_none_or(|wait| !wait.is_zero()) {
-            return self;
+    /// Fires what is due; what that wakes goes to the queues of this worker.
+    fn turn_driver(&self) {
+        if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
+            self.scheduler.driver.turn();
         }
-        let scheduler = Arc::clone(&self.scheduler);
-        self.away(|| scheduler.driver.turn()).0
-    }
-
-    /// Runs something while this worker stands in [`Task::current`].
-    pub(super) fn away<R>(self: Box<Self>, f: impl FnOnce() -> R) -> (Box<Self>, Option<R>) {
-        let current = T::current();
-        let outer = current.with(|current| current.replace(Some(self)));
-        let result = catch_unwind(AssertUnwindSafe(f));
-        let local = current.with(|current| current.replace(outer)).expect("whoever takes the worker out puts it back");
-        (local, result.ok())
     }
 
     /// Passes over all others that are awake, in random order, up to four times; takes half of what one has, and on
     /// the last pass what is in its slot.
-    fn steal(&mut self, passes: u32) -> Option<T> {
-        let scheduler = Arc::clone(&self.scheduler);
+    fn steal(&self, passes: u32) -> Option<T> {
+        let scheduler = &self.scheduler;
         let metrics = &scheduler.metrics;
         let remotes = scheduler.remotes();
         let (count, others) = (remotes.len(), remotes.len() - 1);
@@ -274,7 +345,7 @@ impl<T: Task> Local<T> {
             let last = pass + 1 == passes;
             // Round from a random one. Those that were never occupied do not count: whoever comes after them would be first
             // nearly always.
-            let start = self.rng.below(others);
+            let start = self.rng.borrow_mut().below(others);
             let mut lost_a_race = false;
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
                 let remote = &remotes[victim];
@@ -307,35 +378,41 @@ impl<T: Task> Local<T> {
     }
 
     #[cfg(test)]
-    pub(super) fn steal_once(&mut self) -> Option<T> {
+    pub(super) fn steal_once(&self) -> Option<T> {
         self.steal(PASSES)
     }
 
     /// The next task, from near or from far; `rounds` says how long to search.
-    pub(super) fn find(mut self: Box<Self>, rounds: u32) -> (Box<Self>, Option<T>) {
-        let (local, mut task) = self.look();
-        self = local;
-        if task.is_none() {
-            task = self.search(rounds);
+    #[inline]
+    pub(super) fn find(&self, rounds: u32) -> Option<T> {
+        let task = self.look().or_else(|| self.search(rounds))?;
+        if self.searching.get() || self.kept_time.get() {
+            self.has_found();
         }
-        if task.is_some() && std::mem::take(&mut self.searching) && self.scheduler.idle.stop_searching() {
+        Some(task)
+    }
+
+    /// It has come from sleep, or from far, and found something.
+    #[cold]
+    fn has_found(&self) {
+        if self.searching.take() && self.scheduler.idle.stop_searching() {
             // The last one that searched has found something: where that was there may be more.
             if !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
-        if task.is_some() && std::mem::take(&mut self.kept_time) && self.scheduler.is_untimed() {
+        if self.kept_time.take() && self.scheduler.is_untimed() {
             // It may be long before this one looks at the timers again: another sleeper keeps the time.
             self.scheduler.notify();
         }
-        (self, task)
     }
 
-    fn search(&mut self, rounds: u32) -> Option<T> {
+    #[cold]
+    fn search(&self, rounds: u32) -> Option<T> {
         self.enter(WorkerState::Searching);
-        if !self.searching {
-            self.searching = self.scheduler.idle.start_searching(self.scheduler.present());
-            if !self.searching {
+        if !self.searching.get() {
+            self.searching.set(self.scheduler.idle.start_searching(self.scheduler.present()));
+            if !self.searching.get() {
                 return None;
             }
         }
@@ -355,25 +432,26 @@ impl<T: Task> Local<T> {
         None
     }
 
-    /// Runs a task. A panic that gets here is no process's, for those are caught in their task: the worker lives on.
-    pub(super) fn run(mut self: Box<Self>, task: T) -> Box<Self> {
+    /// Runs a task.
+    #[inline]
+    pub(super) fn run(&self, task: T) {
         self.enter(WorkerState::Running);
         let (label, begun) = task.begin();
         self.post.set_label(label);
-        self.scheduler.metrics.add(Counter::Polls, 1);
-        self.away(|| task.run(begun)).0
+        self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
+        task.run(begun);
     }
 
     #[inline]
-    pub(super) fn enter(&mut self, state: WorkerState) {
-        if self.state != state {
+    pub(super) fn enter(&self, state: WorkerState) {
+        if self.state.get() != state {
             self.change(state);
         }
     }
 
     #[cold]
-    fn change(&mut self, state: WorkerState) {
-        let former = std::mem::replace(&mut self.state, state);
+    fn change(&self, state: WorkerState) {
+        let former = self.state.replace(state);
         if state == WorkerState::Running {
             self.post.begin();
             if self.scheduler.monitor.is_asleep() {
@@ -382,13 +460,15 @@ impl<T: Task> Local<T> {
         } else if former == WorkerState::Running {
             self.post.rest();
         }
-        self.scheduler.observe(self.slot, state, None);
+        if self.scheduler.options.observe.is_some() {
+            Self::aside(|| self.scheduler.observe(self.slot, state, None));
+        }
     }
 
     /// Somebody stood in for this worker during its last step. False if that one stays, and this one has to go.
     #[cold]
-    pub(super) fn come_back(&mut self) -> bool {
-        self.state = WorkerState::Blocked;
+    pub(super) fn come_back(&self) -> bool {
+        self.state.set(WorkerState::Blocked);
         if self.post.is_lent() {
             self.post.resume();
             return true;
@@ -397,34 +477,34 @@ impl<T: Task> Local<T> {
     }
 
     /// What is run next is its lender's own future.
-    pub(super) fn enter_own_future(&mut self) {
+    pub(super) fn enter_own_future(&self) {
         self.enter(WorkerState::Running);
         self.post.set_label(OWN_FUTURE);
     }
 
     /// What its lender ran has returned.
-    pub(super) fn has_run(&mut self) {
+    pub(super) fn has_run(&self) {
         if self.post.is_taken() {
             let _stays = self.come_back();
         }
     }
 
     /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
-    pub(super) fn may_sleep(&mut self) -> bool {
-        let scheduler = Arc::clone(&self.scheduler);
+    pub(super) fn may_sleep(&self) -> bool {
+        let scheduler = &self.scheduler;
         // Before it sleeps: otherwise who sets one timer after the other would wake it for each, as one that has not
         // looked at the time.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
-        scheduler.idle.announce(self.slot, std::mem::take(&mut self.searching));
+        scheduler.idle.announce(self.slot, self.searching.take());
         // A stop needs no look: it sets the tokens of all.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
             // What is there may have come while this one counted as searching, and then nobody was told of it: it
             // searches again, so that it wakes the next when it finds the first of it.
-            self.searching = self.searching || scheduler.idle.start_searching(scheduler.present());
-            if !self.searching {
+            self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
+            if !self.searching.get() {
                 // Or it comes round until one of those who search already has it, who may need this core for that.
                 thread::yield_now();
             }
@@ -436,11 +516,13 @@ impl<T: Task> Local<T> {
     }
 
     /// Takes back that it sleeps.
-    pub(super) fn wake_up(&mut self) {
+    pub(super) fn wake_up(&self) {
         if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
-            self.searching = true;
+            self.searching.set(true);
         }
-        self.kept_time |= self.stop_keeping_time();
+        if self.stop_keeping_time() {
+            self.kept_time.set(true);
+        }
     }
 
     /// Gives up to keep the time; true if it did.
@@ -461,58 +543,72 @@ impl<T: Task> Local<T> {
     }
 
     /// The whole life of a worker thread.
-    pub(super) fn work(self: Box<Self>) {
-        let mut local = self;
-        let scheduler = Arc::clone(&local.scheduler);
-        let _counting = scheduler.metrics.enter(local.slot);
-        let _seat = local.sit();
-        WORKER_OF.with(|of| of.set(Arc::as_ptr(&scheduler) as usize));
+    pub(super) fn work(self) {
+        let local = self.sit();
+        let scheduler = &local.scheduler;
+        WORKER_OF.with(|of| of.set(local.home));
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.seated(local.slot);
+        // A panic that gets here is no process's, for those are caught in their task: the worker lives on.
+        while catch_unwind(AssertUnwindSafe(|| local.serve())).is_err() {}
+        WORKER_OF.with(|of| of.set(0));
+        local.rise().leave();
+    }
+
+    /// Runs tasks until it is told to go.
+    fn serve(&self) {
         loop {
-            let orders = scheduler.orders();
-            if orders != 0
-                && (scheduler.is_stopping() || orders & TOO_MANY != 0 && scheduler.is_one_too_many(local.slot))
-            {
-                break;
+            // Of the last step too, if that did not return but unwound; and of one that found nothing: it may have been
+            // taken for long just when it returned.
+            if self.post.is_taken() && !self.come_back() {
+                return;
             }
-            let (found, task) = local.find(ROUNDS);
-            local = found;
-            let found = task.is_some();
-            if let Some(task) = task {
-                local = local.run(task);
+            if self.scheduler.orders() != 0 && self.is_told_to_go() {
+                return;
             }
-            // Also of one that found nothing: its last step may have been taken for long just when it returned.
-            if local.post.is_taken() && !local.come_back() {
-                break;
-            }
-            if !found && local.may_sleep() {
-                hooks::call(scheduler.options.hooks.park.as_ref());
-                scheduler.idle.park(local.slot, local.time_to_keep());
-                local.wake_up();
-                hooks::call(scheduler.options.hooks.unpark.as_ref());
+            match self.find(ROUNDS) {
+                Some(task) => self.run(task),
+                None => self.sleep(),
             }
         }
-        WORKER_OF.with(|of| of.set(0));
-        local.leave();
+    }
+
+    #[cold]
+    fn is_told_to_go(&self) -> bool {
+        let scheduler = &self.scheduler;
+        scheduler.is_stopping() || scheduler.orders() & TOO_MANY != 0 && scheduler.is_one_too_many(self.slot)
+    }
+
+    /// Sleeps until there may be something to do.
+    #[cold]
+    fn sleep(&self) {
+        if self.post.is_taken() || !self.may_sleep() {
+            return;
+        }
+        let scheduler = &self.scheduler;
+        Self::aside(|| {
+            hooks::call(scheduler.options.hooks.park.as_ref());
+            scheduler.idle.park(self.slot, self.time_to_keep());
+            self.wake_up();
+            hooks::call(scheduler.options.hooks.unpark.as_ref());
+        });
     }
 
     /// Leaves the slot: what is queued here goes to all, and a wake that was meant for this one to somebody else.
-    #[expect(clippy::boxed_local, reason = "whoever calls it has it in a box")]
-    pub(super) fn leave(mut self: Box<Self>) {
+    pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
         let mut rest = self.queues.drain();
         let brought = !rest.is_empty();
         scheduler.global.append(&mut rest);
         scheduler.idle.leaves(self.slot);
         let _ = self.stop_keeping_time();
-        let searched = std::mem::take(&mut self.searching);
+        let searched = self.searching.take();
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
         // Whoever watches sees nobody run or search where nobody is.
         self.enter(WorkerState::Parked);
-        let Local { slot, queues, .. } = *self;
+        let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);
         // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but

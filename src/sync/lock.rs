@@ -11,16 +11,21 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use super::atomic::{AtomicBool, Ordering};
+use super::atomic::{AtomicU8, Ordering};
 use super::{hint, thread};
 
 /// How often a core looks again before it is yielded.
 const SPINS: u32 = 64;
 
+const FREE: u8 = 0;
+const HELD: u8 = 1;
+/// Free, and not taken since it was [marked](LockGuard::mark).
+const MARKED: u8 = 2;
+
 /// A lock around plain data; a panic does not poison it.
 #[derive(Default)]
 pub(crate) struct Lock<T> {
-    held: AtomicBool,
+    state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
@@ -30,23 +35,30 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { state: AtomicU8::new(FREE), value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
-        if self.held.swap(true, Ordering::Acquire) {
+        if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }
         LockGuard { lock: self }
+    }
+
+    /// Whether it is as somebody left it who [marked](LockGuard::mark) it: nobody has taken it since. A hint, for it may
+    /// be taken now.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == MARKED
     }
 
     #[cold]
     fn wait(&self) {
         let mut spins = 0;
         loop {
-            while self.held.load(Ordering::Relaxed) {
+            while self.state.load(Ordering::Relaxed) == HELD {
                 if spins < SPINS {
                     spins += 1;
                     hint::spin_loop();
@@ -54,7 +66,7 @@ impl<T> Lock<T> {
                     thread::yield_now();
                 }
             }
-            if !self.held.swap(true, Ordering::Acquire) {
+            if self.state.swap(HELD, Ordering::Acquire) != HELD {
                 return;
             }
         }
@@ -94,10 +106,20 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
+impl<T> LockGuard<'_, T> {
+    /// Lets go of the lock, marked until somebody takes it.
+    #[inline]
+    pub(crate) fn mark(self) {
+        let lock = self.lock;
+        std::mem::forget(self);
+        lock.state.store(MARKED, Ordering::Release);
+    }
+}
+
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.held.store(false, Ordering::Release);
+        self.lock.state.store(FREE, Ordering::Release);
     }
 }
 
@@ -119,6 +141,18 @@ mod tests {
         };
         thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(add))));
         assert_eq!(*lock.lock(), (80_000, 80_000));
+    }
+
+    #[test]
+    fn a_mark_stays_until_it_is_taken() {
+        let lock = Lock::new(1_u32);
+        assert!(!lock.is_marked());
+        lock.lock().mark();
+        assert!(lock.is_marked() && lock.is_marked());
+        let guard = lock.lock();
+        assert!(!lock.is_marked());
+        drop(guard);
+        assert!(!lock.is_marked());
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::Either;
+use futures::stream::FuturesUnordered;
 use procession::*;
 
 use crate::{on_workers, two, within};
@@ -863,4 +866,78 @@ fn a_recipient_sends_what_converts() {
     let refused = recipient.send(7).unwrap_err();
     assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 7));
     assert_eq!(rt.counters().refused, 2);
+}
+
+/// 5.1: a body that took its mail and then waits for something else is not polled for what comes; it is there when it asks.
+#[test]
+fn mail_does_not_wake_who_waits_for_something_else() {
+    within(60, || {
+        let rt = crate::alone().build().unwrap();
+        let (go, went) = futures::channel::oneshot::channel::<()>();
+        let (there, is_there) = futures::channel::oneshot::channel();
+        let body = rt.spawn(async move |mut ctx: Context<u64>| -> Result<Vec<u64>, Exit> {
+            let mut read = vec![ctx.receive().await?];
+            let _ = there.send(());
+            let _ = went.await;
+            while read.len() < 4 {
+                read.push(ctx.receive().await?);
+            }
+            Ok(read)
+        });
+        let steps = || rt.counters().steps;
+        let settled = || rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+        body.send(0).unwrap();
+        rt.block_on(is_there).unwrap();
+        settled();
+        let before = steps();
+        settled();
+        let of_settling = steps() - before;
+        let before = steps();
+        (1..3).for_each(|n| body.send(n).unwrap());
+        settled();
+        assert_eq!(steps() - before, of_settling, "nobody but those was stepped");
+        go.send(()).unwrap();
+        body.send(3).unwrap();
+        assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2, 3]);
+    });
+}
+
+/// 5.1, 2.2: whoever asked for mail last is woken for it, by whatever waker, however often that changes in a turn.
+#[test]
+fn the_last_who_asked_is_woken() {
+    async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {
+        let mut sum = 0;
+        loop {
+            // In its own turn, by its own waker.
+            sum += ctx.receive().await?;
+            // By a waker of its own, once, and then given up.
+            {
+                let mut aside = FuturesUnordered::from_iter([ctx.receive()]);
+                if let Poll::Ready(Some(message)) = futures::poll!(aside.next()) {
+                    sum += message?;
+                }
+            }
+            // Polled before that by its own waker, and given up too.
+            if sum % 2 == 0
+                && let Poll::Ready(message) = futures::poll!(ctx.receive())
+            {
+                sum += message?;
+            }
+            if sum == 45 {
+                return Ok(sum);
+            }
+        }
+    }
+    on_workers(async |host| {
+        for _ in 0..50 {
+            let body = host.spawn(body);
+            for n in 0..10 {
+                body.send(n).unwrap();
+                if n % 3 == 0 {
+                    host.spawn(async |ctx: Context| ctx.yield_now().await).await.unwrap();
+                }
+            }
+            assert_eq!(body.await.unwrap(), 45);
+        }
+    });
 }

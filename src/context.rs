@@ -11,7 +11,8 @@ use futures::Stream;
 use futures::future::FusedFuture;
 use futures::stream::FusedStream;
 
-use crate::address::{Address, Call, Reply};
+use crate::address::Address;
+use crate::call::{Call, Reply};
 use crate::cancel::{CancelToken, Cancelled};
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control, flag};
@@ -152,7 +153,7 @@ impl<M: Send + 'static> Me<M> {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.host().call_from(Some(self.any()), to, request)
+        self.host().call_from(Some(self.home()), to, request)
     }
 
     // ---- Time and chance

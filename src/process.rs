@@ -30,7 +30,7 @@ use self::panic::Held;
 use self::payload::Payload;
 use self::pid::Pid;
 use self::refusal::{InitError, YieldError};
-use crate::address::{Reply, ask_as_yield};
+use crate::call::{Reply, ask_as_yield};
 use crate::context::Me;
 use crate::control::Control;
 use crate::deadline::answer_at;

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Rooms of `src`, from bottom to top. A file imports what lies below its own room, and nothing else.
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
-    household(&["sync", "sync::event", "sync::lock"]),
+    household(&["sync", "sync::checked", "sync::event", "sync::lock"]),
     room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid", "process::priority"]),
     room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
@@ -46,6 +46,7 @@ const ROOMS: &[Room] = &[
     // a completion, a sleep, a call, knows both.
     household(&[
         "address",
+        "call",
         "cancel",
         "control",
         "dispatch",

@@ -1,0 +1,323 @@
+//! Calls: a request that carries the right to answer it, and the future of the answer.
+
+use std::any::type_name;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::FusedFuture;
+
+use crate::control::AnyControl;
+use crate::dispatch::completion::Slip;
+use crate::home::Home;
+use crate::host::{Host, Target, Way};
+use crate::observe::Counter;
+use crate::oneshot::Oneshot;
+use crate::process::event::Tag;
+use crate::process::exit::Exit;
+use crate::process::failure::{CallError, Failure};
+use crate::process::payload::Payload;
+use crate::process::refusal::{Refusal, SendError};
+use crate::process::turn;
+use crate::sync::{Arc, Mutex};
+use crate::time::Sleep;
+
+/// What the two ends of a call share.
+struct Asking<T> {
+    answer: Oneshot<Result<T, CallError>>,
+    party: Party,
+}
+
+/// Whoever a call is known through: it leads to the host. One reference for both ends.
+enum Party {
+    /// The process that asks, which is counted as waiting.
+    Asker(Home),
+    /// If none does, the one that is asked.
+    Asked(Arc<dyn AnyControl>),
+    Host(Host),
+}
+
+impl<T> Asking<T> {
+    fn host(&self) -> &Host {
+        match &self.party {
+            Party::Asker(control) => control.head().host(),
+            Party::Asked(control) => control.head().host(),
+            Party::Host(host) => host,
+        }
+    }
+}
+
+enum ReplyTo<T> {
+    Future(Arc<Asking<T>>),
+    Yield(Slip),
+}
+
+/// The right to answer one call; it travels inside the message, or anywhere.
+///
+/// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
+/// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
+pub struct Reply<T: Send + 'static> {
+    to: Option<ReplyTo<T>>,
+}
+
+impl<T: Send + 'static> Reply<T> {
+    pub(crate) fn to_yield(slip: Slip) -> Self {
+        Self { to: Some(ReplyTo::Yield(slip)) }
+    }
+
+    /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
+    pub fn send(self, value: T) {
+        let _late = self.try_send(value);
+    }
+
+    /// Answers.
+    ///
+    /// # Errors
+    /// The value, when nobody waits for it any more.
+    pub fn try_send(mut self, value: T) -> Result<(), T> {
+        match self.to.take() {
+            Some(ReplyTo::Future(asking)) => asking.answer.send(Ok(value)).map_err(|refused| {
+                asking.host().shared().metrics.add(Counter::LateReplies, 1);
+                refused.unwrap_or_else(|_| unreachable!("a value was sent"))
+            }),
+            Some(ReplyTo::Yield(slip)) => {
+                if !slip.is_wanted() {
+                    slip.late();
+                    return Err(value);
+                }
+                slip.finish(Ok(Payload::new(value)));
+                Ok(())
+            }
+            None => unreachable!("a reply is used once, by value"),
+        }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub fn is_closed(&self) -> bool {
+        match &self.to {
+            Some(ReplyTo::Future(asking)) => asking.answer.is_closed(),
+            Some(ReplyTo::Yield(slip)) => !slip.is_wanted(),
+            None => true,
+        }
+    }
+
+    /// Resolves when nobody waits for the answer any more; cancel safe.
+    pub async fn closed(&self) {
+        std::future::poll_fn(|cx| {
+            let closed = match &self.to {
+                Some(ReplyTo::Future(asking)) => asking.answer.watch(cx.waker()),
+                Some(ReplyTo::Yield(slip)) => !slip.watch(cx.waker()),
+                None => true,
+            };
+            if closed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+impl<T: Send + 'static> Drop for Reply<T> {
+    fn drop(&mut self) {
+        let Some(to) = self.to.take() else { return };
+        let tell = |to: ReplyTo<T>, exit: Option<&Exit>| {
+            let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
+            match to {
+                ReplyTo::Future(asking) => drop(asking.answer.send(Err(error))),
+                ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
+            }
+        };
+        if let Err(to) = turn::orphan(to, tell) {
+            tell(to, None);
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply<{}>", type_name::<T>())
+    }
+}
+
+type Request = Box<dyn FnOnce() -> Result<(), CallError> + Send>;
+
+enum CallState<T> {
+    Unsent { request: Mutex<Request>, asking: Arc<Asking<T>> },
+    Sent(Arc<Asking<T>>),
+    Refused(CallError),
+    Over,
+}
+
+/// A question on its way; resolves to the reply. Dropped, it is cancelled: a reply that comes later goes nowhere.
+#[must_use = "futures do nothing unless polled"]
+pub struct Call<T> {
+    state: CallState<T>,
+    limit: Option<Box<Sleep>>,
+}
+
+impl<T> fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call<{}>", type_name::<T>())
+    }
+}
+
+impl<T> Call<T> {
+    /// Sends the request now, not at the first poll.
+    pub fn start(mut self) -> Self {
+        self.send();
+        self
+    }
+
+    fn send(&mut self) {
+        let CallState::Unsent { request, asking } = std::mem::replace(&mut self.state, CallState::Over) else {
+            unreachable!("only an unsent call is sent")
+        };
+        self.state = match (request.into_inner())() {
+            Ok(()) => {
+                if let Party::Asker(asker) = &asking.party {
+                    asker.head().wait_for_one_more();
+                }
+                CallState::Sent(asking)
+            }
+            Err(error) => CallState::Refused(error),
+        };
+    }
+
+    /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
+    fn end(&mut self, answered: bool) {
+        self.limit = None;
+        if let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) {
+            if let Party::Asker(asker) = &asking.party {
+                asker.head().wait_for_one_less();
+            }
+            if !answered {
+                drop(asking.answer.close());
+            }
+        }
+    }
+
+    /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
+    pub fn timeout(mut self, time: Duration) -> Self {
+        if let CallState::Unsent { asking, .. } | CallState::Sent(asking) = &self.state {
+            self.limit = Some(Box::new(asking.host().sleep(time)));
+        }
+        self
+    }
+}
+
+impl<T> Future for Call<T> {
+    type Output = Result<T, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let CallState::Unsent { .. } = this.state {
+            this.send();
+        }
+        let answer = match &this.state {
+            CallState::Sent(asking) => match asking.answer.poll(cx.waker()) {
+                Poll::Ready(answer) => {
+                    this.end(true);
+                    return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
+                }
+                Poll::Pending => {
+                    let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
+                    match limit {
+                        Some(Poll::Ready(())) => Err(CallError::TimedOut),
+                        _ => return Poll::Pending,
+                    }
+                }
+            },
+            CallState::Refused(error) => Err(error.clone()),
+            CallState::Over => return Poll::Pending,
+            CallState::Unsent { .. } => unreachable!("sent above"),
+        };
+        this.end(false);
+        Poll::Ready(answer)
+    }
+}
+
+impl<T> FusedFuture for Call<T> {
+    fn is_terminated(&self) -> bool {
+        matches!(self.state, CallState::Over)
+    }
+}
+
+impl<T> Drop for Call<T> {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+/// Sends a request; a refusal as the caller of it knows it, with the request.
+fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), (CallError, SendError<N>)> {
+    let sent = match to {
+        Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
+            host.shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, request)
+        }),
+        way => host.send_by(way, request),
+    };
+    sent.map_err(|refused| {
+        let error = match refused.refusal() {
+            Refusal::WrongType { expected } => CallError::WrongType { expected },
+            Refusal::Full => CallError::Full,
+            Refusal::ShutDown => CallError::ShutDown,
+            _ => CallError::NoProcess,
+        };
+        (error, refused)
+    })
+}
+
+impl Host {
+    /// Asks, and resolves to the reply: see [`Address::call`].
+    pub fn call<N: Send + 'static, T: Send + 'static>(
+        &self,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        self.call_from(None, to, request)
+    }
+
+    pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
+        &self,
+        asker: Option<Home>,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        let way = to.way();
+        let party = match (asker, &way) {
+            (Some(asker), _) => Party::Asker(asker),
+            (None, Way::Here(control)) => Party::Asked(Arc::clone(control) as _),
+            (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
+        };
+        let asking = Arc::new(Asking { answer: Oneshot::new(), party });
+        let message = request(Reply { to: Some(ReplyTo::Future(Arc::clone(&asking))) });
+        let request: Request = match way {
+            Way::Here(control) => {
+                let control = Arc::clone(control);
+                let send = move || ask(control.head.host(), &Way::Here(&control), message);
+                Box::new(move || send().map_err(|(error, _)| error))
+            }
+            way => {
+                let (host, to) = (self.clone(), way.keep());
+                Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))
+            }
+        };
+        Call { state: CallState::Unsent { request: Mutex::new(request), asking }, limit: None }
+    }
+}
+
+/// Asks on behalf of a hand-written process: the reply answers its yield.
+pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
+    control: &Arc<dyn AnyControl>,
+    tag: Tag,
+    to: &Way<'_, N>,
+    request: impl FnOnce(Reply<T>) -> N,
+) {
+    let message = request(Reply::to_yield(Slip::new(Arc::clone(control), tag)));
+    if let Err((error, refused)) = ask(control.head().host(), to, message) {
+        // Before the request is dropped, for the reply in it would answer `Dropped`.
+        let _ = control.complete(tag, Err(Failure::new(error)), false);
+        drop(refused);
+    }
+}

@@ -25,6 +25,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, Guard, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::priority::Priority;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::{Place, Tenant, groups, names};
@@ -313,7 +314,7 @@ impl Head {
     #[inline]
     pub(crate) fn enter(&self, flags: u16, to: State) {
         if flags & flag::OBSERVED == 0 {
-            self.state.store(to as u8, Ordering::Relaxed);
+            self.enter_unseen(to);
         } else {
             let from = self.state();
             self.state.store(to as u8, Ordering::Relaxed);
@@ -321,21 +322,40 @@ impl Head {
         }
     }
 
+    /// The same for who has looked whether anybody observes it.
+    #[inline]
+    pub(crate) fn enter_unseen(&self, to: State) {
+        self.state.store(to as u8, Ordering::Relaxed);
+    }
+
     #[inline]
     pub(crate) fn state(&self) -> Option<State> {
         State::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes that it became ready. Returns its flags.
+    /// Notes that it became ready. Returns how urgent it is.
     #[inline]
-    pub(crate) fn ready(&self) -> u16 {
+    pub(crate) fn ready(&self) -> Priority {
         let host = self.host();
-        let flags = self.flags.load(Ordering::Relaxed);
-        self.enter(flags, State::Ready);
         if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
         }
-        flags
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & (flag::OBSERVED | flag::HIGH | flag::LOW) != 0 {
+            return self.ready_and_not_like_most(flags);
+        }
+        self.enter_unseen(State::Ready);
+        Priority::Normal
+    }
+
+    #[cold]
+    fn ready_and_not_like_most(&self, flags: u16) -> Priority {
+        self.enter(flags, State::Ready);
+        match flags & (flag::HIGH | flag::LOW) {
+            0 => Priority::Normal,
+            flag::HIGH => Priority::High,
+            _ => Priority::Low,
+        }
     }
 
     /// Notes that a worker runs it now. If this turn is sampled, the caller measures it: on this host, from this moment.

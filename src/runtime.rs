@@ -15,7 +15,7 @@ use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
-use crate::control::{Listening, flag, poll_news};
+use crate::control::{Listening, poll_news};
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -25,6 +25,7 @@ use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
+use crate::process::priority::Priority;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
@@ -100,19 +101,19 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
 
 /// The schedule function of the threaded runtime.
 fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    let (host, flags) = match runnable.metadata() {
+    let (host, priority) = match runnable.metadata() {
         Meta::Process(control) => {
             let head = control.head();
             (head.host(), head.ready())
         }
-        Meta::Future(host) => (host, 0),
+        Meta::Future(host) => (host, Priority::Normal),
     };
     let home = host.shared().home;
-    let how = match flags & (flag::HIGH | flag::LOW) {
-        0 if info.woken_while_running => Placement::Yielded,
-        0 => Placement::Woken,
-        flag::HIGH => Placement::Ranked(Rank::High),
-        _ => Placement::Ranked(Rank::Low),
+    let how = match priority {
+        Priority::Normal if info.woken_while_running => Placement::Yielded,
+        Priority::Normal => Placement::Woken,
+        Priority::High => Placement::Ranked(Rank::High),
+        Priority::Low => Placement::Ranked(Rank::Low),
     };
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
     // cache line.
@@ -135,8 +136,8 @@ fn schedule_elsewhere(runnable: Runnable<Meta>, how: Placement) {
 /// The same for many at once.
 fn schedule_all(place: &Arc<dyn Any + Send + Sync>, runnables: Vec<Runnable<Meta>>) {
     for process in runnables.iter().filter_map(|runnable| runnable.metadata().process()) {
-        let flags = process.ready();
-        debug_assert_eq!(flags & (flag::HIGH | flag::LOW), 0, "no batch is of another priority");
+        let priority = process.ready();
+        debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
     }
     match Arc::clone(place).downcast::<Threads>() {
         Ok(threads) => threads.schedule_all(runnables),

@@ -226,6 +226,15 @@ impl<X: Machine> Turn<'_, X> {
         }
     }
 
+    /// Has it observed that the process runs, if this is where its turn begins; how it ends if it was killed.
+    #[cold]
+    fn may_not_run(&self, flags: u16, begins: bool) -> Option<Exit> {
+        if begins {
+            self.head().enter(flags, State::Running);
+        }
+        (flags & flag::KILLED != 0).then(|| self.head().fate())
+    }
+
     /// Counts a step that is about to begin; when that was, if it is to be timed.
     #[cold]
     fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
@@ -420,22 +429,27 @@ impl<X: Machine> Future for Driver<X> {
 
 impl<X: Machine> Turn<'_, X> {
     #[inline]
-    fn run(&mut self, fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
+    fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
         let this = self;
-        let mut flags = this.head().flags();
-        this.head().enter(flags, State::Running);
-        if fresh && flags & flag::KILLED == 0 {
-            if let Err(exit) = this.init() {
-                return Poll::Ready(Err(this.end(exit)));
-            }
-            flags = this.head().flags();
-        }
         let mut answered = 0;
         let mut end = None;
         loop {
-            if flags & flag::KILLED != 0 {
-                let fate = this.head().fate();
+            let mut flags = this.head().flags();
+            // One question for both: those that nobody observes pay for what they are asked anyway.
+            if flags & (flag::KILLED | flag::OBSERVED) == 0 {
+                this.head().enter_unseen(State::Running);
+            } else if let Some(fate) = this.may_not_run(flags, answered == 0) {
                 return Poll::Ready(Err(this.end(fate)));
+            }
+            if std::mem::take(&mut fresh) {
+                if let Err(exit) = this.init() {
+                    return Poll::Ready(Err(this.end(exit)));
+                }
+                flags = this.head().flags();
+                if flags & flag::KILLED != 0 {
+                    let fate = this.head().fate();
+                    return Poll::Ready(Err(this.end(fate)));
+                }
             }
             let stepped = this.step(flags, cx, &mut end);
             if flags & (flag::STARTED | flag::BY_HAND) == 0 && stepped != Stepped::Ended {
@@ -472,7 +486,6 @@ impl<X: Machine> Turn<'_, X> {
                         return Poll::Pending;
                     }
                     turn::begins_keeping();
-                    flags = this.head().flags();
                 }
             }
         }

@@ -77,18 +77,31 @@ pin_project! {
     }
 }
 
-/// Does what a body wants that has returned from a poll, by `put` if that is to be replaced. True if it is to be polled
-/// again at once: for the answer, or for a waker, where the new one so far had a combinator's.
+/// What became of a body that has returned from a poll and wanted something.
+enum Heeded {
+    /// It is to be polled again at once, for an answer.
+    Asked,
+    /// Another one is in its place. That one is polled again, for a waker, where so far it had a combinator's; and in a turn
+    /// of its own, so that code that is replaced without end lets others run, and can be killed.
+    Replaced,
+    /// It has ended, and wants nothing any more.
+    Ended,
+}
+
+/// Does what a body wants that has returned from a poll, by `put` if that is to be replaced.
 #[cold]
-fn has_more_to_do<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::Future<T>)) -> bool {
-    if polled.is_pending() {
-        if let Some(next) = successor::settle() {
-            put(next);
-        }
-    } else {
+fn heed<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::Future<T>)) -> Heeded {
+    if polled.is_ready() {
         successor::forget();
+        return Heeded::Ended;
     }
-    polled.is_pending()
+    match successor::settle() {
+        None => Heeded::Asked,
+        Some(next) => {
+            put(next);
+            Heeded::Replaced
+        }
+    }
 }
 
 impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
@@ -142,9 +155,12 @@ where
                 BodyProjection::Upgraded { future } => future.as_mut().poll(cx),
                 _ => unreachable!("a body is not stepped after its end"),
             };
-            let put = |future| self.set(Self::Upgraded { future });
-            if successor::is_wanted() && has_more_to_do(&polled, put) {
-                continue;
+            if successor::is_wanted() {
+                match heed(&polled, |future| self.set(Self::Upgraded { future })) {
+                    Heeded::Asked => continue,
+                    Heeded::Replaced => return Ok(Next::Again),
+                    Heeded::Ended => {}
+                }
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),
@@ -269,8 +285,12 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
-            if successor::is_wanted() && has_more_to_do(&polled, |next| *future = next) {
-                continue;
+            if successor::is_wanted() {
+                match heed(&polled, |next| *future = next) {
+                    Heeded::Asked => continue,
+                    Heeded::Replaced => return Ok(Next::Again),
+                    Heeded::Ended => {}
+                }
             }
             return match polled {
                 Poll::Pending => Ok(Next::Wait),

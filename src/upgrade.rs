@@ -17,7 +17,7 @@ use crate::process::payload::Payload;
 use crate::process::successor::{self, Future};
 use crate::process::turn;
 use crate::process::{AnyProcess, Process, Start, StepOutput};
-use crate::sync::Arc;
+use crate::sync::{Arc, planted};
 
 /// Why new code is not in the place of the old: see [`StepOutput::upgrade`]. It hands the new process back.
 pub struct UpgradeError<P> {
@@ -115,11 +115,16 @@ impl<M: Send + 'static> Context<M> {
 
     async fn fit<T: 'static>(&self) -> Result<(), Exit> {
         let control = self.control().address();
-        poll_fn(|_| {
+        poll_fn(|cx| {
             if !turn::is_of(control) {
                 return Poll::Ready(Err(Exit::failed(ELSEWHERE)));
             }
-            successor::ask::<T>().map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(misfit::<T>)))
+            let fit = successor::ask::<T>();
+            // The answer comes with the next poll of the body, in which a combinator may poll those alone that were woken.
+            if fit.is_none() && !turn::is_own_waker(cx.waker()) && !planted!("upgrade_asks_in_silence") {
+                cx.waker().wake_by_ref();
+            }
+            fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(misfit::<T>)))
         })
         .await
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{Either, join, select};
+use futures::executor::block_on;
+use futures::future::{BoxFuture, Either, join, select};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use procession::*;
 
-use crate::within;
+use crate::{alone, within};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -291,6 +293,42 @@ fn it_works_inside_combinators() {
     });
 }
 
+/// 6.7: in a combinator that polls only what was woken it comes to its end too.
+#[test]
+fn it_works_where_only_what_was_woken_is_polled() {
+    within(60, || {
+        let rt = rt();
+        let process = rt.spawn(async |ctx: Context<Ask>| {
+            let mut upgrade = FuturesUnordered::from_iter([ctx.upgrade(|ctx| serve(ctx, "new"))]);
+            Err::<(), _>(upgrade.next().await.expect("it is there").1)
+        });
+        for _ in 0..3 {
+            assert_eq!(ask(&rt, &process), format!("new {}", process.pid()));
+        }
+        rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
+        assert!(matches!(rt.block_on(process), Err(Exit::Cancelled(_))));
+    });
+}
+
+/// 6.7, 4.6: one that is replaced without end lets others run, and can be killed.
+#[test]
+fn endless_upgrades_starve_nobody() {
+    fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
+        Box::pin(async move {
+            ctx.yield_now().await;
+            Err(ctx.upgrade(turns).await.1)
+        })
+    }
+    within(60, || {
+        let rt = alone().build().expect("a runtime");
+        let process = rt.spawn(turns);
+        let other = rt.spawn(async |_: Context| {});
+        block_on(other).expect("it has its turn");
+        process.abort();
+        assert!(matches!(block_on(process), Err(Exit::Killed)));
+    });
+}
+
 /// 6.7: given up before it has started, the new one is dropped.
 #[test]
 fn an_upgrade_can_be_given_up_until_it_has_started() {
@@ -324,12 +362,10 @@ fn it_is_for_the_turns_of_its_own_process() {
     within(60, || {
         let rt = rt();
         let process = rt.spawn(async |ctx: Context| {
-            let (_, exit) = futures::executor::block_on(async {
-                std::thread::spawn(move || {
-                    futures::executor::block_on(ctx.upgrade(async |_: Context| Ok::<(), Exit>(())))
-                })
-                .join()
-                .expect("no panic")
+            let (_, exit) = block_on(async {
+                std::thread::spawn(move || block_on(ctx.upgrade(async |_: Context| Ok::<(), Exit>(()))))
+                    .join()
+                    .expect("no panic")
             });
             Err::<(), _>(exit)
         });
@@ -341,11 +377,7 @@ fn it_is_for_the_turns_of_its_own_process() {
 /// 6.7: a hundred thousand one after the other cost no more than one: nothing of the old stays.
 #[test]
 fn many_upgrades_leave_nothing_behind() {
-    fn chain(
-        ctx: Context,
-        n: u32,
-        count: Arc<AtomicUsize>,
-    ) -> futures::future::BoxFuture<'static, Result<usize, Exit>> {
+    fn chain(ctx: Context, n: u32, count: Arc<AtomicUsize>) -> BoxFuture<'static, Result<usize, Exit>> {
         async move {
             let _held = Counted::new(&count);
             if n.is_multiple_of(2) {

@@ -19,7 +19,7 @@ use crate::join::JoinHandle;
 use crate::process::Process;
 use crate::runtime::{Runtime, run_task};
 use crate::spawn::Options;
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex, Weak, planted, thread};
 use crate::task::{Machine, Raw};
 
 /// How many local processes run before their thread's own future has a turn.
@@ -164,11 +164,18 @@ impl Local<'_> {
 impl Drop for Local<'_> {
     fn drop(&mut self) {
         // Nobody drives them any more: whoever lives is killed, and ends here.
-        for control in self.spawned.take().iter().filter_map(Weak::upgrade) {
-            control.kill();
-        }
-        while let Some(task) = self.queue.pop() {
-            run_task(task);
+        let alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
+        alive.iter().for_each(|control| control.kill());
+        loop {
+            while let Some(task) = self.queue.pop() {
+                run_task(task);
+            }
+            // A kill does not wake one that is being woken by another thread, which may not have queued it yet: it comes
+            // in a moment, and after this nobody could run it, nor drop it.
+            if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
+                break;
+            }
+            thread::yield_now();
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::join::JoinHandle;
 use crate::process::exit::{Exit, Reason};
 use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::spawn::ProcessBuilder;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, planted};
 
 /// What a scope spawns its children by: see [`Me::scope`]. A clone is the same scope, also for a child that spawns
 /// siblings.
@@ -104,7 +104,12 @@ impl Scope {
     fn adopt<T, N: Send + 'static>(&self, handle: JoinHandle<T, N>) -> JoinHandle<T, N> {
         let child: Arc<dyn AnyControl> = handle.address().control().clone();
         let mut state = self.shared.state.lock();
-        if state.over {
+        let over = state.over;
+        if planted!("scope_adopts_unlocked") {
+            drop(state);
+            state = self.shared.state.lock();
+        }
+        if over {
             // It ended while the child was being spawned.
             drop(state);
             child.kill();

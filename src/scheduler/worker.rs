@@ -31,7 +31,7 @@ const PASSES: u32 = 4;
 /// Rounds of a search that follow each other at once; then the thread is yielded in between.
 const TIGHT_ROUNDS: u32 = 4;
 /// Rounds of a search before the worker sleeps.
-const ROUNDS: u32 = if cfg!(procession_loom) { 1 } else { 16 };
+const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
 
 thread_local! {
     /// The scheduler whose worker thread this is, by address; 0 for none.

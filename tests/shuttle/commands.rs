@@ -1,0 +1,231 @@
+//! Commands: answered at once, later, from other threads; given up, elsewhere too, and with their process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::oneshot::{self, Canceled};
+use procession::*;
+use shuttle::thread;
+
+use crate::builder;
+
+/// Somebody waits until all of it is dropped.
+struct Probe(#[expect(dead_code, reason = "it is only dropped")] oneshot::Sender<()>);
+
+impl Probe {
+    fn new() -> (Self, oneshot::Receiver<()>) {
+        let (sender, dropped) = oneshot::channel();
+        (Self(sender), dropped)
+    }
+}
+
+/// Answered by the handler itself, with the same.
+struct Echo(Probe);
+impl Command for Echo {
+    type Reply = Probe;
+}
+
+/// Answered by a future that another thread wakes, with the same.
+struct Soon(Probe);
+impl Command for Soon {
+    type Reply = Probe;
+}
+
+/// Answered by another thread, with the same.
+struct Later(Probe);
+impl Command for Later {
+    type Reply = Probe;
+}
+
+/// Not answered.
+struct Never(Probe);
+impl Command for Never {
+    type Reply = Probe;
+}
+
+fn runtime(workers: usize) -> Runtime {
+    let rt = builder(workers)
+        .handle(|Echo(probe)| probe)
+        .handle_async(|Soon(probe)| async {
+            let (tell, told) = oneshot::channel();
+            thread::spawn(move || tell.send(()));
+            told.await.map(|()| probe)
+        })
+        .handler(|Later(probe), completion: Completion<Probe>| {
+            thread::spawn(move || completion.complete(probe));
+        })
+        .handle_async(|Never(probe)| async {
+            std::future::pending::<()>().await;
+            probe
+        });
+    rt.build().expect("a runtime")
+}
+
+/// Polls a command once and has another thread drop it: it, or its answer, is gone soon, though the process lives on.
+async fn gives_up<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
+    let (probe, dropped) = Probe::new();
+    let mut perform = ctx.perform(command(probe));
+    let _ = futures::poll!(&mut perform);
+    thread::spawn(move || drop(perform));
+    assert_eq!(dropped.await, Err(Canceled));
+}
+
+scenarios! {
+    /// A command that another thread answers, is cancelled at the same time, or given up with its process.
+    fn commands_are_answered_from_elsewhere() {
+        struct Ask;
+        impl Command for Ask { type Reply = u64; }
+        let rt = builder(2)
+            .handler::<Ask>(|_: Ask, completion: Completion<u64>| {
+                thread::spawn(move || completion.complete(7));
+            })
+            .build()
+            .unwrap();
+        let asks = rt.spawn(async |ctx: Context| {
+            let one = ctx.perform(Ask);
+            let mut other = ctx.perform(Ask);
+            // Polled once and given up.
+            let _ = futures::poll!(&mut other);
+            drop(other);
+            one.await
+        });
+        let killed = rt.spawn(async |ctx: Context| ctx.perform(Ask).await);
+        killed.abort();
+        assert_eq!(rt.block_on(asks).unwrap(), 7);
+        assert!(matches!(rt.block_on(killed), Ok(7) | Err(Exit::Killed)));
+    }
+
+    /// Each is answered once, whichever way it takes, alone and beside others.
+    fn commands_go_every_way() {
+        let rt = runtime(2);
+        let asks = rt.spawn(async |ctx: Context<()>| {
+            let mut all = Vec::new();
+            let mut probe = || {
+                let (probe, dropped) = Probe::new();
+                all.push(dropped);
+                probe
+            };
+            drop(ctx.perform(Echo(probe())).await?);
+            drop(ctx.perform(Soon(probe())).await?);
+            let (echo, soon) = (ctx.perform(Echo(probe())), ctx.perform(Soon(probe())));
+            let (later, other) = (ctx.perform(Later(probe())), ctx.perform(Echo(probe())));
+            let answers = futures::join!(soon, echo, later, other);
+            drop((answers.0?, answers.1?, answers.2?, answers.3?));
+            ctx.perform(Soon(probe())).detach();
+            ctx.perform(Echo(probe())).detach();
+            for dropped in all {
+                assert_eq!(dropped.await, Err(Canceled));
+            }
+            Ok::<_, Failure>(())
+        });
+        rt.block_on(asks).unwrap();
+    }
+
+    /// SPEC 1.3: a command that took the short way is given up on another thread, before it leaves, while it is answered,
+    /// or after that.
+    fn a_command_is_given_up_elsewhere() {
+        let rt = runtime(2);
+        let gives_up = rt.spawn(async |ctx: Context<()>| {
+            gives_up(&ctx, Echo).await;
+            gives_up(&ctx, Never).await;
+            gives_up(&ctx, Soon).await;
+        });
+        rt.block_on(gives_up).unwrap();
+    }
+
+    /// Killed, a process leaves no command, no answer and no reference to itself behind.
+    fn a_kill_meets_commands() {
+        let rt = runtime(2);
+        let held = Arc::new(());
+        let (probe, gone) = Probe::new();
+        let process = rt.process().value(Arc::clone(&held)).spawn(async move |ctx: Context<()>| {
+            let probe = ctx.perform(Echo(probe)).await?;
+            let probe = ctx.perform(Soon(probe)).await?;
+            let mut never = ctx.perform(Never(Probe::new().0));
+            let _ = futures::poll!(&mut never);
+            let probe = ctx.perform(Later(probe)).await?;
+            drop(never);
+            ctx.perform(Echo(probe)).await.map(drop)
+        });
+        let process = process.unwrap();
+        let (host, pid) = (rt.host().clone(), process.pid());
+        let kills = thread::spawn(move || host.kill(pid).is_ok());
+        assert!(matches!(rt.block_on(process), Ok(()) | Err(Exit::Killed)));
+        assert_eq!(rt.block_on(gone), Err(Canceled));
+        kills.join().unwrap();
+        while Arc::strong_count(&held) != 1 {
+            thread::yield_now();
+        }
+    }
+
+    /// The same of one that is killed.
+    fn a_kill_meets_a_command_that_is_given_up_elsewhere() {
+        let rt = runtime(2);
+        let held = Arc::new(());
+        let process = rt.process().value(Arc::clone(&held)).spawn(async |ctx: Context<()>| {
+            for _ in 0..2 {
+                gives_up(&ctx, Echo).await;
+                gives_up(&ctx, Never).await;
+            }
+        });
+        let process = process.unwrap();
+        let (host, pid) = (rt.host().clone(), process.pid());
+        let kills = thread::spawn(move || host.kill(pid).is_ok());
+        assert!(matches!(rt.block_on(process), Ok(()) | Err(Exit::Killed)));
+        kills.join().unwrap();
+        while Arc::strong_count(&held) != 1 {
+            thread::yield_now();
+        }
+    }
+
+    /// A process that lends its thread while its command waits in the lane finds it there, and so does whoever is run inside
+    /// it; one that is dropped inside, or elsewhere, is gone.
+    fn a_turn_inside_a_turn_has_a_lane_of_its_own() {
+        let rt = Arc::new(runtime(1));
+        let lent = Arc::clone(&rt);
+        let outer = rt.spawn(async move |ctx: Context<()>| {
+            let (probe, dropped) = Probe::new();
+            let mut given_up = ctx.perform(Echo(probe));
+            let _ = futures::poll!(&mut given_up);
+            let inner = ctx.spawn(async move |ctx: Context<()>| {
+                let probe = ctx.perform(Echo(Probe::new().0)).await?;
+                drop(given_up);
+                ctx.perform(Soon(probe)).await.map(drop)
+            });
+            let mut kept = ctx.perform(Echo(Probe::new().0));
+            let _ = futures::poll!(&mut kept);
+            lent.block_on(inner).unwrap();
+            assert_eq!(dropped.await, Err(Canceled));
+            kept.await.map(drop)
+        });
+        rt.block_on(outer).unwrap();
+    }
+
+    /// SPEC 7.1: time limits one after the other, which pass, are given up or are taken over: none is left when the process
+    /// has ended or was killed.
+    fn time_limits_meet_a_kill() {
+        let rt = runtime(2);
+        let held = Arc::new(());
+        let spawn = || {
+            let process = rt.process().value(Arc::clone(&held)).spawn(async move |ctx: Context<()>| {
+                let hour = Duration::from_secs(3_600);
+                let probe = ctx.timeout(hour, ctx.perform(Echo(Probe::new().0))).await??;
+                let probe = ctx.timeout(hour, ctx.perform(Soon(probe))).await??;
+                let probe = ctx.timeout(2 * hour, ctx.perform(Later(probe))).await??;
+                let never = ctx.timeout(Duration::ZERO, ctx.perform(Never(probe))).await;
+                assert!(matches!(never, Err(Failure::TimedOut)));
+                ctx.timeout(hour / 2, ctx.perform(Soon(Probe::new().0))).await?.map(drop)
+            });
+            process.unwrap()
+        };
+        let (ends, killed) = (spawn(), spawn());
+        let (host, pid) = (rt.host().clone(), killed.pid());
+        let kills = thread::spawn(move || host.kill(pid).is_ok());
+        rt.block_on(ends).unwrap();
+        assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
+        kills.join().unwrap();
+        while Arc::strong_count(&held) != 1 {
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Groups that are monitored while their members come, go and die.
+
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use procession::*;
+use shuttle::thread;
+
+use crate::runtime;
+
+const ROOM: Group<()> = Group::new("room");
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum News {
+    Joined(Pid),
+    Left(Pid),
+    /// What a member sent before it left for good.
+    Sent(Pid),
+}
+
+/// Who was there when a watcher came, and what it heard from then on.
+type Story = (Vec<Pid>, Vec<News>);
+
+/// Watches until it is sent `None`.
+async fn watches(mut ctx: Context<Option<Pid>>) -> Result<Story, Exit> {
+    let (watch, present) = ctx.monitor_group(ROOM);
+    let mut heard = Vec::new();
+    loop {
+        heard.push(match ctx.event().await {
+            Event::Joined { monitor, pid, .. } if monitor == watch => News::Joined(pid),
+            Event::Left { monitor, pid, .. } if monitor == watch => News::Left(pid),
+            Event::Message(Some(pid)) => News::Sent(pid),
+            Event::Message(None) => return Ok((present, heard)),
+            other => panic!("{other:?}"),
+        });
+    }
+}
+
+/// Who is there after these changes.
+fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
+    for change in changes {
+        match *change {
+            News::Joined(pid) => {
+                assert!(!present.contains(&pid), "joined twice: {changes:?}");
+                present.push(pid);
+            }
+            News::Left(pid) => {
+                assert!(present.contains(&pid), "left and was not there: {changes:?}");
+                present.retain(|other| *other != pid);
+            }
+            News::Sent(_) => {}
+        }
+    }
+    present
+}
+
+/// Each heard of all changes from some moment on, in one order, until nobody was there.
+fn agree(mut stories: [Story; 2]) {
+    for (_, heard) in &mut stories {
+        heard.retain(|news| !matches!(news, News::Sent(_)));
+    }
+    stories.sort_by_key(|(_, heard)| heard.len());
+    let [(present, late), (before, early)] = stories;
+    let (missed, common) = early.split_at(early.len() - late.len());
+    assert_eq!(late, common);
+    assert_eq!(present, after(before, missed));
+    assert_eq!(after(present, &late), []);
+}
+
+scenarios! {
+    /// SPEC 2.5: watchers come while members join, leave, join again and die.
+    fn members_come_and_go() {
+        let rt = runtime(2);
+        let watchers = [rt.spawn(watches), rt.spawn(watches)];
+        let to = [watchers[0].address(), watchers[1].address()];
+        let goes = rt.spawn(async move |ctx: Context<()>| {
+            ctx.join(ROOM);
+            ctx.leave(ROOM);
+            ctx.join(ROOM);
+            to.iter().for_each(|to| ctx.send(to, Some(ctx.pid())).unwrap());
+        });
+        let dies = rt.spawn(async |mut ctx: Context<()>| {
+            ctx.join(ROOM);
+            ctx.receive().await
+        });
+        let pid = goes.pid();
+        rt.block_on(goes).unwrap();
+        dies.abort();
+        assert!(matches!(rt.block_on(dies), Err(Exit::Killed)));
+        agree(watchers.map(|watcher| {
+            watcher.send(None).unwrap();
+            let story = rt.block_on(watcher).unwrap();
+            let place = |news| story.1.iter().rposition(|heard| *heard == news);
+            assert!(place(News::Left(pid)).is_none_or(|left| place(News::Sent(pid)).unwrap() < left), "{story:?}");
+            story
+        }));
+    }
+
+    /// Of two monitors one is taken back: it tells nothing from then on, the other one tells all.
+    fn a_group_monitor_is_taken_back() {
+        let rt = runtime(2);
+        let watcher = rt.spawn(async |mut ctx: Context<()>| {
+            let (first, _) = ctx.monitor_group(ROOM);
+            let (second, present) = ctx.monitor_group(ROOM);
+            ctx.yield_now().await;
+            assert!(ctx.demonitor(first) && !ctx.demonitor(first));
+            let mut heard = Vec::new();
+            loop {
+                heard.push(match ctx.event().await {
+                    Event::Joined { monitor, pid, .. } if monitor == second => News::Joined(pid),
+                    Event::Left { monitor, pid, .. } if monitor == second => News::Left(pid),
+                    Event::Message(()) => return Ok::<_, Exit>(after(present, &heard)),
+                    other => panic!("{other:?}"),
+                });
+            }
+        });
+        let members = [(); 2].map(|()| rt.spawn(async |ctx: Context<()>| ctx.join(ROOM)));
+        members.into_iter().for_each(|one| rt.block_on(one).unwrap());
+        watcher.send(()).unwrap();
+        assert_eq!(rt.block_on(watcher).unwrap(), []);
+    }
+
+    /// Two that are members and watchers of each other die at once: a third one hears of all, and nothing keeps them.
+    fn watchers_die_with_their_members() {
+        let rt = runtime(2);
+        let probe = Arc::new(());
+        let third = rt.spawn(watches);
+        let both = [(); 2].map(|()| {
+            let one = rt.process().value(Arc::clone(&probe)).spawn(async |mut ctx: Context<()>| {
+                ctx.monitor_group(ROOM);
+                ctx.join(ROOM);
+                ctx.receive().await
+            });
+            one.unwrap()
+        });
+        let host = rt.host().clone();
+        let pid = both[0].pid();
+        let kills = thread::spawn(move || host.kill(pid));
+        both[1].abort();
+        for one in both {
+            assert!(rt.block_on(one).is_err());
+        }
+        let _ = kills.join().unwrap();
+        third.send(None).unwrap();
+        let (present, heard) = rt.block_on(third).unwrap();
+        assert_eq!(after(present, &heard), []);
+        assert!(rt.members(ROOM).is_empty());
+        while Arc::strong_count(&probe) != 1 {
+            thread::yield_now();
+        }
+    }
+
+    /// Another thread has a process join and watch while it dies: it is in no group then, and was never in one for those
+    /// who did not hear of its leave.
+    fn one_joins_while_it_dies() {
+        let rt = runtime(2);
+        let watcher = rt.spawn(watches);
+        let (give, me) = oneshot::channel();
+        let dies = rt.spawn(async move |ctx: Context<()>| {
+            let (me, mut mailbox) = ctx.split();
+            drop(give.send(me));
+            mailbox.receive().await
+        });
+        let me = rt.block_on(me).unwrap();
+        let joins = thread::spawn(move || {
+            me.join(ROOM);
+            me.monitor_group(ROOM);
+        });
+        dies.abort();
+        assert!(rt.block_on(dies).is_err());
+        joins.join().unwrap();
+        assert!(rt.members(ROOM).is_empty());
+        watcher.send(None).unwrap();
+        let (present, heard) = rt.block_on(watcher).unwrap();
+        assert_eq!(after(present, &heard), []);
+    }
+}

@@ -1,0 +1,77 @@
+//! Layers: commands that wait in a line, or are asked again, while whoever yielded them goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use procession::handler::{ConcurrencyLimit, Retry};
+use procession::*;
+use shuttle::thread;
+
+use crate::builder;
+
+#[derive(Clone)]
+struct Ask;
+impl Command for Ask {
+    type Reply = ();
+}
+
+/// Waits for another thread.
+async fn elsewhere() {
+    let (tell, told) = oneshot::channel();
+    thread::spawn(move || tell.send(()));
+    let _ = told.await;
+}
+
+scenarios! {
+    /// One at a time is let through, and all are, though some leave the line or die at the head of it.
+    fn a_line_moves_on() {
+        let running = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&running);
+        let asked = handler::future(move |Ask| {
+            struct Runs(Arc<AtomicUsize>);
+            impl Drop for Runs {
+                fn drop(&mut self) {
+                    self.0.fetch_sub(1, SeqCst);
+                }
+            }
+            assert_eq!(counts.fetch_add(1, SeqCst), 0, "two at once");
+            let runs = Runs(Arc::clone(&counts));
+            async move {
+                elsewhere().await;
+                drop(runs);
+            }
+        });
+        let rt = builder(2).handler(ConcurrencyLimit::new(asked, 1)).build().unwrap();
+        let asks = async |ctx: Context<()>| ctx.perform(Ask).await;
+        let (killed, stays) = (rt.spawn(asks), rt.spawn(asks));
+        let leaves = rt.spawn(async |ctx: Context<()>| {
+            let mut one = ctx.perform(Ask);
+            let _ = futures::poll!(&mut one);
+            thread::spawn(move || drop(one));
+            ctx.perform(Ask).await
+        });
+        killed.abort();
+        assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
+        rt.block_on(stays).unwrap();
+        rt.block_on(leaves).unwrap();
+    }
+
+    /// One that fails is asked again, from another thread, until nobody waits.
+    fn a_retry_meets_a_kill() {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&tries);
+        let fails = move |Ask, completion: Completion<()>| {
+            let n = counts.fetch_add(1, SeqCst);
+            thread::spawn(move || if n % 2 == 0 { completion.fail(Failure::Abandoned) } else { completion.complete(()) });
+        };
+        let rt = builder(2).handler(Retry::new(fails, 3, Duration::ZERO)).build().unwrap();
+        let asks = async |ctx: Context<()>| ctx.perform(Ask).await;
+        let (killed, stays) = (rt.spawn(asks), rt.spawn(asks));
+        killed.abort();
+        assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
+        rt.block_on(stays).unwrap();
+        assert!(tries.load(SeqCst) >= 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! Links and monitors against the ends that they tell of.
+
+use procession::*;
+
+use crate::runtime;
+
+scenarios! {
+    /// SPEC 6.3: linked to one that ends at that moment, one dies of it or hears that nobody is there.
+    fn a_link_meets_an_end() {
+        let rt = runtime(2);
+        let ends = rt.spawn(async |_: Context| Err::<(), _>("ends"));
+        let pid = ends.pid();
+        let links = rt.spawn(async move |mut ctx: Context| {
+            ctx.link(pid).map_err(|_| "nobody there")?;
+            match ctx.receive().await {
+                Ok(_) => Ok(()),
+                Err(_) => Err("cancelled"),
+            }
+        });
+        match rt.block_on(links).unwrap_err() {
+            Exit::Linked { origin, .. } => assert_eq!(origin, pid),
+            Exit::Failed(error) => assert_eq!(error.to_string(), "nobody there"),
+            other => panic!("{other}"),
+        }
+        assert!(rt.block_on(ends).is_err());
+    }
+
+    /// SPEC 6.1, 6.3: one that traps hears of the end once, after what was sent before it.
+    fn a_trapped_exit_comes_after_the_mail() {
+        let rt = runtime(2);
+        let parent = rt.spawn(async |mut ctx: Context<u8>| {
+            ctx.trap_exit(true);
+            let to = ctx.address();
+            let child = ctx.spawn_link(async move |ctx: Context| {
+                let _ = ctx.send(&to, 1);
+                let _ = ctx.send(&to, 2);
+                Err::<(), _>("done")
+            });
+            let mut heard = Vec::new();
+            for _ in 0..3 {
+                heard.push(match ctx.event().await {
+                    Event::Message(n) => n,
+                    Event::Exit { from, .. } if from == child.pid() => 9,
+                    _ => 0,
+                });
+            }
+            Ok::<_, Exit>(heard)
+        });
+        assert_eq!(rt.block_on(parent).unwrap(), [1, 2, 9]);
+    }
+
+    /// SPEC 6.3: a monitor that is taken back in time never tells; one that was not tells once.
+    fn a_monitor_is_taken_back() {
+        let rt = runtime(2);
+        let ends = rt.spawn(async |_: Context| {});
+        let pid = ends.pid();
+        let watch = rt.spawn(async move |mut ctx: Context<()>| {
+            let watches = [ctx.monitor(pid), ctx.monitor(pid)];
+            let in_time = ctx.demonitor(watches[0]);
+            let mut downs = 0;
+            while downs < 1 + usize::from(!in_time) {
+                if let Event::Down { monitor, .. } = ctx.event().await {
+                    assert!(!(in_time && monitor == watches[0]));
+                    downs += 1;
+                }
+            }
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(watch).unwrap();
+        assert!(rt.block_on(ends).is_ok());
+    }
+
+    /// SPEC 6.3: two that are linked and end at once each have one exit; so do three in a circle.
+    fn linked_ones_end_at_once() {
+        let rt = runtime(2);
+        let ring: Vec<JoinHandle<(), Pid>> = (0..3)
+            .map(|_| {
+                rt.spawn(async |mut ctx: Context<Pid>| {
+                    let next = ctx.receive().await?;
+                    ctx.link(next)?;
+                    ctx.receive().await.map(drop)
+                })
+            })
+            .collect();
+        for n in 0..3 {
+            let _ = ring[n].send(ring[(n + 1) % 3].pid());
+        }
+        rt.kill(ring[0].pid()).unwrap();
+        ring[1].abort();
+        // Of the kill, of a link to one that died, or of one that it linked to too late.
+        ring.into_iter().for_each(|one| drop(rt.block_on(one).unwrap_err()));
+    }
+}

@@ -1,0 +1,209 @@
+//! Messages against deaths, full mailboxes and those who share them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use futures::channel::oneshot;
+use procession::*;
+use shuttle::thread;
+
+use crate::{LONG, Msg, adds, futures_block_on, runtime};
+
+scenarios! {
+    /// A message to one that is killed is read, refused, or a dead letter.
+    fn a_send_meets_a_kill() {
+        let rt = runtime(1);
+        let read = Arc::new(AtomicUsize::new(0));
+        let reads = Arc::clone(&read);
+        let reader = rt.spawn(async move |mut ctx: Context<u8>| {
+            while ctx.receive().await.is_ok() {
+                reads.fetch_add(1, SeqCst);
+            }
+        });
+        let to = reader.address();
+        let sender = thread::spawn(move || (0..3).filter(|_| to.send(0).is_ok()).count());
+        reader.abort();
+        assert!(matches!(rt.block_on(reader), Err(Exit::Killed)));
+        let sent = sender.join().unwrap();
+        assert_eq!(sent, read.load(SeqCst) + rt.counters().dead_letters as usize);
+    }
+
+    /// A call to one that dies is answered or fails, and never waits for ever.
+    fn a_call_meets_a_death() {
+        let rt = runtime(2);
+        let server = rt.spawn(adds);
+        let calls: Vec<_> = (0..2)
+            .map(|_| {
+                let to = server.address();
+                rt.spawn(async move |ctx: Context| Ok::<_, Exit>(ctx.call(&to, Msg::Sum).await))
+            })
+            .collect();
+        server.abort();
+        for call in calls {
+            match rt.block_on(call).unwrap() {
+                Ok(0) | Err(CallError::Died(_) | CallError::NoProcess) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Who calls is killed, calls one after the other and gives one up on another thread: nothing keeps it, and whoever is
+    /// called goes on.
+    fn a_caller_is_killed() {
+        let rt = runtime(2);
+        let held = Arc::new(());
+        let sums = rt.spawn(adds);
+        let to = sums.address();
+        let caller = rt.process().value(Arc::clone(&held)).spawn(async move |ctx: Context<()>| {
+            for _ in 0..2 {
+                assert_eq!(ctx.call(&to, Msg::Sum).await.map_err(Exit::failed)?, 0);
+                let mut given_up = ctx.call(&to, Msg::Sum);
+                let _ = futures::poll!(&mut given_up);
+                thread::spawn(move || drop(given_up));
+                assert_eq!(ctx.call(&to, Msg::Sum).timeout(LONG).await.map_err(Exit::failed)?, 0);
+            }
+            Ok::<_, Exit>(())
+        });
+        let caller = caller.unwrap();
+        let (host, pid) = (rt.host().clone(), caller.pid());
+        let kills = thread::spawn(move || host.kill(pid).is_ok());
+        assert!(matches!(rt.block_on(caller), Ok(()) | Err(Exit::Killed)));
+        kills.join().unwrap();
+        while Arc::strong_count(&held) != 1 {
+            thread::yield_now();
+        }
+        assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
+    }
+
+    /// A full mailbox: who waits for room has it, in turn, or hears that the receiver is gone.
+    fn room_is_made() {
+        let rt = runtime(2);
+        let slow = rt.process().mailbox(Bound::Reject(1)).spawn(async |mut ctx: Context<u8>| {
+            ctx.receive().await?;
+            ctx.receive().await
+        }).unwrap();
+        let senders: Vec<_> = (0..3)
+            .map(|_| {
+                let to = slow.address();
+                rt.spawn(async move |ctx: Context| Ok::<_, Exit>(ctx.send_wait(&to, 1).await.is_ok()))
+            })
+            .collect();
+        assert!(rt.block_on(slow).is_ok());
+        let sent = senders.into_iter().filter_map(|sender| rt.block_on(sender).unwrap().then_some(())).count();
+        assert!(sent >= 2, "{sent}");
+    }
+
+    /// One that waits for room gives up while room is made: whoever waits behind it has that.
+    fn a_sender_leaves_the_line() {
+        let rt = runtime(2);
+        let slow = rt.process().mailbox(Bound::Reject(1)).spawn(async |mut ctx: Context<u8>| {
+            let mut read = Vec::new();
+            while read.iter().filter(|n| **n == 1).count() < 2 {
+                read.push(ctx.receive().await?);
+            }
+            Ok::<_, Exit>(read)
+        });
+        let slow = slow.unwrap();
+        let to = slow.address();
+        let leaves = rt.spawn(async move |ctx: Context| {
+            for _ in 0..2 {
+                let mut waits = ctx.send_wait(&to, 0);
+                let _ = futures::poll!(&mut waits);
+                ctx.yield_now().await;
+            }
+        });
+        let stay = [(); 2].map(|()| {
+            let to = slow.address();
+            rt.spawn(async move |ctx: Context| ctx.send_wait(&to, 1).await.map_err(|_| Exit::NoProcess))
+        });
+        assert!(rt.block_on(slow).is_ok());
+        stay.into_iter().for_each(|one| rt.block_on(one).unwrap());
+        rt.block_on(leaves).unwrap();
+    }
+
+    /// A mailbox is read on another thread while its process ends: what was sent was read or is a dead letter, and nobody
+    /// waits for ever.
+    fn a_mailbox_is_read_elsewhere() {
+        let rt = runtime(1);
+        let (give, mailbox) = oneshot::channel();
+        let (end, ends) = oneshot::channel::<()>();
+        let process = rt.spawn(async move |ctx: Context<u8>| {
+            let (_me, mailbox) = ctx.split();
+            drop(give.send(mailbox));
+            let _ = ends.await;
+        });
+        let to = process.address();
+        let reads = thread::spawn(move || {
+            futures_block_on(async {
+                let mut mailbox: Mailbox<u8> = mailbox.await.unwrap();
+                let mut read = 0;
+                while mailbox.receive().await.is_ok() {
+                    read += 1;
+                }
+                read
+            })
+        });
+        let sends = thread::spawn(move || {
+            let sent = (0..2).filter(|n| to.send(*n).is_ok()).count();
+            drop(end);
+            sent + (2..4).filter(|n| to.send(*n).is_ok()).count()
+        });
+        futures_block_on(process).unwrap();
+        let (read, sent) = (reads.join().unwrap(), sends.join().unwrap());
+        assert_eq!(sent, read + rt.counters().dead_letters as usize);
+    }
+
+    /// A mailbox outside any process is dropped while it is sent to, linked and watched: what was sent was read or is a dead
+    /// letter, and its end is told as any other.
+    fn a_mailbox_outside_is_dropped() {
+        let rt = runtime(2);
+        let (to, mut mailbox) = rt.mailbox::<u8>();
+        let pid = to.pid();
+        let watches = rt.spawn(async move |mut ctx: Context<()>| {
+            ctx.trap_exit(true);
+            let watch = ctx.monitor(pid);
+            let linked = ctx.link(pid).is_ok();
+            let (mut down, mut exit) = (0, 0);
+            while down + exit < 1 + usize::from(linked) {
+                match ctx.event().await {
+                    Event::Down { monitor, .. } if monitor == watch => down += 1,
+                    Event::Exit { from, .. } if from == pid => exit += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            Ok::<_, Exit>((down, exit == usize::from(linked)))
+        });
+        let sends = thread::spawn(move || (0..3).filter(|n| to.send(*n).is_ok()).count());
+        let read = usize::from(mailbox.try_receive().is_some());
+        drop(mailbox);
+        let sent = sends.join().unwrap();
+        assert_eq!(rt.block_on(watches).unwrap(), (1, true));
+        assert_eq!(sent, read + rt.counters().dead_letters as usize);
+    }
+
+    /// What a member of a pool has not read when it dies goes to another.
+    fn a_pool_loses_no_mail() {
+        let rt = runtime(2);
+        let pool = rt.spawn_pool(Pool::new(2, adds_one).mailbox(4));
+        let sums = rt.spawn(adds);
+        for n in 0..3 {
+            pool.send((n == 1, sums.address())).unwrap();
+        }
+        // The one that fails has read its message; the others are added, whoever does it.
+        while rt.block_on(sums.call(Msg::Sum)).unwrap() < 3 {
+            thread::yield_now();
+        }
+        pool.abort();
+        assert!(rt.block_on(pool).is_err());
+    }
+}
+
+async fn adds_one(mut ctx: Context<(bool, Address<Msg>)>) -> Result<(), Exit> {
+    loop {
+        let (fails, to) = ctx.receive().await?;
+        let _ = ctx.send(&to, Msg::Add(1));
+        if fails {
+            return Err(Exit::failed("told to"));
+        }
+    }
+}

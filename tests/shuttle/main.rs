@@ -1,0 +1,114 @@
+//! Whole runtimes under schedules drawn by chance: every lock, atomic, park and spawn of the crate is a point where
+//! another thread may go on instead.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg procession_shuttle" cargo test --release --test shuttle
+//! ```
+//!
+//! runs each scenario so many times as `SHUTTLE_ITERATIONS` says (2,000), half of them at random, half by PCT (Burckhardt et
+//! al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS 2010), in turns. A lost wake is a
+//! deadlock, which the explorer reports; what else must hold is asserted. Time stands still: what is due is due, and nothing
+//! else ever is. What it is blind to is the order of memory: that is loom's business. With `PROCESSION_BUG=…` in the
+//! environment, for each of these bugs, the scenario beside it must fail:
+//!
+//! - receiver_unlocks: ping_pong
+//! - push_unlocks: a_send_meets_a_kill
+//! - idle_no_second_look: threads_lend_themselves
+//! - bounded_pop_admits_nobody: room_is_made
+//! - links_look_before_locking: a_link_meets_an_end
+//! - handover_finds_nobody: who_blocks_is_stood_in_for
+//! - ranks_are_overlooked: a_call_meets_a_rank_that_rests
+//! - rearm_forgets_timekeeper: what_is_due_comes
+//! - cancel_enter_unlocks: a_tree_grows_while_it_is_cancelled
+//! - cancel_enter_unlocks: a_family_grows_while_it_is_cancelled
+//! - cancel_tells_from_above: a_token_is_awaited_elsewhere
+//! - groups_look_before_watching: members_come_and_go
+//! - upgrade_asks_in_silence: a_body_is_replaced_while_mail_comes
+//! - upgrade_leaves_mail: a_process_is_replaced_while_mail_comes
+//! - yields_keep_what_was_given_up: a_command_is_given_up_elsewhere
+//! - local_drop_looks_once: a_local_is_dropped_while_mail_comes
+//! - scope_adopts_unlocked: a_scope_dies_while_it_grows
+#![cfg(procession_shuttle)]
+
+use std::time::Duration;
+
+use procession::*;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, MaxSteps, Runner};
+
+macro_rules! scenarios {
+    ($($(#[$doc:meta])* fn $name:ident() $body:block)*) => {
+        $($(#[$doc])* #[test] fn $name() { crate::explore(|| $body); })*
+    };
+}
+
+mod cancel;
+mod commands;
+mod embedding;
+mod groups;
+mod layers;
+mod links;
+mod mail;
+mod names;
+mod scheduling;
+mod scopes;
+mod streams;
+mod supervisors;
+mod upgrades;
+
+/// How many orders of events a PCT schedule depends on at most.
+const DEPTH: usize = 3;
+/// Far more than a scenario takes: it would be one that never ends.
+const STEPS: usize = 1_000_000;
+/// How many schedules are drawn one way before as many are drawn the other way.
+const ROUND: usize = 1_000;
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(1);
+
+fn explore(scenario: fn()) {
+    let times = std::env::var("SHUTTLE_ITERATIONS").map_or(2_000, |times| times.parse().expect("a number"));
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.max_steps = MaxSteps::FailAfter(STEPS);
+    for done in (0..times).step_by(2 * ROUND) {
+        let round = (times - done).min(2 * ROUND);
+        Runner::new(RandomScheduler::new(round / 2), config.clone()).run(scenario);
+        Runner::new(PctScheduler::new(DEPTH, round.div_ceil(2)), config.clone()).run(scenario);
+    }
+}
+
+fn runtime(workers: usize) -> Runtime {
+    builder(workers).build().expect("a runtime")
+}
+
+fn builder(workers: usize) -> Builder {
+    Runtime::builder().workers(workers).seed(1).long_step(Duration::MAX)
+}
+
+/// Polls on this thread, without lending it.
+fn futures_block_on<F: Future>(future: F) -> F::Output {
+    shuttle::future::block_on(future)
+}
+
+enum Msg {
+    Add(u64),
+    Sum(Reply<u64>),
+}
+
+async fn adds(mut ctx: Context<Msg>) -> Result<u64, Exit> {
+    let mut sum = 0;
+    loop {
+        match ctx.receive().await {
+            Ok(Msg::Add(n)) => sum += n,
+            Ok(Msg::Sum(reply)) => reply.send(sum),
+            Err(Exit::Cancelled(_)) => return Ok(sum),
+            Err(exit) => return Err(exit),
+        }
+    }
+}
+
+/// Waits until it is told to end.
+async fn waits(mut ctx: Context<()>) -> Result<(), Exit> {
+    ctx.receive().await
+}

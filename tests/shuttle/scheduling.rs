@@ -1,0 +1,223 @@
+//! Who runs where: work that spreads, threads that come and go, ranks, and those who are asked to yield.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use procession::*;
+use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use shuttle::thread;
+
+use crate::{Msg, adds, futures_block_on, runtime};
+
+scenarios! {
+    /// Work spreads over workers, and all of it is done.
+    fn a_tree_of_processes_adds_up() {
+        fn tree(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
+            Box::pin(async move {
+                if depth == 0 {
+                    return Ok(1);
+                }
+                let one = ctx.spawn(move |ctx| tree(ctx, depth - 1));
+                let other = ctx.spawn(move |ctx| tree(ctx, depth - 1));
+                Ok(one.await? + other.await?)
+            })
+        }
+        let rt = runtime(2);
+        assert_eq!(rt.block_on(rt.spawn(|ctx| tree(ctx, 2))).unwrap(), 4);
+    }
+
+    /// Two wake each other, from two workers or one.
+    fn ping_pong() {
+        let rt = runtime(2);
+        let pong = rt.spawn(async |mut ctx: Context<(u64, Reply<u64>)>| {
+            while let Ok((n, reply)) = ctx.receive().await {
+                reply.send(n + 1);
+            }
+        });
+        let to = pong.address();
+        let ping = rt.spawn(async move |ctx: Context| {
+            let mut n = 0;
+            while n < 3 {
+                n = ctx.call(&to, |reply| (n, reply)).await.map_err(Exit::failed)?;
+            }
+            Ok::<_, Exit>(n)
+        });
+        assert_eq!(rt.block_on(ping).unwrap(), 3);
+    }
+
+    /// Threads that are not the runtime's come and go, and take nothing with them.
+    fn threads_lend_themselves() {
+        let rt = Arc::new(runtime(0));
+        let sums = rt.spawn(adds);
+        let lenders: Vec<_> = (1..=2_u64)
+            .map(|n| {
+                let (rt, to) = (Arc::clone(&rt), sums.address());
+                thread::spawn(move || rt.block_on(async {
+                    let _ = to.send(Msg::Add(n));
+                    to.call(Msg::Sum).await.unwrap()
+                }))
+            })
+            .collect();
+        let seen: Vec<u64> = lenders.into_iter().map(|lender| lender.join().unwrap()).collect();
+        assert!(seen.contains(&3) && seen.iter().all(|n| (1..=3).contains(n)), "{seen:?}");
+        sums.abort();
+        assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));
+    }
+
+    /// SPEC 4.7: whoever blocks is stood in for, at once, and what waits behind it is run.
+    fn who_blocks_is_stood_in_for() {
+        let rt = runtime(1);
+        let gate = Arc::new((shuttle::sync::Mutex::new(false), shuttle::sync::Condvar::new()));
+        let blocks = rt.spawn(async move |ctx: Context| {
+            let opens = Arc::clone(&gate);
+            let _ = ctx.spawn(async move |_: Context| {
+                *opens.0.lock().unwrap() = true;
+                opens.1.notify_all();
+            });
+            block_in_place(|| {
+                let mut open = gate.0.lock().unwrap();
+                while !*open {
+                    open = gate.1.wait(open).unwrap();
+                }
+            });
+        });
+        // Not lent: what the workers don't do is not done.
+        rt.set_workers(1);
+        while !blocks.is_finished() {
+            thread::yield_now();
+        }
+        assert!(rt.block_on(blocks).is_ok());
+    }
+
+    /// SPEC 6.5: a shutdown meets spawns and sends: all are done or refused, and nobody is left.
+    fn a_shutdown_meets_work() {
+        let rt = runtime(2);
+        let host = rt.host().clone();
+        let busy = thread::spawn(move || {
+            for n in 0..3 {
+                let one = host.spawn(adds);
+                let _ = one.send(Msg::Add(n));
+            }
+        });
+        let ended = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        let shutdown = futures_block_on(rt.shutdown(Duration::from_secs(1)));
+        assert!(shutdown.left.is_empty());
+        busy.join().unwrap();
+        assert!(ended.is_finished());
+    }
+
+    /// SPEC 4.1: workers come and go while there is work: it is all done by those who are left.
+    fn workers_come_and_go() {
+        let rt = Arc::new(runtime(1));
+        let turns = [(); 3].map(|()| {
+            rt.spawn(async |ctx: Context| {
+                let child = ctx.spawn(async |ctx: Context<()>| ctx.yield_now().await);
+                ctx.yield_now().await;
+                child.await
+            })
+        });
+        let other = Arc::clone(&rt);
+        let sets = thread::spawn(move || [3, 0, 2, 1].into_iter().for_each(|count| other.set_workers(count)));
+        // Not lent: what the workers don't do is not done.
+        turns.into_iter().for_each(|one| futures_block_on(one).unwrap());
+        sets.join().unwrap();
+    }
+
+    /// SPEC 4.1, 4.7: the same while those who have work block in it.
+    fn workers_come_and_go_while_they_block() {
+        let rt = Arc::new(runtime(1));
+        let blocks = [(); 2].map(|()| {
+            rt.spawn(async |ctx: Context| {
+                let open = Arc::new(AtomicBool::new(false));
+                let opens = Arc::clone(&open);
+                let child = ctx.spawn(async move |_: Context<()>| opens.store(true, SeqCst));
+                block_in_place(|| {
+                    while !open.load(SeqCst) {
+                        thread::yield_now();
+                    }
+                });
+                child.await
+            })
+        });
+        let other = Arc::clone(&rt);
+        let sets = thread::spawn(move || [2, 0, 1].into_iter().for_each(|count| other.set_workers(count)));
+        blocks.into_iter().for_each(|one| futures_block_on(one).unwrap());
+        sets.join().unwrap();
+    }
+
+    /// SPEC 7.1: what is due comes, whether or not somebody keeps the time for something later, and whoever asks for it.
+    fn what_is_due_comes() {
+        let rt = runtime(2);
+        let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::from_secs(3_600)).await);
+        let deaf = rt.spawn(async |_: Context<()>| std::future::pending::<()>().await);
+        let told = rt.spawn(async |mut ctx: Context<u8>| {
+            ctx.send_after(Duration::ZERO, &ctx.address(), 1);
+            let _ = ctx.timeout(Duration::ZERO, std::future::pending::<()>()).await;
+            ctx.receive().await
+        });
+        rt.cancel(deaf.pid(), "enough", Duration::ZERO).unwrap();
+        assert!(matches!(futures_block_on(deaf), Err(Exit::Killed)));
+        assert_eq!(futures_block_on(told).unwrap(), 1);
+        rt.cancel(sleeps.pid(), "enough", Duration::ZERO).unwrap();
+        assert!(matches!(futures_block_on(sleeps), Err(Exit::Killed)));
+    }
+
+    /// SPEC 4.10: whatever its priority and wherever it was spawned, each is run.
+    fn all_ranks_are_run() {
+        const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
+        async fn turns(ctx: Context<()>) {
+            ctx.yield_now().await;
+            ctx.yield_now().await;
+        }
+        let rt = runtime(2);
+        let host = rt.host().clone();
+        let outside = thread::spawn(move || RANKS.map(|rank| host.process().priority(rank).spawn(turns).unwrap()));
+        let inside = rt.spawn(async |ctx: Context| {
+            let all = RANKS.map(|rank| ctx.process().priority(rank).spawn(turns));
+            for one in all {
+                one?.await?;
+            }
+            Ok::<_, Exit>(())
+        });
+        // Not lent: what the workers don't do is not done.
+        futures_block_on(inside).unwrap();
+        outside.join().unwrap().into_iter().for_each(|one| futures_block_on(one).unwrap());
+    }
+
+    /// Called from outside, one that is not of normal priority is found by a worker that is about to sleep.
+    fn a_call_meets_a_rank_that_rests() {
+        let rt = runtime(1);
+        for rank in [Priority::High, Priority::Low] {
+            let sums = rt.process().priority(rank).spawn(adds).unwrap();
+            for _ in 0..2 {
+                assert_eq!(futures_block_on(sums.call(Msg::Sum)).unwrap(), 0);
+            }
+        }
+    }
+
+    /// SPEC 1.7: one that was asked while it ran is told at its next question, and nobody else is.
+    fn one_that_is_asked_is_told() {
+        let rt = runtime(1);
+        let asked = Arc::new(AtomicBool::new(false));
+        let knows = Arc::clone(&asked);
+        let runs = rt.spawn(async move |ctx: Context| {
+            let behind = ctx.spawn(async |_: Context| Ok::<_, Exit>(should_yield()));
+            while !knows.load(SeqCst) {
+                thread::yield_now();
+            }
+            let told = should_yield();
+            ctx.yield_now().await;
+            Ok::<_, Exit>((told, behind.await?))
+        });
+        let (host, pid) = (rt.host().clone(), runs.pid());
+        let asks = thread::spawn(move || {
+            while !host.preempt(pid).unwrap() {
+                thread::yield_now();
+            }
+            asked.store(true, SeqCst);
+        });
+        assert_eq!(futures_block_on(runs).unwrap(), (true, false));
+        asks.join().unwrap();
+    }
+}

@@ -1,0 +1,237 @@
+//! New code for processes that live, while whatever can reach a process comes.
+
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use procession::*;
+use shuttle::thread;
+
+use crate::{LONG, builder, runtime};
+
+/// How many messages are sent.
+const MAIL: u8 = 4;
+
+type Read = Arc<Mutex<Vec<u8>>>;
+
+/// Reads one message and has another body go on, until it has read all.
+fn reads_one(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), Exit>> {
+    Box::pin(async move {
+        let message = ctx.receive().await?;
+        read.lock().unwrap().push(message);
+        if message + 1 == MAIL {
+            return Ok(());
+        }
+        // The new body is polled with this one's waker first.
+        let mut upgrade = FuturesUnordered::from_iter([ctx.upgrade(move |ctx| reads_one(ctx, read))]);
+        Err(upgrade.next().await.expect("it is there").1)
+    })
+}
+
+fn sends(to: Address<u8>) -> thread::JoinHandle<usize> {
+    thread::spawn(move || (0..MAIL).take_while(|n| to.send(*n).is_ok()).count())
+}
+
+/// Replaces itself without end.
+fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
+    Box::pin(async move {
+        ctx.yield_now().await;
+        // Some schedules let nobody else go on but where one says so.
+        thread::yield_now();
+        Err(ctx.upgrade(turns).await.1)
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    Cancel,
+    Down,
+    Exit,
+    Message,
+}
+
+/// Writes down what comes, one event each body, until it has been told four things.
+fn hears_one(mut ctx: Context<()>, mut heard: Vec<Heard>) -> BoxFuture<'static, Result<Vec<Heard>, Exit>> {
+    Box::pin(async move {
+        heard.push(match ctx.event().await {
+            Event::Message(()) => Heard::Message,
+            Event::Cancel { .. } => Heard::Cancel,
+            Event::Exit { .. } => Heard::Exit,
+            Event::Down { .. } => Heard::Down,
+            other => panic!("{other:?}"),
+        });
+        if heard.len() == 4 {
+            return Ok(heard);
+        }
+        Err(ctx.upgrade(move |ctx| hears_one(ctx, heard)).await.1)
+    })
+}
+
+/// A hand-written process that does as [`reads_one`].
+struct ReadsOne(Read);
+
+impl Process for ReadsOne {
+    type Message = u8;
+    type Output = ();
+
+    fn step(&mut self, mut events: Events<'_, u8>, out: &mut StepOutput<'_, u8>) -> Result<Next<()>, Exit> {
+        let Some(Event::Message(message)) = events.next() else { return Ok(Next::Wait) };
+        self.0.lock().unwrap().push(message);
+        if message + 1 == MAIL {
+            return Ok(Next::Done(()));
+        }
+        out.upgrade(Self(Arc::clone(&self.0)), "", ())?;
+        Ok(Next::Wait)
+    }
+}
+
+scenarios! {
+    /// SPEC 6.7: what comes while a body is replaced is read once, in order, by one body or the other.
+    fn a_body_is_replaced_while_mail_comes() {
+        let rt = runtime(2);
+        let read = Read::default();
+        let log = Arc::clone(&read);
+        let reads = rt.spawn(|ctx| reads_one(ctx, log));
+        let sender = sends(reads.address());
+        rt.block_on(reads).unwrap();
+        assert_eq!(sender.join().unwrap(), usize::from(MAIL));
+        assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    /// The same of a hand-written process.
+    fn a_process_is_replaced_while_mail_comes() {
+        let rt = runtime(2);
+        let read = Read::default();
+        let reads = rt.spawn_process(ReadsOne(Arc::clone(&read)));
+        let sender = sends(reads.address());
+        rt.block_on(reads).unwrap();
+        assert_eq!(sender.join().unwrap(), usize::from(MAIL));
+        assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    /// Killed while it is replaced: each message was read, in order, or is a dead letter, and no body is left.
+    fn a_body_is_killed_while_it_is_replaced() {
+        let rt = runtime(2);
+        let (read, hand_written) = (Read::default(), Read::default());
+        let log = Arc::clone(&read);
+        let reads = rt.spawn(|ctx| reads_one(ctx, log));
+        let steps = rt.spawn_process(ReadsOne(Arc::clone(&hand_written)));
+        let senders = [sends(reads.address()), sends(steps.address())];
+        reads.abort();
+        steps.abort();
+        let _ = rt.block_on(reads);
+        let _ = rt.block_on(steps);
+        let sent: usize = senders.map(|sender| sender.join().unwrap()).iter().sum();
+        let mut all = 0;
+        for read in [read, hand_written] {
+            let read = Arc::into_inner(read).expect("all bodies are gone").into_inner().unwrap();
+            assert_eq!(read, [0, 1, 2, 3][..read.len()]);
+            all += read.len();
+        }
+        assert_eq!(sent, all + rt.counters().dead_letters as usize);
+    }
+
+    /// What is no message is heard by one body or the other too, once: a cancel, the exit of a link, the end of a monitor.
+    fn a_body_is_replaced_while_others_end() {
+        let rt = runtime(2);
+        let hears = rt.spawn(async |ctx: Context<()>| {
+            ctx.trap_exit(true);
+            let child = ctx.spawn_link(async |_: Context<()>| Err::<(), _>("ends"));
+            ctx.monitor(child.pid());
+            Err::<Vec<Heard>, _>(ctx.upgrade(|ctx| hears_one(ctx, Vec::new())).await.1)
+        });
+        let to = hears.address();
+        let tells = thread::spawn(move || to.send(()).unwrap());
+        rt.cancel(hears.pid(), "enough", LONG).unwrap();
+        let mut heard = rt.block_on(hears).unwrap();
+        heard.sort_unstable();
+        assert_eq!(heard, [Heard::Cancel, Heard::Down, Heard::Exit, Heard::Message]);
+        tells.join().unwrap();
+    }
+
+    /// One that is always being replaced dies of a link, or of a kill, all the same.
+    fn a_death_meets_an_upgrade() {
+        let rt = runtime(2);
+        let ends = rt.spawn(async |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            Err::<(), _>(Exit::failed("ends"))
+        });
+        let pid = ends.pid();
+        let linked = rt.spawn(async move |ctx: Context<()>| {
+            ctx.link(pid).map_err(|_| Exit::NoProcess)?;
+            turns(ctx).await
+        });
+        let killed = rt.spawn(turns);
+        ends.send(()).unwrap();
+        let host = rt.host().clone();
+        let victim = killed.pid();
+        let kills = thread::spawn(move || host.kill(victim).unwrap());
+        // If it came too late nobody was there to link to.
+        let exit = rt.block_on(linked).unwrap_err();
+        assert!(matches!(exit, Exit::Linked { .. } | Exit::NoProcess), "{exit:?}");
+        assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
+        assert!(rt.block_on(ends).is_err());
+        kills.join().unwrap();
+    }
+
+    /// New code that reads one message, and does not start: the old one goes on with what is left, in order.
+    fn a_body_that_does_not_start_loses_no_mail() {
+        let rt = runtime(2);
+        let read = Read::default();
+        let log = Arc::clone(&read);
+        let reads = rt.process().ready_by_hand().spawn(async move |ctx: Context<u8>| {
+            let trial = Arc::clone(&log);
+            let (mut ctx, exit) = ctx
+                .upgrade(async move |mut ctx: Context<u8>| {
+                    let message = ctx.receive().await?;
+                    trial.lock().unwrap().push(message);
+                    ctx.yield_now().await;
+                    // Read, and put aside: it goes back.
+                    let message = ctx.receive().await?;
+                    ctx.stash(message);
+                    Err::<(), _>(Exit::failed("does not start"))
+                })
+                .await;
+            assert!(matches!(exit, Exit::Failed(_)), "{exit}");
+            while log.lock().unwrap().len() < usize::from(MAIL) {
+                let message = ctx.receive().await?;
+                log.lock().unwrap().push(message);
+            }
+            Ok::<_, Exit>(())
+        });
+        let reads = reads.unwrap();
+        let sender = sends(reads.address());
+        rt.block_on(reads).unwrap();
+        assert_eq!(sender.join().unwrap(), usize::from(MAIL));
+        assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    /// A command is answered while its process is replaced, by one that was asked at once and by one that waits.
+    fn a_command_outlives_its_body() {
+        struct Now;
+        impl Command for Now { type Reply = u64; }
+        struct Later;
+        impl Command for Later { type Reply = u64; }
+        let rt = builder(2)
+            .handle(|_: Now| 1_u64)
+            .handle_async(|_: Later| async {
+                let (tell, told) = oneshot::channel();
+                thread::spawn(move || tell.send(2_u64));
+                told.await
+            })
+            .build()
+            .unwrap();
+        let asks = rt.spawn(async |ctx: Context<()>| {
+            let (now, mut later) = (ctx.perform(Now), ctx.perform(Later));
+            let _ = futures::poll!(&mut later);
+            let ends = async move |_: Context<()>| {
+                let (now, later) = futures::join!(now, later);
+                Ok::<_, Exit>(now? + later?)
+            };
+            Err::<u64, _>(ctx.upgrade(ends).await.1)
+        });
+        assert_eq!(rt.block_on(asks).unwrap(), 3);
+    }
+}

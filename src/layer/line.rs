@@ -227,3 +227,13 @@ pub(super) fn send_off(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn S
     host.spawn_future(async move { turn.go(place) });
     true
 }
+
+/// Hands a command that waited to its handler here, in a task of the same runtime: those that are due at once go in their
+/// order, where tasks of their own would be run in any. One of another runtime is [sent off](send_off) there.
+pub(super) fn go_in_order(turn: Box<dyn Waiting>, here: &Host) {
+    if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
+        turn.go(Box::new(()));
+    } else {
+        send_off(turn, || Box::new(()));
+    }
+}

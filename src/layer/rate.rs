@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::line::{Bound, Leave, Line, Turn, send_off};
+use super::line::{Bound, Leave, Line, Turn, go_in_order};
 use crate::blocking::WhenFull;
 use crate::clock::Instant;
 use crate::dispatch::Handler;
@@ -173,7 +173,7 @@ impl Tap {
             let next = state.line.pop();
             drop(state);
             if let Some(next) = next {
-                send_off(next, || Box::new(()));
+                go_in_order(next, host);
             }
         }
     }

@@ -26,6 +26,7 @@ use self::bounded::{Bounded, Pushed};
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::panic::{self, Held};
+use crate::process::placing;
 use crate::sync::{Arc, Lock, LockGuard, Mutex, planted};
 
 /// Who waits for the next message.
@@ -58,6 +59,13 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
+    /// As [`wake`](Self::wake), for news that come in crowds: the task goes behind those that are ready, and finds all of
+    /// the crowd that they bring.
+    #[inline]
+    pub(crate) fn wake_behind(self) {
+        placing::behind(|| self.wake());
+    }
+
     #[inline]
     pub(crate) fn wake(self) {
         if let Some(waker) = self.own {
@@ -567,6 +575,9 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(signal);
         }
+        // Whom these concern reads them here: one that waits for something else is not disturbed, nor one that was woken
+        // and has not come yet.
+        let for_readers = matches!(signal, Signal::Down { .. } | Signal::Exit { .. });
         let untaken = state.untaken() as i64;
         let aside = state.aside.get_or_insert_default();
         let before = if planted!("signal_forgets_taken") { untaken } else { aside.taken + untaken };
@@ -574,7 +585,7 @@ impl<M> Inbox<M> {
         if !wake_own {
             return Ok(Wakes::default());
         }
-        Ok(if planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
+        Ok(if for_readers || planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.

@@ -17,6 +17,7 @@ pub(crate) mod failure;
 pub(crate) mod panic;
 pub(crate) mod payload;
 pub(crate) mod pid;
+pub(crate) mod placing;
 pub(crate) mod priority;
 pub(crate) mod refusal;
 pub(crate) mod successor;

@@ -25,6 +25,7 @@ use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
+use crate::process::placing;
 use crate::process::priority::Priority;
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
@@ -111,6 +112,7 @@ fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
     let home = host.shared().home;
     let how = match priority {
         Priority::Normal if info.woken_while_running => Placement::Yielded,
+        Priority::Normal if placing::is_behind() => Placement::Behind,
         Priority::Normal => Placement::Woken,
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),

@@ -79,6 +79,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 pub(crate) enum Placement {
     /// Something woke it: it is to run soon.
     Woken,
+    /// Something woke it that others need not wait for: behind them.
+    Behind,
     /// It was woken while it ran: behind the others.
     Yielded,
     /// Whatever became of it, it is not one of the normal ones.
@@ -295,7 +297,7 @@ impl<T: Task> Scheduler<T> {
     fn put_where_all_look(&self, task: T, how: Placement) -> Result<(), T> {
         match how {
             Placement::Ranked(rank) => self.ranks.push(rank, task),
-            Placement::Woken | Placement::Yielded => self.global.push(task),
+            Placement::Woken | Placement::Behind | Placement::Yielded => self.global.push(task),
         }
     }
 

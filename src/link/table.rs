@@ -272,7 +272,7 @@ fn tell_peer<E: Party + ?Sized>(
 fn settle(put: Option<Result<Wakes, Signal>>) {
     match put {
         None => {}
-        Some(Ok(wakes)) => wakes.wake(),
+        Some(Ok(wakes)) => wakes.wake_behind(),
         Some(Err(refused)) => drop(drop_caught(refused)),
     }
 }

@@ -168,6 +168,7 @@ impl<T: Task> Local<T> {
         }
         let pushed = match how {
             Placement::Woken if self.shuffles && self.rng.borrow_mut().below(2) == 0 => self.queues.push_back(task),
+            Placement::Behind => self.queues.push_back(task),
             Placement::Woken => self.queues.push_next(task),
             Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
             Placement::Yielded => self.queues.push_again(task),

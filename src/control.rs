@@ -93,15 +93,15 @@ pub(crate) struct Head {
 /// What most processes never need, made when it first is.
 #[derive(Debug)]
 struct Rare {
+    /// Whom it is tied to.
+    links: Links<dyn AnyControl>,
+    inherited: Inherited,
     yields: Yields,
     /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
     news: Event,
-    cancel: OnceLock<(Reason, Instant)>,
+    cancel: OnceBox<(Reason, Instant)>,
     /// How it ended, if it did and not normally.
-    exit: OnceLock<Exit>,
-    inherited: Inherited,
-    /// Whom it is tied to.
-    links: Links<dyn AnyControl>,
+    exit: OnceBox<Exit>,
     rarer: OnceBox<Rarer>,
 }
 
@@ -120,12 +120,12 @@ struct Rarer {
 impl Rare {
     fn new(inherited: Inherited) -> Box<Self> {
         Box::new(Self {
+            links: Links::default(),
+            inherited,
             yields: Yields::new(),
             news: Event::new(),
-            cancel: OnceLock::new(),
-            exit: OnceLock::new(),
-            inherited,
-            links: Links::default(),
+            cancel: OnceBox::new(),
+            exit: OnceBox::new(),
             rarer: OnceBox::new(),
         })
     }
@@ -153,16 +153,16 @@ impl Head {
         }
     }
 
-    /// The same for a process that is given values, or limited.
+    /// The same for a process that is given values, or limited, or that is `tied` from its beginning.
     #[inline]
-    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
-        if !inherited.is_empty() || limits.is_some() {
+    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>, tied: bool) -> Self {
+        if tied || !inherited.is_empty() || limits.is_some() {
             self.give(inherited, limits);
         }
         self
     }
 
-    #[cold]
+    #[inline(never)]
     fn give(&self, inherited: Inherited, limits: Option<Box<Limits>>) {
         let rare = Rare::new(inherited);
         if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
@@ -387,7 +387,7 @@ impl Head {
     #[inline]
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
-            let _ = self.rare().exit.set(exit.clone());
+            let _ = self.rare().exit.set(Box::new(exit.clone()));
         }
         let former = self.announce(flag::ENDED);
         if former & flag::TIED != 0
@@ -794,7 +794,7 @@ impl dyn AnyControl {
     /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
-        if head.rare().cancel.set((reason.clone(), deadline)).is_err() {
+        if head.rare().cancel.set(Box::new((reason.clone(), deadline))).is_err() {
             return false;
         }
         head.announce(flag::CANCELLED);

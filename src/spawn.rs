@@ -215,7 +215,7 @@ impl Host {
 
     /// The control block of a process that is to begin.
     fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, supervised, priority, bound, .. } = options;
+        let Options { inherited, limits, by_hand, supervised, tied, priority, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
@@ -227,7 +227,8 @@ impl Host {
             Priority::Low => flag::LOW,
         };
         let by_hand = if by_hand { flag::BY_HAND } else { 0 };
-        let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
+        let tied = if tied { flag::TIED } else { 0 };
+        let flags = rank | by_hand | tied | if supervised { flag::SUPERVISED } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
@@ -265,7 +266,7 @@ impl Host {
             self.bind(control.clone());
         }
         // Before it can end in any way.
-        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
+        let monitor = parent.and_then(|(parent, ties)| table::adopt(parent, &*control, control.clone(), ties));
         ((task.fallible(), control, monitor), runnable)
     }
 
@@ -405,6 +406,8 @@ pub(crate) struct Options {
     name: Option<Cow<'static, str>>,
     bound: Bound,
     parent: Option<Parent>,
+    /// Whether it will be tied to a parent that was [taken](Self::take_parent).
+    tied: bool,
 }
 
 impl Options {
@@ -421,7 +424,10 @@ impl Options {
         match self.parent.take() {
             None => Ok(None),
             Some(Parent { ties: Ties { link: false, monitor: false }, .. }) => Ok(None),
-            Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
+            Some(Parent { process: Some(process), ties }) => {
+                self.tied = true;
+                Ok(Some((process, ties)))
+            }
             Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
         }
     }

@@ -68,8 +68,6 @@ impl<E: ?Sized> Default for Links<E> {
 /// Most processes are tied to one other, and pay for that one.
 #[derive(Debug)]
 struct Table<E: ?Sized> {
-    /// Exits of others come as events.
-    traps: bool,
     one: Option<(Tie, Arc<E>)>,
     more: Option<Box<More<E>>>,
 }
@@ -77,25 +75,28 @@ struct Table<E: ?Sized> {
 /// Why another one is to hear of the end of this one: they are linked, or it monitors this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Tie {
-    pid: Pid,
+    /// Of the other's pid; whoever is tied to this one is of its runtime.
+    word: u64,
     /// Of the monitor; 0, which none has, of a link.
     number: u64,
 }
 
 impl Tie {
     fn link(pid: Pid) -> Self {
-        Self { pid, number: 0 }
+        Self { word: pid.word(), number: 0 }
     }
 
     /// That a process has set a monitor of this number.
     fn monitor(pid: Pid, number: u64) -> Self {
         debug_assert_ne!(number, 0, "numbers begin further up");
-        Self { pid, number }
+        Self { word: pid.word(), number }
     }
 }
 
 #[derive(Debug)]
 struct More<E: ?Sized> {
+    /// Exits of others come as events.
+    traps: bool,
     ties: BTreeMap<Tie, Arc<E>>,
     /// What this one monitors.
     watched: Watched<E>,
@@ -105,13 +106,13 @@ struct More<E: ?Sized> {
 
 impl<E: ?Sized> Default for Table<E> {
     fn default() -> Self {
-        Self { traps: false, one: None, more: None }
+        Self { one: None, more: None }
     }
 }
 
 impl<E: ?Sized> Default for More<E> {
     fn default() -> Self {
-        Self { ties: BTreeMap::new(), watched: Watched::default(), fate: None }
+        Self { traps: false, ties: BTreeMap::new(), watched: Watched::default(), fate: None }
     }
 }
 
@@ -124,10 +125,14 @@ enum Verdict {
 }
 
 impl<E: ?Sized> Table<E> {
+    fn traps(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.traps)
+    }
+
     /// What an exit does that reaches this process for sure.
     fn verdict(&self, exit: &Exit) -> Verdict {
         match () {
-            () if self.traps => Verdict::Event,
+            () if self.traps() => Verdict::Event,
             () if exit.is_normal() => Verdict::Nothing,
             () => Verdict::Death,
         }
@@ -179,7 +184,8 @@ impl<E: ?Sized> Table<E> {
 impl<E: Party + ?Sized> Links<E> {
     /// Whether the exits of others come as events from now on; what held before.
     pub(crate) fn trap(&self, on: bool) -> bool {
-        std::mem::replace(&mut self.0.lock().traps, on)
+        let mut table = self.0.lock();
+        (on || table.more.is_some()) && std::mem::replace(&mut table.more().traps, on)
     }
 
     /// What a link condemned the process to.
@@ -204,7 +210,7 @@ impl<E: Party + ?Sized> Links<E> {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
                 tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit));
             } else {
-                tell_watcher(&other, MonitorRef::new(tie.pid, tie.number), pid, exit);
+                tell_watcher(&other, MonitorRef::new(other.pid(), tie.number), pid, exit);
             }
         };
         one.into_iter().for_each(&mut tell);
@@ -337,7 +343,7 @@ pub(crate) fn link<E: Party + ?Sized>(
     if caller.has_ended() {
         return Err(Gone::Caller);
     }
-    if !own.traps {
+    if !own.traps() {
         return Err(Gone::Other);
     }
     let put = caller.put(Signal::Exit { from: pid, reason: absent });
@@ -348,6 +354,9 @@ pub(crate) fn link<E: Party + ?Sized>(
 
 /// Cuts the link between two processes; false if there was none.
 pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
+    if !caller.pid().is_beside(pid) {
+        return false;
+    }
     let links = caller.links();
     let Some(other) = links.0.lock().get(Tie::link(pid)).map(Arc::clone) else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
@@ -419,16 +428,30 @@ pub(crate) struct Ties {
     pub(crate) monitor: bool,
 }
 
-/// Ties a process to its child, which has not begun: before it can end, in whatever way.
-pub(crate) fn adopt<E: Party + ?Sized>(parent: &Arc<E>, child: &Arc<E>, ties: Ties) -> Option<MonitorRef> {
+/// Ties a process to its child, which has not begun: before it can end, in whatever way. `handle` leads to the child.
+pub(crate) fn adopt<E: Party + ?Sized>(parent: Arc<E>, child: &E, handle: Arc<E>, ties: Ties) -> Option<MonitorRef> {
     let pid = child.pid();
-    if ties.link && link(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))) == Err(Gone::Caller) {
+    if ties.link && link(&*parent, Arc::clone(&parent), pid, Ok(Arc::clone(&handle))) == Err(Gone::Caller) {
         // It ended just now, as if it had been linked before that.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
-        tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
+        tell_peer(&handle, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
     }
-    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))))
+    ties.monitor.then(|| watch(parent, child, handle))
+}
+
+/// As [`monitor`], of a child that has not begun. Not a count is changed that need not be: of a spawn that is much.
+fn watch<E: Party + ?Sized>(parent: Arc<E>, child: &E, handle: Arc<E>) -> MonitorRef {
+    let pid = parent.pid();
+    let (mut own, mut theirs) = lock_both(parent.links(), child.links());
+    if parent.has_ended() {
+        return MonitorRef::new(pid, own.more().watched.spend());
+    }
+    let number = own.more().watched.vacant().watch(handle);
+    // Whoever finds this one has to wait for the other, as if both were locked.
+    drop(own);
+    theirs.add(Tie::monitor(pid, number), parent);
+    MonitorRef::new(pid, number)
 }
 
 /// Tells a process of a child that it was to be tied to, and that never began.

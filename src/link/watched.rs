@@ -9,6 +9,8 @@ const KEPT: usize = 64;
 
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
+/// In the place of the next free one: this one is not free.
+const TAKEN: u32 = u32::MAX - 1;
 
 /// The highest generation: the highest bit of a number marks the monitors of groups.
 const LAST: u32 = u32::MAX >> 1;
@@ -19,28 +21,37 @@ pub(super) struct Watched<E: ?Sized> {
     /// The last slot that became free.
     free: u32,
     taken: usize,
-    /// The generation in which new slots begin: higher than any that was.
+    /// The generation in which new slots begin: higher than any that was when there were none.
     first: u32,
+    /// The highest generation of those that became free.
+    highest: u32,
 }
 
+/// A parent of a million pays for each byte.
+///
+/// ```text
+///                watch           tell
+///   free ──────▶ watching ───────────────▶ told: nobody is watched, and it was not read yet
+///    ▲   tell ───────┼────────────────────────▲ │
+///    └─── remove ────┴──────────────────────────┘
+/// ```
 #[derive(Debug)]
 struct Slot<E: ?Sized> {
     generation: u32,
-    state: State<E>,
+    /// The one that became free before this one, if this is free; else [`TAKEN`].
+    next: u32,
+    watched: Option<Arc<E>>,
 }
 
-#[derive(Debug)]
-enum State<E: ?Sized> {
-    /// And so is this one, which became free before.
-    Free(u32),
-    Watching(Arc<E>),
-    /// The end was told, and was not read yet.
-    Told,
+impl<E: ?Sized> Slot<E> {
+    fn is_taken(&self) -> bool {
+        self.next == TAKEN
+    }
 }
 
 impl<E: ?Sized> Default for Watched<E> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1 }
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0 }
     }
 }
 
@@ -49,53 +60,51 @@ impl<E: ?Sized> Watched<E> {
     #[inline]
     pub(super) fn vacant(&mut self) -> Vacant<'_, E> {
         if self.free == NONE {
-            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index != NONE);
+            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < TAKEN);
             self.free = index.expect("before that many there is no memory left");
-            self.slots.push(Slot { generation: self.first, state: State::Free(NONE) });
+            self.slots.push(Slot { generation: self.first, next: NONE, watched: None });
         }
-        Vacant { index: self.free, generation: self.slots[self.free as usize].generation, watched: self }
+        Vacant { index: self.free, watched: self }
     }
 
+    #[inline]
     fn slot(&mut self, number: u64) -> Option<&mut Slot<E>> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
-        self.slots
-            .get_mut(index)
-            .filter(|slot| u64::from(slot.generation) == generation && !matches!(slot.state, State::Free(_)))
+        self.slots.get_mut(index).filter(|slot| u64::from(slot.generation) == generation && slot.is_taken())
     }
 
     /// Whether it is there and its end was told.
     pub(super) fn is_told(&mut self, number: u64) -> Option<bool> {
-        self.slot(number).map(|slot| matches!(slot.state, State::Told))
+        self.slot(number).map(|slot| slot.watched.is_none())
     }
 
     /// Its end is told now: who it was, if that was not told before.
+    #[inline]
     pub(super) fn tell(&mut self, number: u64) -> Option<Arc<E>> {
-        match &mut self.slot(number)?.state {
-            state @ State::Watching(_) => match std::mem::replace(state, State::Told) {
-                State::Watching(watched) => Some(watched),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.slot(number)?.watched.take()
     }
 
     /// Takes it out: nothing if it is not there; nobody if its end was told.
+    #[inline]
     pub(super) fn remove(&mut self, number: u64) -> Option<Option<Arc<E>>> {
         let free = self.free;
         let slot = self.slot(number)?;
-        let state = std::mem::replace(&mut slot.state, State::Free(free));
-        if slot.generation < LAST {
+        let watched = slot.watched.take();
+        slot.next = free;
+        let is_used_up = slot.generation == LAST;
+        if !is_used_up {
             slot.generation += 1;
+        }
+        let generation = slot.generation;
+        self.highest = self.highest.max(generation);
+        if !is_used_up {
             self.free = number as u32;
         }
         self.taken -= 1;
         if self.taken == 0 && self.slots.len() > KEPT {
             self.give_back();
         }
-        match state {
-            State::Watching(watched) => Some(Some(watched)),
-            _ => Some(None),
-        }
+        Some(watched)
     }
 
     /// A number that leads nowhere.
@@ -107,19 +116,15 @@ impl<E: ?Sized> Watched<E> {
 
     #[cold]
     fn give_back(&mut self) {
-        let highest = self.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
-        // A free slot's generation was not issued yet, but of one that is used up it was.
-        if highest < LAST {
-            *self = Self { first: highest, ..Self::default() };
+        // What begins anew begins where no slot has been; not so late that it would soon be used up.
+        if self.highest < LAST / 2 {
+            *self = Self { first: self.highest, ..Self::default() };
         }
     }
 
     /// Those whose end was not told.
     pub(super) fn into_living(self) -> impl Iterator<Item = (u64, Arc<E>)> {
-        (0..).zip(self.slots).filter_map(|(index, slot)| match slot.state {
-            State::Watching(watched) => Some((number(index, slot.generation), watched)),
-            _ => None,
-        })
+        (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
 
@@ -127,32 +132,31 @@ impl<E: ?Sized> Watched<E> {
 pub(super) struct Vacant<'a, E: ?Sized> {
     watched: &'a mut Watched<E>,
     index: u32,
-    generation: u32,
 }
 
 impl<E: ?Sized> Vacant<'_, E> {
     #[inline]
     pub(super) fn number(&self) -> u64 {
-        number(self.index, self.generation)
+        number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
     /// For this one.
     #[inline]
     pub(super) fn watch(self, watched: Arc<E>) -> u64 {
-        self.take(State::Watching(watched))
+        self.take(Some(watched))
     }
 
     /// For nobody, of whom the end is told at once.
     pub(super) fn tell(self) -> u64 {
-        self.take(State::Told)
+        self.take(None)
     }
 
     #[inline]
-    fn take(self, state: State<E>) -> u64 {
+    fn take(self, watched: Option<Arc<E>>) -> u64 {
         let number = self.number();
-        if let State::Free(next) = std::mem::replace(&mut self.watched.slots[self.index as usize].state, state) {
-            self.watched.free = next;
-        }
+        let slot = &mut self.watched.slots[self.index as usize];
+        self.watched.free = std::mem::replace(&mut slot.next, TAKEN);
+        slot.watched = watched;
         self.watched.taken += 1;
         number
     }

@@ -62,6 +62,12 @@ impl Pid {
         self.local.get()
     }
 
+    /// Whether both are of one runtime.
+    #[inline]
+    pub(crate) const fn is_beside(self, other: Self) -> bool {
+        self.node == other.node && self.incarnation == other.incarnation
+    }
+
     /// How many processes that slot has held, this one included; at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {

@@ -495,7 +495,7 @@ impl<M: Send + 'static> Mailbox<M> {
         let mut signal = None;
         self.take_event(&mut signal, cx).map(|message| match message {
             Some(message) => Event::Message(message),
-            None => signal.expect("it is one or the other").into(),
+            None => signal.expect("it is one or the other").into_event(self.me.pid()),
         })
     }
 

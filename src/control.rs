@@ -156,20 +156,16 @@ impl Head {
     /// The same for a process that is given values, or limited, or that is `tied` from its beginning.
     #[inline]
     pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>, tied: bool) -> Self {
-        if tied || !inherited.is_empty() || limits.is_some() {
-            self.give(inherited, limits);
-        }
-        self
+        if tied || !inherited.is_empty() || limits.is_some() { self.give(inherited, limits) } else { self }
     }
 
-    #[inline(never)]
-    fn give(&self, inherited: Inherited, limits: Option<Box<Limits>>) {
+    fn give(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
         let rare = Rare::new(inherited);
         if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
             self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
             let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
         }
-        let _ = self.rare.set(rare);
+        Self { rare: OnceBox::with_value(rare), ..self }
     }
 
     /// What counts its steps, if they are limited.
@@ -242,8 +238,8 @@ impl Head {
     /// stands.
     pub(crate) fn heeds(&self, signal: &Signal) -> bool {
         match *signal {
-            Signal::Down { monitor, .. } => self.links_if_any().is_some_and(|links| links.collect(monitor)),
-            Signal::Joined { monitor, .. } | Signal::Left { monitor, .. } => self.groups().lock().watches(monitor),
+            Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
+            Signal::Joined { number, .. } | Signal::Left { number, .. } => self.groups().lock().watches(number),
             _ => true,
         }
     }
@@ -394,7 +390,7 @@ impl Head {
             && let Some(links) = self.links_if_any()
         {
             // That of the first end, if there were two at once.
-            links.dissolve(self.pid(), &self.exit().unwrap_or(Exit::Normal));
+            links.dissolve(self.pid(), self.rare.get().and_then(|rare| rare.exit.get()).unwrap_or(&Exit::Normal));
         }
     }
 

@@ -222,7 +222,7 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
                     Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
                     None => {}
                 },
-                signal if self.control.head.heeds(&signal) => return Some(signal.into()),
+                signal if self.control.head.heeds(&signal) => return Some(signal.into_event(self.control.head.pid())),
                 _ => {}
             }
         }

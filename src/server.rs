@@ -227,7 +227,7 @@ async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Res
             Heard::Signal => match ear.signal.take() {
                 // Its flag was seen before it, or will be now.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
-                Some(signal) => server.info(signal.into(), ctx).await?,
+                Some(signal) => server.info(signal.into_event(ctx.pid()), ctx).await?,
             },
             Heard::Deadline => server.timeout(ctx).await?,
             Heard::Cancel(reason) => return Err(Exit::Cancelled(reason)),

@@ -194,8 +194,8 @@ impl<E: Party + ?Sized> Links<E> {
     }
 
     /// Whether a down is still wanted that was put into the mailbox and is read now. It is not wanted twice.
-    pub(crate) fn collect(&self, monitor: MonitorRef) -> bool {
-        self.0.lock().more.as_mut().is_some_and(|more| more.watched.remove(monitor.number()).is_some())
+    pub(crate) fn collect(&self, number: u64) -> bool {
+        self.0.lock().more.as_mut().is_some_and(|more| more.watched.remove(number).is_some())
     }
 
     /// The end of the process, which has said that it ended: tells everybody who is to hear of it.
@@ -210,7 +210,7 @@ impl<E: Party + ?Sized> Links<E> {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
                 tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit));
             } else {
-                tell_watcher(&other, MonitorRef::new(other.pid(), tie.number), pid, exit);
+                tell_watcher(&other, tie.number, pid, exit);
             }
         };
         one.into_iter().for_each(&mut tell);
@@ -225,10 +225,10 @@ impl<E: Party + ?Sized> Links<E> {
 }
 
 /// Tells a process of the end of one that it monitors, unless it has taken that back.
-fn tell_watcher<E: Party + ?Sized>(watcher: &Arc<E>, monitor: MonitorRef, pid: Pid, exit: &Exit) {
+fn tell_watcher<E: Party + ?Sized>(watcher: &Arc<E>, number: u64, pid: Pid, exit: &Exit) {
     let mut table = watcher.links().0.lock();
-    let is_news = table.hear_down(monitor.number());
-    let put = is_news.then(|| watcher.put(Signal::Down { monitor, pid, reason: exit.clone() }));
+    let is_news = table.hear_down(number);
+    let put = is_news.then(|| watcher.put(Signal::Down { number, pid, reason: exit.clone() }));
     drop(table);
     settle(put);
 }
@@ -396,7 +396,7 @@ pub(crate) fn monitor<E: Party + ?Sized>(
         return MonitorRef::new(caller.pid(), own.more().watched.spend());
     }
     let monitor = MonitorRef::new(caller.pid(), own.more().watched.vacant().tell());
-    let put = caller.put(Signal::Down { monitor, pid, reason: absent });
+    let put = caller.put(Signal::Down { number: monitor.number(), pid, reason: absent });
     drop(own);
     settle(Some(put));
     monitor

@@ -55,7 +55,7 @@ impl Peer {
         loop {
             match self.inbox.next(&mut front) {
                 Some(Ok(message)) => read.push(message),
-                Some(Err(Signal::Down { monitor, .. })) if !self.links.collect(monitor) => {}
+                Some(Err(Signal::Down { number, .. })) if !self.links.collect(number) => {}
                 Some(Err(_)) => read.push(0),
                 None => return read,
             }

@@ -68,7 +68,8 @@ pub enum Event<M = Payload> {
     },
 }
 
-/// What waits in a mailbox beside the messages.
+/// What waits in a mailbox beside the messages. A parent may have a million of these: monitors are known by their numbers,
+/// for whose they are is plain.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
@@ -80,7 +81,7 @@ pub(crate) enum Signal {
     },
     /// Whoever reads it asks whether the monitor still stands.
     Down {
-        monitor: MonitorRef,
+        number: u64,
         pid: Pid,
         reason: Exit,
     },
@@ -90,28 +91,33 @@ pub(crate) enum Signal {
     },
     /// Whoever reads it asks whether the monitor still stands.
     Joined {
-        monitor: MonitorRef,
+        number: u64,
         group: Arc<str>,
         pid: Pid,
     },
     /// As `Joined`.
     Left {
-        monitor: MonitorRef,
+        number: u64,
         group: Arc<str>,
         pid: Pid,
     },
 }
 
-impl<M> From<Signal> for Event<M> {
-    fn from(signal: Signal) -> Self {
-        match signal {
+const _: () = assert!(size_of::<Signal>() == 56);
+
+impl Signal {
+    /// The same as the process sees it whose mailbox this was in.
+    #[inline]
+    pub(crate) fn into_event<M>(self, reader: Pid) -> Event<M> {
+        let monitor = |number| MonitorRef::new(reader, number);
+        match self {
             Signal::Completed(completed) => Event::Completed(completed),
             Signal::Notice(_) => unreachable!("whoever reads events turns notices into what they stand for"),
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
-            Signal::Down { monitor, pid, reason } => Event::Down { monitor, pid, reason },
+            Signal::Down { number, pid, reason } => Event::Down { monitor: monitor(number), pid, reason },
             Signal::Exit { from, reason } => Event::Exit { from, reason },
-            Signal::Joined { monitor, group, pid } => Event::Joined { monitor, group, pid },
-            Signal::Left { monitor, group, pid } => Event::Left { monitor, group, pid },
+            Signal::Joined { number, group, pid } => Event::Joined { monitor: monitor(number), group, pid },
+            Signal::Left { number, group, pid } => Event::Left { monitor: monitor(number), group, pid },
         }
     }
 }

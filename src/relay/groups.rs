@@ -36,8 +36,8 @@ pub(crate) struct Book {
 
 impl Book {
     /// Whether a change that was put into the mailbox and is read now is still wanted.
-    pub(crate) fn watches(&self, monitor: MonitorRef) -> bool {
-        self.watches.contains_key(&monitor.number())
+    pub(crate) fn watches(&self, number: u64) -> bool {
+        self.watches.contains_key(&number)
     }
 }
 
@@ -67,11 +67,12 @@ impl<E: Party + ?Sized> Members<E> {
     /// Puts a change into the mailboxes of all watchers. One that is closed takes nothing, and its end comes here.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
-        let signal = |monitor, group| match change {
-            Change::Joined => Signal::Joined { monitor, group, pid },
-            Change::Left => Signal::Left { monitor, group, pid },
+        let signal = |number, group| match change {
+            Change::Joined => Signal::Joined { number, group, pid },
+            Change::Left => Signal::Left { number, group, pid },
         };
-        let tell = |(&monitor, watcher): (&MonitorRef, &Arc<E>)| watcher.put(signal(monitor, Arc::clone(name))).ok();
+        let tell =
+            |(monitor, watcher): (&MonitorRef, &Arc<E>)| watcher.put(signal(monitor.number(), Arc::clone(name))).ok();
         self.watchers.iter().filter_map(tell).collect()
     }
 

@@ -153,10 +153,10 @@ impl Head {
         }
     }
 
-    /// The same for a process that is given values, or limited, or that is `tied` from its beginning.
+    /// The same for a process that is given values, or limited.
     #[inline]
-    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>, tied: bool) -> Self {
-        if tied || !inherited.is_empty() || limits.is_some() { self.give(inherited, limits) } else { self }
+    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+        if !inherited.is_empty() || limits.is_some() { self.give(inherited, limits) } else { self }
     }
 
     fn give(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {

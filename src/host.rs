@@ -544,8 +544,7 @@ impl Host {
     ) -> Option<Arc<Control<N>>> {
         self.shared().relay.insert(hint, self, |place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
-            let tied = flags & flag::TIED != 0;
-            let head = Head::new(place, host, flags).given(inherited, limits, tied);
+            let head = Head::new(place, host, flags).given(inherited, limits);
             let control = Arc::new(Control { head, inbox: Inbox::new(bound, most) });
             (Arc::clone(&control) as Arc<dyn AnyControl>, control)
         })

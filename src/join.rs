@@ -48,10 +48,15 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self { task: None, address: Address::new(control), monitor: None, guard: Guard::default(), over: false }
     }
 
-    /// The end of a process that never began, where the handle's own monitor can still be set.
-    pub(crate) fn refused(&mut self) -> Option<(Exit, &mut Option<MonitorRef>)> {
-        let exit = if self.task.is_none() { self.address.control().head.exit() } else { None };
-        exit.map(|exit| (exit, &mut self.monitor))
+    /// With a monitor that was set for it.
+    pub(crate) fn monitored(mut self, monitor: MonitorRef) -> Self {
+        self.monitor = Some(monitor);
+        self
+    }
+
+    /// The end of a process that never began.
+    pub(crate) fn refused(&self) -> Option<Exit> {
+        if self.task.is_none() { self.address.control().head.exit() } else { None }
     }
 
     /// The typed address of the process.

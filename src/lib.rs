@@ -107,6 +107,7 @@ mod mailbox;
 #[cfg(procession_loom)]
 #[doc(hidden)]
 pub mod model;
+mod monitored;
 mod name;
 mod observe;
 mod oneshot;

@@ -15,8 +15,9 @@ use crate::host::{Host, Meta, Phase};
 use crate::inherited::Inherited;
 use crate::join::{JoinHandle, Joined, KillOnDrop};
 use crate::limits::Limits;
-use crate::link::table::{self, Ties};
+use crate::link::table::{self, Ties, Watch};
 use crate::mailbox::Bound;
+use crate::monitored::Monitored;
 use crate::observe::Counter;
 use crate::process::Process;
 use crate::process::event::MonitorRef;
@@ -215,7 +216,7 @@ impl Host {
 
     /// The control block of a process that is to begin.
     fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, supervised, tied, priority, bound, .. } = options;
+        let Options { inherited, limits, by_hand, supervised, priority, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
@@ -227,8 +228,7 @@ impl Host {
             Priority::Low => flag::LOW,
         };
         let by_hand = if by_hand { flag::BY_HAND } else { 0 };
-        let tied = if tied { flag::TIED } else { 0 };
-        let flags = rank | by_hand | tied | if supervised { flag::SUPERVISED } else { 0 };
+        let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
         let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
@@ -266,7 +266,7 @@ impl Host {
             self.bind(control.clone());
         }
         // Before it can end in any way.
-        let monitor = parent.and_then(|(parent, ties)| table::adopt(parent, &*control, control.clone(), ties));
+        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
         ((task.fallible(), control, monitor), runnable)
     }
 
@@ -337,7 +337,15 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.spawn_tied(body, Ties { link: true, monitor: false })
+        let ties = Ties { link: true, monitor: false };
+        let parent = Some(Parent { process: Some(self.any()), ties });
+        let options = Options { parent, ..self.options() };
+        let handle = self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), options));
+        let pid = handle.pid();
+        if let Some(exit) = handle.refused() {
+            table::bereave(&self.any(), pid, &exit);
+        }
+        handle
     }
 
     /// Spawns an async body that this process [monitors](Self::monitor) from its beginning: however early it ends, its
@@ -365,25 +373,18 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let handle = self.spawn_tied(body, Ties { link: false, monitor: true });
-        let monitor = handle.monitor_ref().expect("it was asked for");
+        let (monitor, watch) = Watch::set(self.any());
+        let machine = Monitored::new(AsyncBody::new(body, None), watch);
+        let handle = match self.host().launch(machine, self.options()) {
+            Ok((task, control, _)) => JoinHandle::new((task, control, Some(monitor))),
+            Err((refusal, machine)) => {
+                let (body, watch) = machine.into_parts();
+                let handle = self.host().join_or_refuse(Err((refusal, body)));
+                watch.tell(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
+                handle.monitored(monitor)
+            }
+        };
         (handle, monitor)
-    }
-
-    fn spawn_tied<N, F, Fut>(&self, body: F, ties: Ties) -> JoinHandle<Output<Fut>, N>
-    where
-        N: Send + 'static,
-        F: Body<N, Fut>,
-        Fut: BodyFuture,
-    {
-        let parent = Some(Parent { process: Some(self.any()), ties });
-        let options = Options { parent, ..self.options() };
-        let mut handle = self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), options));
-        let pid = handle.pid();
-        if let Some((exit, monitor)) = handle.refused() {
-            *monitor = table::bereave(&self.any(), pid, &exit, ties);
-        }
-        handle
     }
 
     /// Spawns with options; a refusal hands the body back.
@@ -406,8 +407,6 @@ pub(crate) struct Options {
     name: Option<Cow<'static, str>>,
     bound: Bound,
     parent: Option<Parent>,
-    /// Whether it will be tied to a parent that was [taken](Self::take_parent).
-    tied: bool,
 }
 
 impl Options {
@@ -424,10 +423,7 @@ impl Options {
         match self.parent.take() {
             None => Ok(None),
             Some(Parent { ties: Ties { link: false, monitor: false }, .. }) => Ok(None),
-            Some(Parent { process: Some(process), ties }) => {
-                self.tied = true;
-                Ok(Some((process, ties)))
-            }
+            Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
             Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
         }
     }

@@ -45,6 +45,10 @@ pub(crate) trait Machine {
 
     /// Whether it was cleared.
     fn is_gone(&self) -> bool;
+
+    /// It has ended like this, and those who know of it by tables have been told.
+    #[inline]
+    fn ended(self: Pin<&mut Self>, _: &Me<Self::Message>, _: &Exit) {}
 }
 
 /// What a process is started with.
@@ -397,6 +401,7 @@ impl<X: Machine> Turn<'_, X> {
         self.tell_orphans(Some(&exit));
         drop(dying);
         self.head().host().bury(self.head(), &exit);
+        self.machine.as_mut().ended(self.me, &exit);
         // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
         // the process, it was not.
         if Arc::strong_count(self.me.control()) > 2 {

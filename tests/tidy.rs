@@ -72,7 +72,7 @@ const ROOMS: &[Room] = &[
     room(&["context"]),
     room(&["group", "link", "name", "process"]),
     room(&["server", "task"]),
-    room(&["body"]),
+    room(&["body", "monitored"]),
     room(&["join", "work"]),
     room(&["spawn"]),
     room(&["batch", "pool::members", "scope", "upgrade"]),

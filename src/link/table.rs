@@ -7,7 +7,9 @@
 //! set, and links are cut, with both tables locked, in the order of their addresses: so both stand in both, or in none.
 //! (What is set stands in the other's table first, which may be free a moment before the caller's.)
 //! Whoever ends says so first (`Party::exit`), then closes its table, which hands out all that stood in it, and tells
-//! one after another, each under the lock of that one's table alone. From this follows what is promised:
+//! one after another, each under the lock of that one's table alone. (A monitor that is set with a spawn stands in the
+//! table of the watcher alone: the child [carries](Watch) it, and tells when it has closed its table.) From this follows
+//! what is promised:
 //!
 //! - *Heard or refused.* Whoever links or monitors looks, under the locks, whether the other one has ended. If not, the
 //!   entry is there before the close, and is told; if so, the caller learns of it at once.
@@ -21,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use super::watched::Watched;
+use super::watched::{Removed, Watched};
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
@@ -146,7 +148,7 @@ impl<E: ?Sized> Table<E> {
 
     /// Whether the end of what this monitor watches is news. From now on it is known.
     fn hear_down(&mut self, number: u64) -> bool {
-        let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number).is_some());
+        let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
         known || planted!("links_down_was_never_taken_back")
     }
 
@@ -385,7 +387,7 @@ pub(crate) fn monitor<E: Party + ?Sized>(
                 theirs.add(Tie::monitor(caller.pid(), vacant.number()), handle);
                 // As with a link.
                 drop(theirs);
-                return MonitorRef::new(caller.pid(), vacant.watch(other));
+                return MonitorRef::new(caller.pid(), vacant.watch(Some(other)));
             }
             Exit::NoProcess
         }
@@ -415,10 +417,38 @@ pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flus
     }
     let removed = more.watched.remove(monitor.number());
     drop(own);
-    let Some(Some(watched)) = removed else { return false };
-    let cut = watched.links().0.lock().cut(Tie::monitor(caller.pid(), monitor.number()));
-    drop(cut);
+    let Some(Removed::Watching(watched)) = removed else { return false };
+    if let Some(watched) = watched {
+        let cut = watched.links().0.lock().cut(Tie::monitor(caller.pid(), monitor.number()));
+        drop(cut);
+    }
     true
+}
+
+/// A monitor that is set with a spawn, as the child has it, which carries it to its end: nobody else has to find it
+/// there. That spares the child a table.
+///
+/// One that was taken back, or whose watcher has ended, stays with the child, and tells nobody.
+#[derive(Debug)]
+pub(crate) struct Watch<E: ?Sized> {
+    watcher: Arc<E>,
+    number: u64,
+}
+
+impl<E: Party + ?Sized> Watch<E> {
+    /// Sets it, before there is a child.
+    pub(crate) fn set(watcher: Arc<E>) -> (MonitorRef, Self) {
+        let mut own = watcher.links().0.lock();
+        let watched = &mut own.more().watched;
+        let number = if watcher.has_ended() { watched.spend() } else { watched.vacant().watch(None) };
+        drop(own);
+        (MonitorRef::new(watcher.pid(), number), Self { watcher, number })
+    }
+
+    /// The child has said that it ended; or it never began.
+    pub(crate) fn tell(self, pid: Pid, exit: &Exit) {
+        tell_watcher(&self.watcher, self.number, pid, exit);
+    }
 }
 
 /// How a process is tied to one that it spawns.
@@ -428,37 +458,20 @@ pub(crate) struct Ties {
     pub(crate) monitor: bool,
 }
 
-/// Ties a process to its child, which has not begun: before it can end, in whatever way. `handle` leads to the child.
-pub(crate) fn adopt<E: Party + ?Sized>(parent: Arc<E>, child: &E, handle: Arc<E>, ties: Ties) -> Option<MonitorRef> {
+/// Ties a process to its child, which has not begun: before it can end, in whatever way.
+pub(crate) fn adopt<E: Party + ?Sized>(parent: &Arc<E>, child: &Arc<E>, ties: Ties) -> Option<MonitorRef> {
     let pid = child.pid();
-    if ties.link && link(&*parent, Arc::clone(&parent), pid, Ok(Arc::clone(&handle))) == Err(Gone::Caller) {
+    if ties.link && link(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))) == Err(Gone::Caller) {
         // It ended just now, as if it had been linked before that.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
-        tell_peer(&handle, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
+        tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
     }
-    ties.monitor.then(|| watch(parent, child, handle))
+    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))))
 }
 
-/// As [`monitor`], of a child that has not begun. Not a count is changed that need not be: of a spawn that is much.
-fn watch<E: Party + ?Sized>(parent: Arc<E>, child: &E, handle: Arc<E>) -> MonitorRef {
-    let pid = parent.pid();
-    let (mut own, mut theirs) = lock_both(parent.links(), child.links());
-    if parent.has_ended() {
-        return MonitorRef::new(pid, own.more().watched.spend());
-    }
-    let number = own.more().watched.vacant().watch(handle);
-    // Whoever finds this one has to wait for the other, as if both were locked.
-    drop(own);
-    theirs.add(Tie::monitor(pid, number), parent);
-    MonitorRef::new(pid, number)
-}
-
-/// Tells a process of a child that it was to be tied to, and that never began.
-pub(crate) fn bereave<E: Party + ?Sized>(parent: &Arc<E>, pid: Pid, exit: &Exit, ties: Ties) -> Option<MonitorRef> {
-    if ties.link {
-        let fate = fate_of_peers(pid, exit);
-        tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
-    }
-    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Err(exit.clone())))
+/// Tells a process of a child that it was to be linked to, and that never began.
+pub(crate) fn bereave<E: Party + ?Sized>(parent: &Arc<E>, pid: Pid, exit: &Exit) {
+    let fate = fate_of_peers(pid, exit);
+    tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
 }

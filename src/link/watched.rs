@@ -9,8 +9,10 @@ const KEPT: usize = 64;
 
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
-/// In the place of the next free one: this one is not free.
-const TAKEN: u32 = u32::MAX - 1;
+/// In the place of the next free one: somebody is watched here.
+const WATCHING: u32 = u32::MAX - 1;
+/// His end was told, and was not read yet.
+const TOLD: u32 = u32::MAX - 2;
 
 /// The highest generation: the highest bit of a number marks the monitors of groups.
 const LAST: u32 = u32::MAX >> 1;
@@ -30,23 +32,27 @@ pub(super) struct Watched<E: ?Sized> {
 /// A parent of a million pays for each byte.
 ///
 /// ```text
-///                watch           tell
-///   free ──────▶ watching ───────────────▶ told: nobody is watched, and it was not read yet
-///    ▲   tell ───────┼────────────────────────▲ │
-///    └─── remove ────┴──────────────────────────┘
+///            watch              tell              remove
+///   free ──────────▶ watching ──────────▶ told ──────────▶ free
+///     │                  └──────────────── remove ───────────▲
+///     └───────────────── tell ────────────▶ told
 /// ```
 #[derive(Debug)]
 struct Slot<E: ?Sized> {
     generation: u32,
-    /// The one that became free before this one, if this is free; else [`TAKEN`].
+    /// The one that became free before this one, if this is free; else [`WATCHING`] or [`TOLD`].
     next: u32,
+    /// In whose table this stands too; nobody's, if who is watched carries it with him.
     watched: Option<Arc<E>>,
 }
 
-impl<E: ?Sized> Slot<E> {
-    fn is_taken(&self) -> bool {
-        self.next == TAKEN
-    }
+/// What was taken out.
+#[derive(Debug)]
+pub(super) enum Removed<E: ?Sized> {
+    /// Its end had been told.
+    Told,
+    /// It had not; in whose table it stands too.
+    Watching(Option<Arc<E>>),
 }
 
 impl<E: ?Sized> Default for Watched<E> {
@@ -60,7 +66,7 @@ impl<E: ?Sized> Watched<E> {
     #[inline]
     pub(super) fn vacant(&mut self) -> Vacant<'_, E> {
         if self.free == NONE {
-            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < TAKEN);
+            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < TOLD);
             self.free = index.expect("before that many there is no memory left");
             self.slots.push(Slot { generation: self.first, next: NONE, watched: None });
         }
@@ -70,26 +76,30 @@ impl<E: ?Sized> Watched<E> {
     #[inline]
     fn slot(&mut self, number: u64) -> Option<&mut Slot<E>> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
-        self.slots.get_mut(index).filter(|slot| u64::from(slot.generation) == generation && slot.is_taken())
+        self.slots
+            .get_mut(index)
+            .filter(|slot| u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD))
     }
 
     /// Whether it is there and its end was told.
     pub(super) fn is_told(&mut self, number: u64) -> Option<bool> {
-        self.slot(number).map(|slot| slot.watched.is_none())
+        self.slot(number).map(|slot| slot.next == TOLD)
     }
 
-    /// Its end is told now: who it was, if that was not told before.
+    /// Its end is told now. False if it was told before, or is not there.
     #[inline]
-    pub(super) fn tell(&mut self, number: u64) -> Option<Arc<E>> {
-        self.slot(number)?.watched.take()
+    pub(super) fn tell(&mut self, number: u64) -> bool {
+        let Some(slot) = self.slot(number) else { return false };
+        slot.watched = None;
+        std::mem::replace(&mut slot.next, TOLD) == WATCHING
     }
 
-    /// Takes it out: nothing if it is not there; nobody if its end was told.
+    /// Takes it out: nothing if it is not there.
     #[inline]
-    pub(super) fn remove(&mut self, number: u64) -> Option<Option<Arc<E>>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<Removed<E>> {
         let free = self.free;
         let slot = self.slot(number)?;
-        let watched = slot.watched.take();
+        let removed = if slot.next == TOLD { Removed::Told } else { Removed::Watching(slot.watched.take()) };
         slot.next = free;
         let is_used_up = slot.generation == LAST;
         if !is_used_up {
@@ -104,7 +114,7 @@ impl<E: ?Sized> Watched<E> {
         if self.taken == 0 && self.slots.len() > KEPT {
             self.give_back();
         }
-        Some(watched)
+        Some(removed)
     }
 
     /// A number that leads nowhere.
@@ -122,7 +132,7 @@ impl<E: ?Sized> Watched<E> {
         }
     }
 
-    /// Those whose end was not told.
+    /// Those in whose tables it stands too.
     pub(super) fn into_living(self) -> impl Iterator<Item = (u64, Arc<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
@@ -140,22 +150,22 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// For this one.
+    /// For this one, in whose table it stands too, or for one that carries it with him.
     #[inline]
-    pub(super) fn watch(self, watched: Arc<E>) -> u64 {
-        self.take(Some(watched))
+    pub(super) fn watch(self, watched: Option<Arc<E>>) -> u64 {
+        self.take(WATCHING, watched)
     }
 
     /// For nobody, of whom the end is told at once.
     pub(super) fn tell(self) -> u64 {
-        self.take(None)
+        self.take(TOLD, None)
     }
 
     #[inline]
-    fn take(self, watched: Option<Arc<E>>) -> u64 {
+    fn take(self, state: u32, watched: Option<Arc<E>>) -> u64 {
         let number = self.number();
         let slot = &mut self.watched.slots[self.index as usize];
-        self.watched.free = std::mem::replace(&mut slot.next, TAKEN);
+        self.watched.free = std::mem::replace(&mut slot.next, state);
         slot.watched = watched;
         self.watched.taken += 1;
         number
@@ -174,20 +184,40 @@ mod tests {
     use crate::process::event::MonitorRef;
     use crate::process::pid::Pid;
 
+    /// Who was watched and is so no more.
+    fn remove(watched: &mut Watched<u8>, number: u64) -> Option<u8> {
+        match watched.remove(number).expect("it is there") {
+            Removed::Told => None,
+            Removed::Watching(watched) => Some(*watched.expect("it stands somewhere")),
+        }
+    }
+
     #[test]
     fn what_was_told_is_there_until_it_is_removed() {
         let mut watched = Watched::default();
-        let (one, other) = (watched.vacant().watch(Arc::new(1)), watched.vacant().tell());
+        let (one, other) = (watched.vacant().watch(Some(Arc::new(1))), watched.vacant().tell());
         assert_eq!((watched.is_told(one), watched.is_told(other)), (Some(false), Some(true)));
-        assert_eq!(watched.tell(one).as_deref(), Some(&1));
-        assert_eq!((watched.tell(one), watched.tell(other), watched.tell(0)), (None, None, None));
-        assert_eq!((watched.remove(one), watched.remove(one), watched.is_told(one)), (Some(None), None, None));
-        let again = watched.vacant().watch(Arc::new(2));
-        assert!(again != one && watched.tell(one).is_none());
-        assert_eq!(watched.remove(other), Some(None));
-        let third = watched.vacant().watch(Arc::new(3));
-        assert_eq!(watched.remove(again).flatten().as_deref(), Some(&2));
+        assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
+        assert_eq!((remove(&mut watched, one), watched.is_told(one)), (None, None));
+        assert!(watched.remove(one).is_none());
+        let again = watched.vacant().watch(Some(Arc::new(2)));
+        assert!(again != one && !watched.tell(one));
+        assert_eq!(remove(&mut watched, other), None);
+        let third = watched.vacant().watch(Some(Arc::new(3)));
+        assert_eq!(remove(&mut watched, again), Some(2));
         assert_eq!(watched.into_living().collect::<Vec<_>>(), [(third, Arc::new(3))]);
+    }
+
+    #[test]
+    fn one_that_carries_it_is_nowhere_else() {
+        let mut watched = Watched::<u8>::default();
+        let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
+        assert!(watched.is_told(one) == Some(false) && watched.tell(one) && !watched.tell(one));
+        assert!(matches!(watched.remove(one), Some(Removed::Told)));
+        assert!(matches!(watched.remove(other), Some(Removed::Watching(None))));
+        assert!(!watched.tell(other));
+        let third = watched.vacant().watch(None);
+        assert!(third != one && third != other && watched.into_living().next().is_none());
     }
 
     #[test]

@@ -519,11 +519,19 @@ impl<M: Send + 'static> Mailbox<M> {
 
     #[inline(never)]
     fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        let mut message = None;
         loop {
-            match self.take(self.ear(cx), cx, false, |inbox, front, other| inbox.next_or_wait(front, signal, other)) {
-                // Taken back while it waited here.
-                Poll::Ready(Ok(None)) if signal.as_ref().is_some_and(|signal| !self.me.control.head.heeds(signal)) => {}
-                Poll::Ready(Ok(next)) => return Poll::Ready(next),
+            let taken = self.take(self.ear(cx), cx, false, |inbox, front, other| {
+                let (next, spare) = inbox.next_or_wait(front, signal, other);
+                (next.map(|next| message = next), spare)
+            });
+            match taken {
+                Poll::Ready(Ok(())) => match signal {
+                    None => return Poll::Ready(message),
+                    Some(signal) if self.me.control.head.heeds(signal) => return Poll::Ready(None),
+                    // Taken back while it waited here.
+                    Some(_) => {}
+                },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
             }
         }

@@ -620,6 +620,8 @@ pub(crate) trait AnyControl: Send + Sync + 'static {
     /// # Errors
     /// The signal, when the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
+    /// Puts a down into the mailbox. Nothing if that is closed.
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
     /// Wakes the process, and whoever waits on its mailbox.
     fn rouse(&self);
     /// Wakes the process alone.
@@ -659,6 +661,15 @@ impl<M: Send + 'static> AnyControl for Control<M> {
             turn::answered();
         }
         Ok(wakes)
+    }
+
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
+        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
+        let wakes = self.inbox.down(number, pid, reason, !own_turn)?;
+        if own_turn {
+            turn::answered();
+        }
+        Some(wakes)
     }
 
     fn rouse(&self) {
@@ -705,6 +716,10 @@ impl Party for dyn AnyControl {
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         AnyControl::put(self, signal)
+    }
+
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
+        AnyControl::put_down(self, number, pid, reason)
     }
 
     fn condemn(&self) -> bool {

@@ -276,6 +276,10 @@ impl AnyControl for Attached {
         Err(signal)
     }
 
+    fn put_down(&self, _: u64, _: Pid, _: &Exit) -> Option<Wakes> {
+        None
+    }
+
     fn rouse(&self) {}
 
     fn wake(&self) {}

@@ -25,7 +25,9 @@ use std::task::{Poll, Waker};
 use self::bounded::{Bounded, Pushed};
 use self::routed::Way;
 use crate::process::event::Signal;
+use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
+use crate::process::pid::Pid;
 use crate::process::placing;
 use crate::sync::{Arc, Lock, LockGuard, Mutex, planted};
 
@@ -575,17 +577,24 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(signal);
         }
-        // Whom these concern reads them here: one that waits for something else is not disturbed, nor one that was woken
-        // and has not come yet.
-        let for_readers = matches!(signal, Signal::Down { .. } | Signal::Exit { .. });
-        let untaken = state.untaken() as i64;
-        let aside = state.aside.get_or_insert_default();
-        let before = if planted!("signal_forgets_taken") { untaken } else { aside.taken + untaken };
-        aside.signals.push_back((before, signal));
+        state.append(signal);
         if !wake_own {
             return Ok(Wakes::default());
         }
-        Ok(if for_readers || planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
+        Ok(if planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
+    }
+
+    /// Appends the news of another's end. Only who reads the mailbox hears of it, so one that waits for something else is
+    /// not woken, nor one that was woken and has not come yet. Nothing if it is closed.
+    #[inline]
+    pub(crate) fn down(&self, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return None;
+        }
+        // Made in its place: of a million downs each copy counts.
+        state.append(Signal::Down { number, pid, reason: reason.clone() });
+        Some(if wake_own { state.receiver() } else { Wakes::default() })
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.
@@ -795,6 +804,15 @@ impl<M> Inbox<M> {
 }
 
 impl<M> State<M> {
+    /// Puts a signal behind all that is here.
+    #[inline]
+    fn append(&mut self, signal: Signal) {
+        let untaken = self.untaken() as i64;
+        let aside = self.aside.get_or_insert_default();
+        let before = if planted!("signal_forgets_taken") { untaken } else { aside.taken + untaken };
+        aside.signals.push_back((before, signal));
+    }
+
     /// The wake that a message owes.
     #[inline]
     fn receiver(&mut self) -> Wakes {

@@ -375,16 +375,15 @@ impl<M: Send + 'static> Me<M> {
     {
         let (monitor, watch) = Watch::set(self.any());
         let machine = Monitored::new(AsyncBody::new(body, None), watch);
-        let handle = match self.host().launch(machine, self.options()) {
-            Ok((task, control, _)) => JoinHandle::new((task, control, Some(monitor))),
+        match self.host().launch(machine, self.options()) {
+            Ok((task, control, _)) => (JoinHandle::new((task, control, Some(monitor))), monitor),
             Err((refusal, machine)) => {
                 let (body, watch) = machine.into_parts();
                 let handle = self.host().join_or_refuse(Err((refusal, body)));
                 watch.tell(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
-                handle.monitored(monitor)
+                (handle.monitored(monitor), monitor)
             }
-        };
-        (handle, monitor)
+        }
     }
 
     /// Spawns with options; a refusal hands the body back.

@@ -50,6 +50,9 @@ pub(crate) trait Party {
     /// The signal, when the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
 
+    /// Puts a down into its mailbox. Nothing if that is closed.
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
+
     /// Notes that it has to die. False if that was noted before: then it dies of something else.
     fn condemn(&self) -> bool;
 
@@ -229,10 +232,11 @@ impl<E: Party + ?Sized> Links<E> {
 /// Tells a process of the end of one that it monitors, unless it has taken that back.
 fn tell_watcher<E: Party + ?Sized>(watcher: &Arc<E>, number: u64, pid: Pid, exit: &Exit) {
     let mut table = watcher.links().0.lock();
-    let is_news = table.hear_down(number);
-    let put = is_news.then(|| watcher.put(Signal::Down { number, pid, reason: exit.clone() }));
+    let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
-    settle(put);
+    if let Some(wakes) = wakes {
+        wakes.wake_behind();
+    }
 }
 
 /// What those die of that were linked to a process that ended like this: the first to die is named, however long the
@@ -264,7 +268,7 @@ fn tell_peer<E: Party + ?Sized>(
         Verdict::Event => {
             let put = peer.put(Signal::Exit { from, reason: exit.clone() });
             drop(table);
-            settle(Some(put));
+            settle(put);
         }
         Verdict::Death => {
             if peer.condemn() {
@@ -277,11 +281,10 @@ fn tell_peer<E: Party + ?Sized>(
 }
 
 /// What a signal owes that was put into a mailbox under a lock.
-fn settle(put: Option<Result<Wakes, Signal>>) {
+fn settle(put: Result<Wakes, Signal>) {
     match put {
-        None => {}
-        Some(Ok(wakes)) => wakes.wake_behind(),
-        Some(Err(refused)) => drop(drop_caught(refused)),
+        Ok(wakes) => wakes.wake(),
+        Err(refused) => drop(drop_caught(refused)),
     }
 }
 
@@ -350,7 +353,7 @@ pub(crate) fn link<E: Party + ?Sized>(
     }
     let put = caller.put(Signal::Exit { from: pid, reason: absent });
     drop(own);
-    settle(Some(put));
+    settle(put);
     Ok(())
 }
 
@@ -398,9 +401,11 @@ pub(crate) fn monitor<E: Party + ?Sized>(
         return MonitorRef::new(caller.pid(), own.more().watched.spend());
     }
     let monitor = MonitorRef::new(caller.pid(), own.more().watched.vacant().tell());
-    let put = caller.put(Signal::Down { number: monitor.number(), pid, reason: absent });
+    let wakes = caller.put_down(monitor.number(), pid, &absent);
     drop(own);
-    settle(Some(put));
+    if let Some(wakes) = wakes {
+        wakes.wake_behind();
+    }
     monitor
 }
 

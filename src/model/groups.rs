@@ -49,6 +49,10 @@ impl Party for Guest {
         self.inbox.signal(signal, true)
     }
 
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
+        self.inbox.down(number, pid, reason, true)
+    }
+
     fn condemn(&self) -> bool {
         false
     }

@@ -93,6 +93,10 @@ impl Party for Peer {
         self.inbox.signal(signal, true)
     }
 
+    fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
+        self.inbox.down(number, pid, reason, true)
+    }
+
     fn condemn(&self) -> bool {
         self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
     }

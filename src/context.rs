@@ -526,11 +526,11 @@ impl<M: Send + 'static> Mailbox<M> {
                 (next.map(|next| message = next), spare)
             });
             match taken {
-                Poll::Ready(Ok(())) => match signal {
+                Poll::Ready(Ok(())) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control.head.heeds(signal) => return Poll::Ready(None),
                     // Taken back while it waited here.
-                    Some(_) => {}
+                    Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
             }

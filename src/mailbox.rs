@@ -594,7 +594,7 @@ impl<M> Inbox<M> {
         }
         // Made in its place: of a million downs each copy counts.
         state.append(Signal::Down { number, pid, reason: reason.clone() });
-        Some(if wake_own { state.receiver() } else { Wakes::default() })
+        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Wakes::default() })
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.

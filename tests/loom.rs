@@ -16,6 +16,7 @@
 //! - push_unlocks: close_against_push
 //! - signal_forgets_taken: signal_keeps_its_place
 //! - signal_wakes_receiver_only: signal_wakes_both
+//! - down_wakes_nobody: downs_wake_who_reads
 //! - idle_no_fence: lender_blocks
 //! - idle_no_fence: one_pusher
 //! - idle_no_second_look: one_pusher
@@ -44,6 +45,7 @@
 //! - links_hear_strangers: unlink_against_exit
 //! - links_lock_in_any_order: two_link_at_once
 //! - links_down_was_never_taken_back: demonitor_against_exit
+//! - links_down_was_never_taken_back: carried_monitor_against_demonitor
 //! - groups_look_before_watching: watch_against_join
 //! - cancel_enter_unlocks: adopt_against_cancel
 //! - cancel_enter_unlocks: child_against_cancel
@@ -101,6 +103,7 @@ models! {
     mailbox::other_waker, 782;
     mailbox::signal_keeps_its_place, 1594;
     mailbox::signal_wakes_both, 36;
+    mailbox::downs_wake_who_reads, 266;
     mailbox::first_turn, 1073;
     mailbox::close_against_push, 182;
     names::register_against_end, 23;
@@ -131,6 +134,8 @@ models! {
     links::two_ends_at_once, 70;
     links::monitor_against_send_and_exit, 22;
     links::demonitor_against_exit, 20;
+    links::carried_monitor_against_demonitor, 4;
+    links::carried_monitor_against_both_ends, 87;
     cancel::adopt_against_cancel, 5;
     cancel::child_against_cancel, 9;
     cancel::two_cancel_at_once, 8;

@@ -10,7 +10,15 @@ use std::path::Path;
 const ROOMS: &[Room] = &[
     // A file with unsafe code for each that a bench paid for.
     household(&["sync", "sync::checked", "sync::event", "sync::lock"]),
-    room(&["chance", "clock", "observe::histogram", "process::payload", "process::pid", "process::priority"]),
+    room(&[
+        "chance",
+        "clock",
+        "observe::histogram",
+        "process::payload",
+        "process::pid",
+        "process::placing",
+        "process::priority",
+    ]),
     room(&["time::wheel"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.
     household(&["process::exit", "process::failure", "process::refusal"]),

@@ -1,7 +1,7 @@
 //! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
 
 use super::{join, spawn};
-use crate::link::table::{Gone, Links, Party, demonitor, link, monitor, unlink};
+use crate::link::table::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
 use crate::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::{Exit, Reason};
@@ -173,5 +173,36 @@ pub fn demonitor_against_exit() {
     // Not as `read` does, which would leave out what was taken back.
     let down = peers.0.inbox.next(&mut Front::default()).is_some();
     assert_eq!(down, !in_time);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// As a child that carries a monitor does: it ends, and then tells.
+fn end_and_tell(child: &Peer, watch: Watch<Peer>) {
+    child.end();
+    watch.tell(child.pid, &Exit::Killed);
+}
+
+/// The same of a monitor that was set with a spawn.
+pub fn carried_monitor_against_demonitor() {
+    let peers = Peer::pair();
+    let (monitor, watch) = Watch::set(Arc::clone(&peers.0));
+    let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
+    let in_time = demonitor(&*peers.0, monitor, false);
+    join(ends);
+    let down = peers.0.inbox.next(&mut Front::default()).is_some();
+    assert_eq!(down, !in_time);
+    assert!(peers.0.is_alone() && peers.1.is_alone());
+}
+
+/// A child and its watcher end at the same time, while the watcher spawns another one from elsewhere: what is carried leads
+/// nowhere, and nothing leads to anybody when it is gone.
+pub fn carried_monitor_against_both_ends() {
+    let peers = Peer::pair();
+    let (_, watch) = Watch::set(Arc::clone(&peers.0));
+    let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
+    let spawns = spawn(&peers, |(watcher, _)| Watch::set(Arc::clone(watcher)).1);
+    peers.0.end();
+    join(ends);
+    join(spawns).tell(peers.1.pid, &Exit::Killed);
     assert!(peers.0.is_alone() && peers.1.is_alone());
 }

@@ -4,7 +4,8 @@ use super::{Waiter, join, spawn};
 use crate::clock::Instant;
 use crate::mailbox::{Bound, Front, Inbox, Unsent};
 use crate::process::event::Signal;
-use crate::process::exit::Reason;
+use crate::process::exit::{Exit, Reason};
+use crate::process::pid::Pid;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -170,6 +171,25 @@ pub fn signal_wakes_both() {
     }
     own.wait();
     join(signaller);
+}
+
+/// Downs wake who reads, the first of them for all.
+pub fn downs_wake_who_reads() {
+    let (inbox, own) = inbox();
+    let tellers = [1, 2].map(|number| {
+        spawn(&inbox, move |inbox| {
+            let wakes = inbox.down(number, Pid::new(0, 0, 1, 1), &Exit::Normal, true);
+            wakes.expect("it is open").wake_behind();
+        })
+    });
+    let (mut front, mut heard) = (Front::default(), 0);
+    while heard != 2 {
+        match inbox.next_or_wait(&mut front, &mut None, None).0 {
+            Some(_) => heard += 1,
+            None => own.wait(),
+        }
+    }
+    tellers.into_iter().for_each(join);
 }
 
 /// A message and a kill against the first turn: until that is over nobody has the task's waker. What the kill says is not

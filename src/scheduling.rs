@@ -23,6 +23,7 @@
 //! | what becomes ready | goes to |
 //! |---|---|
 //! | what the running turn wakes or spawns | the next slot of its worker; what was there goes to the back of the local queue |
+//! | what the running turn tells of its process's end, by a monitor or a link | the back of the local queue: of a crowd that ends, a parent hears much at once |
 //! | what yields, or has spent the budget of its turn | the back of the local queue |
 //! | what a thread that is no worker of this runtime wakes or spawns | the back of the global queue |
 //! | what comes to a local queue that holds 256 | a batch; every 128 of those go to the global queue at once |

@@ -283,7 +283,7 @@ fn tell_peer<E: Party + ?Sized>(
 /// What a signal owes that was put into a mailbox under a lock.
 fn settle(put: Result<Wakes, Signal>) {
     match put {
-        Ok(wakes) => wakes.wake(),
+        Ok(wakes) => wakes.wake_behind(),
         Err(refused) => drop(drop_caught(refused)),
     }
 }

@@ -471,6 +471,69 @@ fn ties_are_set_before_the_child_begins() {
     });
 }
 
+/// 6.3: a monitor that was set with the spawn is taken back as any other, and outlives neither of the two.
+#[test]
+fn a_monitor_set_with_the_spawn_is_taken_back() {
+    let rt = lone();
+    let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+        let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);
+        assert_eq!(child.monitor_ref(), Some(watch));
+        assert!(ctx.demonitor(watch) && !ctx.demonitor(watch) && !ctx.demonitor_flush(watch));
+        child.send(())?;
+        child.await?;
+        // Told and not read, it comes; or not, if it is flushed.
+        for flush in [false, true] {
+            let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
+            child.await?;
+            assert!(!if flush { ctx.demonitor_flush(watch) } else { ctx.demonitor(watch) });
+            let next = futures::poll_fn_once(&mut ctx);
+            match next {
+                Some(Event::Down { monitor, reason: Exit::Normal, .. }) => assert!(!flush && monitor == watch),
+                None => assert!(flush),
+                other => panic!("{other:?}"),
+            }
+            assert!(!ctx.demonitor(watch));
+        }
+        Ok(())
+    });
+    rt.block_on(body).unwrap();
+    // Whoever has ended watches nobody, though its hand is still there to spawn.
+    let parent = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.split().0));
+    let ended = rt.block_on(parent).unwrap();
+    let (child, watch) = ended.spawn_monitor(async |_: Context| 7_u8.checked_add(1).ok_or("no"));
+    assert!(!ended.demonitor(watch));
+    assert_eq!(rt.block_on(child).unwrap(), 8);
+}
+
+/// 6.3: the ends of a crowd that is ready cost its parent few turns: it comes behind them, and hears of many at once.
+#[test]
+fn a_crowd_that_ends_is_heard_in_few_turns() {
+    const CROWD: usize = 1_000;
+    let rt = lone();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&turns);
+    let parent = rt.spawn(async move |mut ctx: Context| {
+        let watches: BTreeSet<_> = (0..CROWD).map(|_| ctx.spawn_monitor(async |_: Context| {}).1).collect();
+        let mut hear = std::pin::pin!(async {
+            let mut heard = BTreeSet::new();
+            while heard.len() < CROWD {
+                let Event::Down { monitor, .. } = ctx.event().await else { panic!("nothing else comes") };
+                assert!(heard.insert(monitor), "told twice");
+            }
+            heard
+        });
+        let heard = std::future::poll_fn(|cx| {
+            counted.fetch_add(1, SeqCst);
+            hear.as_mut().poll(cx)
+        })
+        .await;
+        assert_eq!(heard, watches);
+    });
+    rt.block_on(parent).unwrap();
+    let turns = turns.load(SeqCst);
+    assert!(turns <= CROWD / 10, "{turns} turns for {CROWD} downs");
+}
+
 /// 6.3, 2.3: downs and exits wait for `event`; a receive leaves them queued, in their places.
 #[test]
 fn downs_wait_for_event() {

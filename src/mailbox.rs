@@ -592,8 +592,11 @@ impl<M> Inbox<M> {
         if state.closed {
             return None;
         }
-        // Made in its place: of a million downs each copy counts.
-        state.append(Signal::Down { number, pid, reason: reason.clone() });
+        // Of a million of these each copy counts: the usual one is made in its place.
+        match reason {
+            Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
+            _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
+        }
         Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Wakes::default() })
     }
 

@@ -373,7 +373,8 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let (monitor, watch) = Watch::set(self.any());
+        let watch = Watch::set(self.any());
+        let monitor = MonitorRef::new(self.pid(), watch.number());
         let machine = Monitored::new(AsyncBody::new(body, None), watch);
         match self.host().launch(machine, self.options()) {
             Ok((task, control, _)) => (JoinHandle::new((task, control, Some(monitor))), monitor),

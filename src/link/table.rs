@@ -200,7 +200,7 @@ impl<E: Party + ?Sized> Links<E> {
 
     /// Whether a down is still wanted that was put into the mailbox and is read now. It is not wanted twice.
     pub(crate) fn collect(&self, number: u64) -> bool {
-        self.0.lock().more.as_mut().is_some_and(|more| more.watched.remove(number).is_some())
+        self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
 
     /// The end of the process, which has said that it ended: tells everybody who is to hear of it.
@@ -442,12 +442,17 @@ pub(crate) struct Watch<E: ?Sized> {
 
 impl<E: Party + ?Sized> Watch<E> {
     /// Sets it, before there is a child.
-    pub(crate) fn set(watcher: Arc<E>) -> (MonitorRef, Self) {
+    pub(crate) fn set(watcher: Arc<E>) -> Self {
         let mut own = watcher.links().0.lock();
         let watched = &mut own.more().watched;
         let number = if watcher.has_ended() { watched.spend() } else { watched.vacant().watch(None) };
         drop(own);
-        (MonitorRef::new(watcher.pid(), number), Self { watcher, number })
+        Self { watcher, number }
+    }
+
+    /// Its number among the monitors of its watcher.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The child has said that it ended; or it never began.

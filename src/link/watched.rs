@@ -95,11 +95,19 @@ impl<E: ?Sized> Watched<E> {
     }
 
     /// Takes it out: nothing if it is not there.
-    #[inline]
     pub(super) fn remove(&mut self, number: u64) -> Option<Removed<E>> {
-        let free = self.free;
         let slot = self.slot(number)?;
         let removed = if slot.next == TOLD { Removed::Told } else { Removed::Watching(slot.watched.take()) };
+        self.collect(number);
+        Some(removed)
+    }
+
+    /// Its end was told and is read now. False if it is not there.
+    #[inline]
+    pub(super) fn collect(&mut self, number: u64) -> bool {
+        let free = self.free;
+        let Some(slot) = self.slot(number) else { return false };
+        slot.watched = None;
         slot.next = free;
         let is_used_up = slot.generation == LAST;
         if !is_used_up {
@@ -114,7 +122,7 @@ impl<E: ?Sized> Watched<E> {
         if self.taken == 0 && self.slots.len() > KEPT {
             self.give_back();
         }
-        Some(removed)
+        true
     }
 
     /// A number that leads nowhere.

@@ -185,7 +185,8 @@ fn end_and_tell(child: &Peer, watch: Watch<Peer>) {
 /// The same of a monitor that was set with a spawn.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
-    let (monitor, watch) = Watch::set(Arc::clone(&peers.0));
+    let watch = Watch::set(Arc::clone(&peers.0));
+    let monitor = MonitorRef::new(peers.0.pid, watch.number());
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
     let in_time = demonitor(&*peers.0, monitor, false);
     join(ends);
@@ -198,9 +199,9 @@ pub fn carried_monitor_against_demonitor() {
 /// nowhere, and nothing leads to anybody when it is gone.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
-    let (_, watch) = Watch::set(Arc::clone(&peers.0));
+    let watch = Watch::set(Arc::clone(&peers.0));
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
-    let spawns = spawn(&peers, |(watcher, _)| Watch::set(Arc::clone(watcher)).1);
+    let spawns = spawn(&peers, |(watcher, _)| Watch::set(Arc::clone(watcher)));
     peers.0.end();
     join(ends);
     join(spawns).tell(peers.1.pid, &Exit::Killed);

@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use super::watched::{Removed, Watched};
+use super::watched::Watched;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
@@ -320,7 +320,8 @@ pub(crate) fn link<E: Party + ?Sized>(
     pid: Pid,
     other: Result<Arc<E>, Exit>,
 ) -> Result<(), Gone> {
-    if caller.pid() == pid {
+    let me = caller.pid();
+    if me == pid {
         return Ok(());
     }
     let absent = match other {
@@ -334,7 +335,7 @@ pub(crate) fn link<E: Party + ?Sized>(
             }
             if !ended {
                 if own.get(Tie::link(pid)).is_none() {
-                    theirs.add(Tie::link(caller.pid()), handle);
+                    theirs.add(Tie::link(me), handle);
                     // Whoever finds that one has to wait for the other, as if both were locked.
                     drop(theirs);
                     own.add(Tie::link(pid), other);
@@ -359,13 +360,14 @@ pub(crate) fn link<E: Party + ?Sized>(
 
 /// Cuts the link between two processes; false if there was none.
 pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
-    if !caller.pid().is_beside(pid) {
+    let me = caller.pid();
+    if !me.is_beside(pid) {
         return false;
     }
     let links = caller.links();
     let Some(other) = links.0.lock().get(Tie::link(pid)).map(Arc::clone) else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
-    let cut = (own.cut(Tie::link(pid)), theirs.cut(Tie::link(caller.pid())));
+    let cut = (own.cut(Tie::link(pid)), theirs.cut(Tie::link(me)));
     // The last reference to a process is not let go under a lock: it holds values of the user's.
     drop((own, theirs));
     cut.0.is_some()
@@ -379,18 +381,19 @@ pub(crate) fn monitor<E: Party + ?Sized>(
     pid: Pid,
     other: Result<Arc<E>, Exit>,
 ) -> MonitorRef {
+    let me = caller.pid();
     // Nobody is there to hear of its own end.
-    let is_itself = caller.pid() == pid;
+    let is_itself = me == pid;
     let absent = match other {
         Err(absent) => absent,
         Ok(other) if !is_itself => {
             let (mut own, mut theirs) = lock_both(caller.links(), other.links());
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
-                theirs.add(Tie::monitor(caller.pid(), vacant.number()), handle);
+                theirs.add(Tie::monitor(me, vacant.number()), handle);
                 // As with a link.
                 drop(theirs);
-                return MonitorRef::new(caller.pid(), vacant.watch(Some(other)));
+                return MonitorRef::new(me, vacant.watch(Some(other)));
             }
             Exit::NoProcess
         }
@@ -398,9 +401,9 @@ pub(crate) fn monitor<E: Party + ?Sized>(
     };
     let mut own = caller.links().0.lock();
     if is_itself || caller.has_ended() {
-        return MonitorRef::new(caller.pid(), own.more().watched.spend());
+        return MonitorRef::new(me, own.more().watched.spend());
     }
-    let monitor = MonitorRef::new(caller.pid(), own.more().watched.vacant().tell());
+    let monitor = MonitorRef::new(me, own.more().watched.vacant().tell());
     let wakes = caller.put_down(monitor.number(), pid, &absent);
     drop(own);
     if let Some(wakes) = wakes {
@@ -412,19 +415,21 @@ pub(crate) fn monitor<E: Party + ?Sized>(
 /// Takes back a monitor: true if its down has not come, and now never will. With `flush` a down that came and was not
 /// read is gone too.
 pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
-    if !monitor.is_of(caller.pid()) {
+    let me = caller.pid();
+    if !monitor.is_of(me) {
         return false;
     }
     let mut own = caller.links().0.lock();
     let Some(more) = &mut own.more else { return false };
-    if !flush && more.watched.is_told(monitor.number()) != Some(false) {
+    let Some(watched) = more.watched.remove(monitor.number()) else {
+        if flush {
+            more.watched.collect(monitor.number());
+        }
         return false;
-    }
-    let removed = more.watched.remove(monitor.number());
+    };
     drop(own);
-    let Some(Removed::Watching(watched)) = removed else { return false };
     if let Some(watched) = watched {
-        let cut = watched.links().0.lock().cut(Tie::monitor(caller.pid(), monitor.number()));
+        let cut = watched.links().0.lock().cut(Tie::monitor(me, monitor.number()));
         drop(cut);
     }
     true

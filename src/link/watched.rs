@@ -46,15 +46,6 @@ struct Slot<E: ?Sized> {
     watched: Option<Arc<E>>,
 }
 
-/// What was taken out.
-#[derive(Debug)]
-pub(super) enum Removed<E: ?Sized> {
-    /// Its end had been told.
-    Told,
-    /// It had not; in whose table it stands too.
-    Watching(Option<Arc<E>>),
-}
-
 impl<E: ?Sized> Default for Watched<E> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0 }
@@ -73,62 +64,60 @@ impl<E: ?Sized> Watched<E> {
         Vacant { index: self.free, watched: self }
     }
 
+    /// Where this number is; nowhere if it is not there.
     #[inline]
-    fn slot(&mut self, number: u64) -> Option<&mut Slot<E>> {
+    fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
-        self.slots
-            .get_mut(index)
-            .filter(|slot| u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD))
-    }
-
-    /// Whether it is there and its end was told.
-    pub(super) fn is_told(&mut self, number: u64) -> Option<bool> {
-        self.slot(number).map(|slot| slot.next == TOLD)
+        let slot = self.slots.get(index)?;
+        (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD)).then_some(index)
     }
 
     /// Its end is told now. False if it was told before, or is not there.
     #[inline]
     pub(super) fn tell(&mut self, number: u64) -> bool {
-        let Some(slot) = self.slot(number) else { return false };
+        let Some(index) = self.find(number) else { return false };
+        let slot = &mut self.slots[index];
         slot.watched = None;
         std::mem::replace(&mut slot.next, TOLD) == WATCHING
     }
 
-    /// Takes it out: nothing if it is not there.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Removed<E>> {
-        let slot = self.slot(number)?;
-        let removed = if slot.next == TOLD { Removed::Told } else { Removed::Watching(slot.watched.take()) };
-        self.collect(number);
-        Some(removed)
-    }
-
-    /// Its end was told and is read now. False if it is not there.
+    /// Takes it out, whether its end was told or not. False if it is not there.
     #[inline]
     pub(super) fn collect(&mut self, number: u64) -> bool {
-        let free = self.free;
-        let Some(slot) = self.slot(number) else { return false };
-        slot.watched = None;
-        slot.next = free;
-        let is_used_up = slot.generation == LAST;
-        if !is_used_up {
+        let Some(index) = self.find(number) else { return false };
+        self.slots[index].watched = None;
+        self.free(index);
+        true
+    }
+
+    /// Takes it out if its end was not told: in whose table it stands too, if in any.
+    #[inline]
+    pub(super) fn remove(&mut self, number: u64) -> Option<Option<Arc<E>>> {
+        let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
+        let watched = self.slots[index].watched.take();
+        self.free(index);
+        Some(watched)
+    }
+
+    #[inline]
+    fn free(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.next = self.free;
+        if slot.generation < LAST {
             slot.generation += 1;
+            self.free = index as u32;
         }
-        let generation = slot.generation;
-        self.highest = self.highest.max(generation);
-        if !is_used_up {
-            self.free = number as u32;
-        }
+        self.highest = self.highest.max(slot.generation);
         self.taken -= 1;
         if self.taken == 0 && self.slots.len() > KEPT {
             self.give_back();
         }
-        true
     }
 
     /// A number that leads nowhere.
     pub(super) fn spend(&mut self) -> u64 {
         let number = self.vacant().tell();
-        self.remove(number);
+        self.collect(number);
         number
     }
 
@@ -192,27 +181,17 @@ mod tests {
     use crate::process::event::MonitorRef;
     use crate::process::pid::Pid;
 
-    /// Who was watched and is so no more.
-    fn remove(watched: &mut Watched<u8>, number: u64) -> Option<u8> {
-        match watched.remove(number).expect("it is there") {
-            Removed::Told => None,
-            Removed::Watching(watched) => Some(*watched.expect("it stands somewhere")),
-        }
-    }
-
     #[test]
-    fn what_was_told_is_there_until_it_is_removed() {
+    fn what_was_told_is_there_until_it_is_collected() {
         let mut watched = Watched::default();
         let (one, other) = (watched.vacant().watch(Some(Arc::new(1))), watched.vacant().tell());
-        assert_eq!((watched.is_told(one), watched.is_told(other)), (Some(false), Some(true)));
         assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
-        assert_eq!((remove(&mut watched, one), watched.is_told(one)), (None, None));
-        assert!(watched.remove(one).is_none());
+        assert!(watched.remove(one).is_none() && watched.collect(one) && !watched.collect(one));
         let again = watched.vacant().watch(Some(Arc::new(2)));
-        assert!(again != one && !watched.tell(one));
-        assert_eq!(remove(&mut watched, other), None);
+        assert!(again != one && !watched.tell(one) && watched.collect(other));
         let third = watched.vacant().watch(Some(Arc::new(3)));
-        assert_eq!(remove(&mut watched, again), Some(2));
+        assert_eq!(watched.remove(again).flatten().as_deref(), Some(&2));
+        assert!(watched.remove(again).is_none());
         assert_eq!(watched.into_living().collect::<Vec<_>>(), [(third, Arc::new(3))]);
     }
 
@@ -220,10 +199,8 @@ mod tests {
     fn one_that_carries_it_is_nowhere_else() {
         let mut watched = Watched::<u8>::default();
         let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
-        assert!(watched.is_told(one) == Some(false) && watched.tell(one) && !watched.tell(one));
-        assert!(matches!(watched.remove(one), Some(Removed::Told)));
-        assert!(matches!(watched.remove(other), Some(Removed::Watching(None))));
-        assert!(!watched.tell(other));
+        assert!(watched.tell(one) && !watched.tell(one) && watched.remove(one).is_none() && watched.collect(one));
+        assert_eq!((watched.remove(other), watched.tell(other)), (Some(None), false));
         let third = watched.vacant().watch(None);
         assert!(third != one && third != other && watched.into_living().next().is_none());
     }
@@ -237,8 +214,8 @@ mod tests {
                 let numbers: Vec<u64> = (0..burst).map(|_| watched.vacant().tell()).collect();
                 assert!(numbers.iter().all(|&number| issued.insert(number)));
                 assert!(issued.insert(watched.spend()));
-                numbers.iter().for_each(|&number| assert!(watched.remove(number).is_some()));
-                assert!(issued.iter().all(|&number| watched.remove(number).is_none()));
+                numbers.iter().for_each(|&number| assert!(watched.collect(number)));
+                assert!(issued.iter().all(|&number| !watched.collect(number)));
             }
         }
         assert!(watched.slots.len() <= KEPT);
@@ -250,9 +227,9 @@ mod tests {
         let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
         let pid = Pid::new(1, 0, 7, 2);
         assert!(numbers.iter().all(|&number| !MonitorRef::new(pid, number).is_of_group()));
-        assert!(numbers.iter().all(|&number| watched.remove(number).is_some()));
+        assert!(numbers.iter().all(|&number| watched.collect(number)));
         let next = watched.vacant().tell();
-        assert!(!numbers.contains(&next) && watched.is_told(next) == Some(true));
-        assert!(numbers.iter().all(|&number| watched.is_told(number).is_none()));
+        assert!(!numbers.contains(&next) && numbers.iter().all(|&number| !watched.collect(number)));
+        assert!(watched.collect(next));
     }
 }

@@ -117,6 +117,10 @@ struct Rarer {
     groups: groups::Own,
 }
 
+/// Under a model checker atomics and locks are larger.
+#[cfg(not(any(procession_loom, procession_shuttle)))]
+const _: () = assert!(size_of::<Rare>() <= 120);
+
 impl Rare {
     fn new(inherited: Inherited) -> Box<Self> {
         Box::new(Self {

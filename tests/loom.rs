@@ -103,7 +103,7 @@ models! {
     mailbox::other_waker, 782;
     mailbox::signal_keeps_its_place, 1594;
     mailbox::signal_wakes_both, 36;
-    mailbox::downs_wake_who_reads, 266;
+    mailbox::downs_wake_who_reads, 512;
     mailbox::first_turn, 1073;
     mailbox::close_against_push, 182;
     names::register_against_end, 23;
@@ -134,8 +134,8 @@ models! {
     links::two_ends_at_once, 70;
     links::monitor_against_send_and_exit, 22;
     links::demonitor_against_exit, 20;
-    links::carried_monitor_against_demonitor, 4;
-    links::carried_monitor_against_both_ends, 87;
+    links::carried_monitor_against_demonitor, 5;
+    links::carried_monitor_against_both_ends, 178;
     cancel::adopt_against_cancel, 5;
     cancel::child_against_cancel, 9;
     cancel::two_cancel_at_once, 8;

@@ -218,6 +218,8 @@ fn a_server_has_started_when_its_init_is_over() {
         well.started().await.unwrap();
         assert_eq!(read(&log)[0], "init");
         well.abort();
+        // What it does last is not to be found in the next one's log.
+        let _ = well.await;
         let failed = spawn(How::Fail);
         failed.send(()).unwrap();
         assert!(matches!(failed.started().await, Err(Exit::InitFailed(_))));

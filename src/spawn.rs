@@ -668,6 +668,7 @@ impl ProcessBuilder {
 mod tests {
     use super::*;
     use crate::context::Context;
+    use crate::process::{Events, Next, StepOutput};
 
     /// The parts of an idle process, to the byte: whoever adds a field here adds it a million times.
     #[test]
@@ -678,6 +679,15 @@ mod tests {
         fn driver<Fut: BodyFuture>(_: fn(Context<u64>) -> Fut) -> usize {
             size_of::<Driver<AsyncBody<u64, fn(Context<u64>) -> Fut, Fut>>>()
         }
+        struct ByHand;
+        impl Process for ByHand {
+            type Message = u64;
+            type Output = ();
+            fn step(&mut self, _: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
+                Ok(Next::Wait)
+            }
+        }
         assert_eq!((size_of::<Control<u64>>(), size_of::<Meta>(), driver(idle)), (104, 16, 64));
+        assert_eq!(size_of::<Driver<Raw<ByHand>>>(), 24);
     }
 }

@@ -76,16 +76,19 @@ enum Life<P: Process> {
         process: P,
         mail: Mail<P::Message>,
     },
-    /// It was replaced, by this.
-    Upgraded {
-        process: AnyProcess<P::Message, P::Output>,
-        mail: Mail<P::Message>,
-    },
+    /// It was replaced.
+    Upgraded(Box<Upgraded<P>>),
     /// Its `init` failed, or panicked.
     Failed {
         process: P,
     },
     Gone,
+}
+
+/// What a process was replaced by: in a box, for most are not, and would carry the room for it.
+struct Upgraded<P: Process> {
+    process: AnyProcess<P::Message, P::Output>,
+    mail: Mail<P::Message>,
 }
 
 impl<P: Process> Life<P> {
@@ -95,9 +98,17 @@ impl<P: Process> Life<P> {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
             unreachable!("`upgrade` compared the types")
         };
-        if let Self::Alive { mail, .. } | Self::Upgraded { mail, .. } = self {
+        if let Some(mail) = self.mail() {
             let mail = std::mem::replace(mail, Mail::new());
-            *self = Self::Upgraded { process: *next, mail };
+            *self = Self::Upgraded(Box::new(Upgraded { process: *next, mail }));
+        }
+    }
+
+    fn mail(&mut self) -> Option<&mut Mail<P::Message>> {
+        match self {
+            Self::Alive { mail, .. } => Some(mail),
+            Self::Upgraded(upgraded) => Some(&mut upgraded.mail),
+            _ => None,
         }
     }
 }
@@ -110,7 +121,7 @@ impl<P: Process> Raw<P> {
     pub(crate) fn into_inner(self) -> Option<P> {
         match self.life {
             Life::Fresh { process, .. } | Life::Alive { process, .. } | Life::Failed { process } => Some(process),
-            Life::Upgraded { .. } | Life::Gone => None,
+            Life::Upgraded(_) | Life::Gone => None,
         }
     }
 }
@@ -143,7 +154,10 @@ impl<P: Process> Machine for Raw<P> {
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
         let (next, mail) = match life {
             Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
-            Life::Upgraded { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            Life::Upgraded(upgraded) => {
+                let Upgraded { process, mail } = &mut **upgraded;
+                (process.step(mail.events(me.control()), &mut out)?, mail)
+            }
             _ => unreachable!("it is stepped between its start and its end"),
         };
         let missed = matches!(next, Next::Wait) && mail.missed(me.control());
@@ -159,14 +173,14 @@ impl<P: Process> Machine for Raw<P> {
     fn close(self: Pin<&mut Self>) {
         match self.project().life {
             Life::Alive { process, .. } => process.close(),
-            Life::Upgraded { process, .. } => process.close(),
+            Life::Upgraded(upgraded) => upgraded.process.close(),
             _ => {}
         }
     }
 
     fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
         let mut life = std::mem::replace(self.project().life, Life::Gone);
-        if let Life::Alive { mail, .. } | Life::Upgraded { mail, .. } = &mut life {
+        if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
             me.control().leave(unread);
         }

@@ -47,6 +47,10 @@ impl OwnWaker {
     fn take(&self) -> bool {
         self.woken.swap(false, Ordering::SeqCst)
     }
+
+    fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
+    }
 }
 
 impl Wake for OwnWaker {
@@ -124,14 +128,20 @@ impl<T: Task> Lender<T> {
         f()
     }
 
-    /// Finds one task and runs it; false if there was none.
-    fn run_one(&mut self, rounds: u32) -> bool {
-        let Some(seated) = Seated::new(self) else { return false };
-        let task = seated.find(rounds);
-        let found = task.is_some();
-        // What panics there is no process's, for those are caught in their task.
-        let _ = catch_unwind(AssertUnwindSafe(|| task.into_iter().for_each(|task| seated.run(task))));
-        found
+    /// Finds tasks and runs them, so many at most, and no more than one once `is_over`. How many it found.
+    fn run_until(&mut self, most: u32, is_over: impl Fn() -> bool) -> u32 {
+        let Some(seated) = Seated::new(self) else { return 0 };
+        let mut count = 0;
+        while let Some(task) = seated.find(LENT_ROUNDS) {
+            // What panics there is no process's, for those are caught in their task.
+            let _ = catch_unwind(AssertUnwindSafe(|| seated.run(task)));
+            seated.has_run();
+            count += 1;
+            if count == most || is_over() {
+                break;
+            }
+        }
+        count
     }
 }
 
@@ -195,7 +205,8 @@ impl<T: Task, F: Future> Future for Run<T, F> {
             lender.scheduler.idle.parks_as_waker(local.slot(), cx.waker());
         }
         let waker = Waker::from(Arc::clone(this.own));
-        for _ in 0..TASKS_PER_POLL {
+        let mut left = TASKS_PER_POLL;
+        while left != 0 {
             if this.own.take() {
                 let polled = lender.inside(|| this.future.as_mut().poll(&mut Context::from_waker(&waker)));
                 if polled.is_ready() {
@@ -204,7 +215,9 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                     return polled;
                 }
             }
-            if lender.run_one(LENT_ROUNDS) {
+            let count = lender.run_until(left, || this.own.is_woken());
+            left -= count.max(1);
+            if count != 0 {
                 continue;
             }
             let Some(local) = &lender.local else { return Poll::Pending };
@@ -214,7 +227,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                     lender.alarm = Some(Mutex::new(lender.scheduler.driver.alarm(cx.waker(), time)));
                 }
                 // A wake of its own future does not pass through the idle word: it is seen here, or wakes the poller.
-                if this.own.woken.load(Ordering::SeqCst) {
+                if this.own.is_woken() {
                     lender.wake_up();
                     continue;
                 }
@@ -271,7 +284,7 @@ impl<T: Task> Scheduler<T> {
                     return output;
                 }
             }
-            if lender.run_one(LENT_ROUNDS) {
+            if lender.run_until(TASKS_PER_POLL, || unpark.woken.load(Ordering::SeqCst)) != 0 {
                 continue;
             }
             let Some(local) = &lender.local else {

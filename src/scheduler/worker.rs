@@ -331,7 +331,8 @@ impl<T: Task> Local<T> {
     /// Fires what is due; what that wakes goes to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
-            self.scheduler.driver.turn();
+            // As a task's: what it wakes is somebody's code.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.turn()));
         }
     }
 
@@ -433,14 +434,14 @@ impl<T: Task> Local<T> {
         None
     }
 
-    /// Runs a task.
+    /// Runs a task. A panic that gets here is no process's, for those are caught in their task: the worker lives on.
     #[inline]
     pub(super) fn run(&self, task: T) {
         self.enter(WorkerState::Running);
         let (label, begun) = task.begin();
         self.post.set_label(label);
         self.scheduler.metrics.add_in(self.slot, Counter::Polls, 1);
-        task.run(begun);
+        let _ = catch_unwind(AssertUnwindSafe(|| task.run(begun)));
     }
 
     #[inline]
@@ -550,8 +551,7 @@ impl<T: Task> Local<T> {
         WORKER_OF.with(|of| of.set(local.home));
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.seated(local.slot);
-        // A panic that gets here is no process's, for those are caught in their task: the worker lives on.
-        while catch_unwind(AssertUnwindSafe(|| local.serve())).is_err() {}
+        local.serve();
         WORKER_OF.with(|of| of.set(0));
         local.rise().leave();
     }
@@ -559,8 +559,7 @@ impl<T: Task> Local<T> {
     /// Runs tasks until it is told to go.
     fn serve(&self) {
         loop {
-            // Of the last step too, if that did not return but unwound; and of one that found nothing: it may have been
-            // taken for long just when it returned.
+            // Also of one that found nothing: its last step may have been taken for long just when it returned.
             if self.post.is_taken() && !self.come_back() {
                 return;
             }

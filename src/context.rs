@@ -298,9 +298,9 @@ impl<M: Send + 'static> Me<M> {
 }
 
 /// Who polls a mailbox.
-enum Ear {
+enum Poller {
     /// The process's own task, in its turn; set to wait [ahead](crate::mailbox), perhaps.
-    Own { ahead: bool },
+    Task { ahead: bool },
     /// A combinator, or somebody else.
     Other,
 }
@@ -386,7 +386,8 @@ impl<M: Send + 'static> Mailbox<M> {
                 return Poll::Ready(Ok(picked));
             }
             let number = &mut looked_at.number;
-            match self.take(self.ear(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other)) {
+            match self.take(self.poller(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other))
+            {
                 Poll::Ready(Ok(Gathered::Ahead)) => {}
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: &self.me.control, number: *number };
@@ -414,7 +415,7 @@ impl<M: Send + 'static> Mailbox<M> {
         let (mut number, mut left) = (0, false);
         loop {
             match self
-                .take(self.ear(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other))
+                .take(self.poller(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other))
             {
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: &self.me.control, number };
@@ -521,7 +522,7 @@ impl<M: Send + 'static> Mailbox<M> {
     fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         let mut message = None;
         loop {
-            let taken = self.take(self.ear(cx), cx, false, |inbox, front, other| {
+            let taken = self.take(self.poller(cx), cx, false, |inbox, front, other| {
                 let (next, spare) = inbox.next_or_wait(front, signal, other);
                 (next.map(|next| message = next), spare)
             });
@@ -538,8 +539,8 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
-        let ear = self.ear(cx);
-        if let Ear::Own { ahead: true } = ear
+        let poller = self.poller(cx);
+        if let Poller::Task { ahead: true } = poller
             && self.me.control.inbox.is_still_empty()
         {
             return Poll::Pending;
@@ -554,9 +555,9 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Ready(Ok(message));
         }
         // One whose steps are counted would be woken once too often.
-        let is_own = !matches!(ear, Ear::Other);
+        let is_own = !matches!(poller, Poller::Other);
         let mut ahead = is_own && turn::may_wait_ahead() && !self.me.control.head.has(flag::LIMITED);
-        let taken = self.take(ear, cx, true, |inbox, front, other| inbox.pop_or_wait(front, other, &mut ahead));
+        let taken = self.take(poller, cx, true, |inbox, front, other| inbox.pop_or_wait(front, other, &mut ahead));
         if ahead {
             turn::waits_ahead();
         }
@@ -566,12 +567,12 @@ impl<M: Send + 'static> Mailbox<M> {
     /// By whom this is polled. Whatever comes of it, the mailbox is no longer as it was when the receiver was set to wait
     /// ahead.
     #[inline]
-    fn ear(&self, cx: &Cx<'_>) -> Ear {
+    fn poller(&self, cx: &Cx<'_>) -> Poller {
         if !turn::is_of(self.me.control.address()) {
-            return Ear::Other;
+            return Poller::Other;
         }
         let ahead = turn::take_ahead();
-        if turn::is_own_waker(cx.waker()) { Ear::Own { ahead } } else { Ear::Other }
+        if turn::is_own_waker(cx.waker()) { Poller::Task { ahead } } else { Poller::Other }
     }
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
@@ -590,13 +591,13 @@ impl<M: Send + 'static> Mailbox<M> {
     #[inline]
     fn take<R>(
         &mut self,
-        ear: Ear,
+        poller: Poller,
         cx: &mut Cx<'_>,
         heeds_cancel: bool,
         take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
         // Cloned before the lock is taken: a waker is somebody's code.
-        let other = if matches!(ear, Ear::Own { .. }) { None } else { Some(cx.waker().clone()) };
+        let other = if matches!(poller, Poller::Task { .. }) { None } else { Some(cx.waker().clone()) };
         let (taken, Spare { former, relieved }) = take_or_wait(&self.me.control.inbox, &mut self.front, other);
         drop(former);
         if let Some(relieved) = relieved {

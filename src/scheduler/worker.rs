@@ -143,10 +143,11 @@ impl<T: Task> Local<T> {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
-                T::current().with(|here| here.replace(self.0.take()));
+                let _ = T::current().try_with(|here| here.replace(self.0.take()));
             }
         }
-        let _back = Back(T::current().with(RefCell::take));
+        // A lender may leave when the locals of its thread are gone.
+        let _back = Back(T::current().try_with(RefCell::take).ok().flatten());
         f()
     }
 

@@ -12,10 +12,12 @@
 //! turn is over, the body waits for something else, and does not want to be woken for mail ([`Inbox::unwait`]).
 
 mod bounded;
+mod front;
 mod routed;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
+pub(crate) use front::{Front, Taken};
 pub(crate) use routed::{Router, Unrouted};
 
 use std::collections::VecDeque;
@@ -23,13 +25,14 @@ use std::mem;
 use std::task::{Poll, Waker};
 
 use self::bounded::{Bounded, Pushed};
+use self::front::{KEEP, refill};
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
 use crate::process::pid::Pid;
 use crate::process::placing;
-use crate::sync::{Arc, Lock, LockGuard, Mutex, planted};
+use crate::sync::{Arc, Lock, LockGuard, planted};
 
 /// Who waits for the next message.
 ///
@@ -47,10 +50,6 @@ enum Waiting {
     /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
     Other,
 }
-
-/// The capacity, in messages, that an empty mailbox keeps. What a burst needed beyond that is given back when its last
-/// message is read and the receiver waits.
-const KEEP: usize = 256;
 
 /// The wakes that a push owes, to be done after the unlock.
 #[must_use = "a wake that is not done is a lost wake-up"]
@@ -140,197 +139,6 @@ impl<M> Remains<M> {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
             _ => self.messages,
         }
-    }
-}
-
-/// What a receiver took out of its inbox and has not read yet.
-///
-/// Made at the first burst: an idle process pays a pointer for it. The lock is never taken; it makes the mailbox `Sync` for
-/// messages that are only `Send`.
-#[derive(Debug)]
-pub(crate) struct Front<M>(Option<Box<Mutex<Ahead<M>>>>);
-
-#[derive(Debug)]
-struct Ahead<M> {
-    queue: VecDeque<M>,
-    /// What was read, and put aside to be read again.
-    stash: VecDeque<M>,
-    /// So many of the queue come before any signal: whoever reads both need not look for one.
-    clear: usize,
-}
-
-impl<M> Default for Front<M> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<M> Front<M> {
-    #[inline]
-    fn queue(&mut self) -> Option<&mut VecDeque<M>> {
-        self.0.as_deref_mut().map(|ahead| &mut ahead.get_mut().queue)
-    }
-
-    fn make(&mut self) -> &mut Ahead<M> {
-        let make = || Box::new(Mutex::new(Ahead { queue: VecDeque::new(), stash: VecDeque::new(), clear: 0 }));
-        self.0.get_or_insert_with(make).get_mut()
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<M> {
-        let ahead = self.0.as_deref_mut()?.get_mut();
-        ahead.clear = ahead.clear.saturating_sub(1);
-        ahead.queue.pop_front()
-    }
-
-    /// Whether it is known of the next message that it comes before any signal.
-    #[inline]
-    pub(crate) fn is_clear(&mut self) -> bool {
-        self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
-    }
-
-    /// The next message, if it is known that it comes before any signal.
-    #[inline]
-    pub(crate) fn pop_clear(&mut self) -> Option<M> {
-        let ahead = self.0.as_deref_mut()?.get_mut();
-        ahead.clear = ahead.clear.checked_sub(1)?;
-        ahead.queue.pop_front()
-    }
-
-    /// No signal is there: what comes now comes after all of these.
-    #[inline]
-    fn set_clear(&mut self) {
-        if let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) {
-            ahead.clear = ahead.queue.len();
-        }
-    }
-
-    /// Puts a message aside, behind those that were before.
-    pub(crate) fn stash(&mut self, message: M) {
-        self.make().stash.push_back(message);
-    }
-
-    /// Puts what is aside before what is to be read; how many those are.
-    pub(crate) fn unstash(&mut self) -> usize {
-        let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
-        let count = ahead.stash.len();
-        ahead.clear = 0;
-        ahead.stash.append(&mut ahead.queue);
-        mem::swap(&mut ahead.stash, &mut ahead.queue);
-        count
-    }
-
-    #[inline]
-    pub(crate) fn len(&mut self) -> usize {
-        self.queue().map_or(0, |queue| queue.len())
-    }
-
-    /// Everything, what was put aside too.
-    pub(crate) fn take(&mut self) -> VecDeque<M> {
-        self.unstash();
-        self.queue().map(mem::take).unwrap_or_default()
-    }
-
-    pub(crate) fn is_empty(&mut self) -> bool {
-        self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| ahead.queue.is_empty() && ahead.stash.is_empty())
-    }
-
-    /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
-    /// keep their places, also if `pick` panics on a later one; the one that it panics on is lost with it.
-    pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
-        let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
-        *clear = 0;
-        while *looked_at < front.len() {
-            let message = front.remove(*looked_at)?;
-            match pick(message) {
-                Ok(picked) => return Some(picked),
-                Err(message) => front.insert(*looked_at, message),
-            }
-            *looked_at += 1;
-        }
-        None
-    }
-
-    /// Gives back what a burst needed, when the last of it was read.
-    fn shrink(&mut self) {
-        if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
-            self.0 = None;
-        }
-    }
-}
-
-/// What a hand-written process took over and has not read yet.
-#[derive(Debug)]
-pub(crate) struct Taken<M> {
-    pub(crate) messages: VecDeque<M>,
-    /// Each with the number of messages before it.
-    signals: VecDeque<(u64, Signal)>,
-    /// How many messages the process was given so far.
-    given: u64,
-}
-
-impl<M> Default for Taken<M> {
-    fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0 }
-    }
-}
-
-impl<M> Taken<M> {
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len() + self.signals.len()
-    }
-
-    /// The next signal, if no message came before it.
-    pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
-        let (before, _) = self.signals.front()?;
-        if *before > self.given {
-            return None;
-        }
-        self.signals.pop_front().map(|(_, signal)| signal)
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<M> {
-        let message = self.messages.pop_front()?;
-        self.given += 1;
-        Some(message)
-    }
-
-    /// Takes all there is; the senders whose messages came in for it are to be woken.
-    fn take_from(&mut self, state: &mut State<M>) -> Vec<Waker> {
-        if let Some(aside) = state.aside.as_deref_mut() {
-            let (ahead, taken) = (self.given + self.messages.len() as u64, aside.taken);
-            self.signals.extend(aside.signals.drain(..).map(|(before, signal)| {
-                // Messages before it that were taken by another way are no concern of this receiver's.
-                (ahead + u64::try_from(before - taken).unwrap_or(0), signal)
-            }));
-        }
-        state.took(state.untaken());
-        match state.bounded() {
-            Some(bounded) => bounded.drain_into(&mut self.messages),
-            None => {
-                state.note_burst();
-                refill(&mut self.messages, &mut state.messages);
-                Vec::new()
-            }
-        }
-    }
-
-    /// Gives back what a burst needed, when the last of it was read.
-    #[inline]
-    fn shrink(&mut self) {
-        if self.messages.capacity() > KEEP && self.messages.is_empty() {
-            self.messages = VecDeque::new();
-        }
-    }
-}
-
-/// Moves all messages behind those that are there; two buffers change places where that does it.
-fn refill<M>(front: &mut VecDeque<M>, messages: &mut Vec<M>) {
-    if front.is_empty() {
-        let emptied = Vec::from(mem::take(front));
-        *front = VecDeque::from(mem::replace(messages, emptied));
-    } else {
-        front.extend(messages.drain(..));
     }
 }
 
@@ -611,7 +419,7 @@ impl<M> Inbox<M> {
         let state = &mut *guard;
         let mut senders = Vec::new();
         if !state.is_empty() {
-            senders = taken.get_or_insert_default().take_from(state);
+            senders = state.drain_into(taken.get_or_insert_default());
         } else if let Some(taken) = taken {
             taken.shrink();
         }
@@ -911,6 +719,26 @@ impl<M> State<M> {
         match self.bounded() {
             Some(bounded) => bounded.take_all(),
             None => mem::take(&mut self.messages),
+        }
+    }
+
+    /// Hands over all there is; the senders whose messages came in for it are to be woken.
+    fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
+        if let Some(aside) = self.aside.as_deref_mut() {
+            let (ahead, read) = (taken.given + taken.messages.len() as u64, aside.taken);
+            taken.signals.extend(aside.signals.drain(..).map(|(before, signal)| {
+                // Messages before it that were taken by another way are no concern of this receiver's.
+                (ahead + u64::try_from(before - read).unwrap_or(0), signal)
+            }));
+        }
+        self.took(self.untaken());
+        match self.bounded() {
+            Some(bounded) => bounded.drain_into(&mut taken.messages),
+            None => {
+                self.note_burst();
+                refill(&mut taken.messages, &mut self.messages);
+                Vec::new()
+            }
         }
     }
 

@@ -26,7 +26,7 @@ const ROOMS: &[Room] = &[
     room(&["observe::metrics", "process::command", "process::turn"]),
     room(&["cooperative", "observe", "process::event", "process::panic"]),
     room(&["relay::names"]),
-    room(&["backoff", "intensity", "mailbox::bounded", "mailbox::routed"]),
+    room(&["backoff", "intensity", "mailbox::bounded", "mailbox::front", "mailbox::routed"]),
     room(&["blocking", "limits", "mailbox", "oneshot", "time::timers", "yields::buffer"]),
     room(&["link::watched"]),
     room(&["link::table", "yields"]),

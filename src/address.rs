@@ -77,7 +77,7 @@ impl<M: Send + 'static> Address<M> {
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {
-            self.control.head.host().shared().metrics.add(Counter::Refused, 1);
+            self.control.head.count(Counter::Refused);
             SendError::new(refusal, message)
         })
     }

@@ -193,6 +193,12 @@ impl Head {
         &self.host
     }
 
+    /// Counts one, for the runtime.
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter) {
+        self.host.shared().metrics.add(counter, 1);
+    }
+
     fn rare(&self) -> &Rare {
         self.rare.get_or_init(|| Rare::new(Inherited::default()))
     }
@@ -461,9 +467,9 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
-        match self.inbox.push(message) {
+        match self.inbox.push(message, || self.accepted()) {
             Ok(wakes) => {
-                self.accepted(wakes);
+                wakes.wake();
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
@@ -471,9 +477,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     #[inline]
-    fn accepted(&self, wakes: Wakes) {
-        self.head.host().shared().metrics.add(Counter::Messages, 1);
-        wakes.wake();
+    fn accepted(&self) {
+        self.head.count(Counter::Messages);
     }
 
     /// What a push owes that was not plain: if a message was dropped for it, it was taken all the same.
@@ -483,7 +488,7 @@ impl<M: Send + 'static> Control<M> {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((Refusal::Full, message)),
             Unsent::Dropped(message, wakes) => {
-                self.accepted(wakes);
+                wakes.wake();
                 self.drop_by_policy(message);
                 Ok(())
             }
@@ -499,17 +504,14 @@ impl<M: Send + 'static> Control<M> {
         router: &dyn Router<M>,
         waker: &mut Option<Waker>,
     ) -> Result<Option<u64>, (Refusal, M)> {
-        let message = match router.route(message) {
-            Ok(()) => {
-                self.accepted(Wakes::default());
-                return Ok(None);
-            }
+        let message = match router.route(message, &|| self.accepted()) {
+            Ok(()) => return Ok(None),
             Err(Unrouted::Full(message)) if waker.is_none() => return Err((Refusal::Full, message)),
             Err(Unrouted::Full(message) | Unrouted::Later(message)) => message,
         };
-        match self.inbox.keep(message, waker) {
+        match self.inbox.keep(message, waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                self.accepted(wakes);
+                wakes.wake();
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -534,9 +536,9 @@ impl<M: Send + 'static> Control<M> {
     /// # Errors
     /// The message, when the process has ended or takes none.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
-        match self.inbox.push_or_wait(message, &mut waker) {
+        match self.inbox.push_or_wait(message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                self.accepted(wakes);
+                wakes.wake();
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -555,7 +557,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// Wakes a sender whose message was let in.
     fn admit(&self, sender: Waker) {
-        self.head.host().shared().metrics.add(Counter::Messages, 1);
+        self.accepted();
         panic::wake(sender);
     }
 
@@ -768,7 +770,7 @@ impl dyn AnyControl {
     /// Answers a yield of this process, whoever it is that answers.
     pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
         let head = self.head();
-        match head.yields().complete(tag, answer, check)? {
+        match head.yields().complete(tag, answer, check, || head.count(Counter::Completions))? {
             Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),

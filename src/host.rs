@@ -706,15 +706,16 @@ impl Host {
         if is_process {
             head.host().realm().leave();
         }
-        head.set_exit(exit);
+        // Whoever sees it ended sees it counted.
         if is_process {
             self.shared().metrics.add(Counter::Exited, 1);
         }
+        head.set_exit(exit);
         if head.has(flag::ROOT) {
             self.root_ended();
         }
         if self.phase() != Phase::Open {
-            // Two that end at the same time each count themselves first: one of them at least sees both.
+            // Two that end at the same time each count themselves first: whoever looks last sees both, and they ended.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);

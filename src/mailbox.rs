@@ -214,12 +214,12 @@ impl<M> Inbox<M> {
         Wakes { own, other: None }
     }
 
-    /// Appends a message.
+    /// Appends a message. If it is taken, `accepted` is called before anybody can have read it.
     ///
     /// # Errors
     /// The message, when the inbox is closed or full; or one that was dropped for it, if that is the policy.
     #[inline]
-    pub(crate) fn push(&self, message: M) -> Result<Wakes, Unsent<M>> {
+    pub(crate) fn push(&self, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
@@ -229,9 +229,14 @@ impl<M> Inbox<M> {
             state = self.state.lock();
         }
         if state.bounded().is_some() {
-            return state.push_bounded(message);
+            let pushed = state.push_bounded(message);
+            if matches!(pushed, Ok(_) | Err(Unsent::Dropped(..))) {
+                accepted();
+            }
+            return pushed;
         }
         state.messages.push(message);
+        accepted();
         Ok(state.receiver())
     }
 
@@ -244,6 +249,7 @@ impl<M> Inbox<M> {
         &self,
         message: M,
         waker: &mut Option<Waker>,
+        accepted: impl FnOnce(),
     ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
@@ -252,18 +258,23 @@ impl<M> Inbox<M> {
         if let Some(router) = state.router() {
             return Err(Unsent::Routed(message, router));
         }
-        state.store_or_wait(message, waker)
+        state.store_or_wait(message, waker, accepted)
     }
 
     /// As [`push_or_wait`](Self::push_or_wait), for a message that was not handed on. Until the inbox is empty, and its
     /// receiver has [seen that](Self::resume), no other one is.
-    pub(crate) fn keep(&self, message: M, waker: &mut Option<Waker>) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+    pub(crate) fn keep(
+        &self,
+        message: M,
+        waker: &mut Option<Waker>,
+        accepted: impl FnOnce(),
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
         }
         state.some_wait(true);
-        state.store_or_wait(message, waker)
+        state.store_or_wait(message, waker, accepted)
     }
 
     /// Messages go on to this router from now on, when those that wait here have.
@@ -663,7 +674,12 @@ impl<M> State<M> {
     }
 
     /// As [`Inbox::push_or_wait`], here.
-    fn store_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+    fn store_or_wait(
+        &mut self,
+        message: M,
+        waker: &mut Option<Waker>,
+        accepted: impl FnOnce(),
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
         match self.bounded() {
             Some(bounded) => match bounded.push_or_wait(message, waker) {
                 Ok(None) => {}
@@ -672,6 +688,7 @@ impl<M> State<M> {
             },
             None => self.messages.push(message),
         }
+        accepted();
         Ok((None, self.receiver()))
     }
 
@@ -855,7 +872,7 @@ mod tests {
                     if message == 2 {
                         signal(&inbox);
                     }
-                    inbox.push(message).expect("there is room").wake();
+                    inbox.push(message, || {}).expect("there is room").wake();
                 }
                 let mut number = 0;
                 match inbox.gather_or_wait(&mut front, &mut number, None).0 {

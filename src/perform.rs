@@ -92,7 +92,7 @@ impl<C: Command> Issue<C> {
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
         let started = head.yields().start::<C>(ear(), None, Some(command), buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        head.host().shared().metrics.add(Counter::Yields, 1);
+        head.count(Counter::Yields);
         self.state = State::Flying(tag);
         if let Some(at) = self.deadline {
             deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut));
@@ -143,7 +143,7 @@ impl<C: Command> Issue<C> {
         let Some(place) = head.host().realm().dispatcher().shortly(TypeId::of::<C>()) else { return false };
         match std::mem::replace(&mut self.state, State::Over) {
             State::Fresh(command) => {
-                head.host().shared().metrics.add(Counter::Yields, 1);
+                head.count(Counter::Yields);
                 self.state = State::Express(express::offer(place, command));
                 true
             }

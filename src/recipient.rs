@@ -51,7 +51,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
 
     fn take(&self, message: A) -> Result<(), SendError<A>> {
         if let Some(refusal) = self.refuses() {
-            self.head.host().shared().metrics.add(Counter::Refused, 1);
+            self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message));
         }
         // The conversion is the user's, so no lock is held over it; and what it made can't be made undone.

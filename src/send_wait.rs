@@ -259,7 +259,7 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
                 Ok(())
             }
             Err((refusal, message)) => {
-                control.head.host().shared().metrics.add(Counter::Refused, 1);
+                control.head.count(Counter::Refused);
                 Err(SendError::new(refusal, message))
             }
         }

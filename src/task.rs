@@ -291,7 +291,7 @@ impl<X: Machine> Turn<'_, X> {
             }
             Err(text) => Stepped::ended(end, Err(self.unwound(text))),
         };
-        self.head().host().shared().metrics.add(Counter::Steps, 1);
+        self.head().count(Counter::Steps);
         self.dispatch();
         self.leave();
         match begun {

@@ -355,11 +355,17 @@ impl Yields {
         self.flying.load(Ordering::Relaxed) as usize
     }
 
-    /// Answers a yield: exactly one answer to a tag gets `Ok`.
+    /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it.
     ///
     /// # Errors
     /// The answer and why it came too late, or is of the wrong type where `check` asks for that.
-    pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<Answered, (Late, Answer)> {
+    pub(crate) fn complete(
+        &self,
+        tag: Tag,
+        answer: Answer,
+        check: bool,
+        taken: impl FnOnce(),
+    ) -> Result<Answered, (Late, Answer)> {
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return Err((Late::Unknown, answer)) };
         let issued = table.issued;
@@ -402,6 +408,7 @@ impl Yields {
             }
         };
         count(&self.flying, -1);
+        taken();
         drop(guard);
         watchers.wake();
         if let Some(sender) = sender {

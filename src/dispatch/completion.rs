@@ -118,7 +118,7 @@ impl Slip {
     /// Gives up the right to answer a call that nobody waits for any more.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
-            to.head().host().shared().metrics.add(Counter::LateReplies, 1);
+            to.head().count(Counter::LateReplies);
         }
     }
 
@@ -129,13 +129,9 @@ impl Slip {
 }
 
 fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
-    let metrics = &to.head().host().shared().metrics;
-    match to.complete(tag, answer, false) {
-        Ok(()) => metrics.add(Counter::Completions, 1),
-        Err((_, answer)) => {
-            metrics.add(Counter::Discarded, 1);
-            let _ = drop_caught(answer);
-        }
+    if let Err((_, answer)) = to.complete(tag, answer, false) {
+        to.head().count(Counter::Discarded);
+        let _ = drop_caught(answer);
     }
 }
 

@@ -7,11 +7,11 @@ use crate::sync::Arc;
 
 /// Whoever the messages of a mailbox go on to.
 pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
-    /// Hands a message on.
+    /// Hands a message on. If it is taken, `accepted` is called before anybody can have read it.
     ///
     /// # Errors
     /// The message, which nobody takes now.
-    fn route(&self, message: M) -> Result<(), Unrouted<M>>;
+    fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
     /// Takes the mail that one of those has left unread, oldest first.
     ///

@@ -42,7 +42,7 @@ impl World {
     /// Answers as a completion does; whether it was the answer.
     fn answer(&self) -> bool {
         let answer = Ok(Payload::new(Value(Arc::clone(&self.dropped))));
-        match self.yields.complete(self.tag, answer, true) {
+        match self.yields.complete(self.tag, answer, true, || {}) {
             Ok(Answered::Event(answer)) => {
                 let signal = Signal::Completed(Completed { tag: self.tag, answer });
                 if let Ok(wakes) = self.inbox.signal(signal, true) {

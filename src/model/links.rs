@@ -154,7 +154,7 @@ pub fn two_ends_at_once() {
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
-        watcher.inbox.push(1).expect("it is open").wake();
+        watcher.inbox.push(1, || {}).expect("it is open").wake();
         ending.end();
     });
     monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));

@@ -17,7 +17,7 @@ fn inbox() -> (Arc<Inbox<u32>>, Arc<Waiter>) {
 }
 
 fn send(inbox: &Inbox<u32>, message: u32) {
-    inbox.push(message).expect("it is open").wake();
+    inbox.push(message, || {}).expect("it is open").wake();
 }
 
 fn signal(inbox: &Inbox<u32>) {
@@ -226,7 +226,7 @@ pub fn close_against_push() {
     let (inbox, _own) = inbox();
     let other = Waiter::here();
     let senders = [1, 2].map(|message| {
-        spawn(&inbox, move |inbox| match inbox.push(message) {
+        spawn(&inbox, move |inbox| match inbox.push(message, || {}) {
             Ok(wakes) => {
                 wakes.wake();
                 None
@@ -253,5 +253,5 @@ pub fn close_against_push() {
     seen.extend(senders.map(join).into_iter().flatten());
     seen.sort_unstable();
     assert_eq!(seen, [1, 2]);
-    assert!(inbox.push(3).is_err());
+    assert!(inbox.push(3, || {}).is_err());
 }

@@ -9,14 +9,14 @@ use crate::sync::Arc;
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
-    inbox.push(0).expect("there is room").wake();
+    inbox.push(0, || {}).expect("there is room").wake();
     inbox
 }
 
 /// Sends as a `SendWait` does: true if the message went in, else it came back.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
-    let number = match inbox.push_or_wait(message, &mut Some(waiter.waker())) {
+    let number = match inbox.push_or_wait(message, &mut Some(waiter.waker()), || {}) {
         Ok((None, wakes)) => {
             wakes.wake();
             return true;
@@ -86,7 +86,7 @@ pub fn given_up_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {
         let waiter = Waiter::here();
-        match inbox.push_or_wait(1, &mut Some(waiter.waker())) {
+        match inbox.push_or_wait(1, &mut Some(waiter.waker()), || {}) {
             Ok((None, wakes)) => {
                 wakes.wake();
                 true

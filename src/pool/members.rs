@@ -61,8 +61,8 @@ fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, Untaken<M>> {
     })
 }
 
-fn give<M: Send + 'static>(member: &Control<M>, message: M) -> Result<(), Untaken<M>> {
-    taken(member.inbox.push(message)).map(Wakes::wake)
+fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), Untaken<M>> {
+    taken(member.inbox.push(message, accepted)).map(Wakes::wake)
 }
 
 impl<M: Send + 'static> Members<M> {
@@ -163,7 +163,8 @@ impl<M: Send + 'static> Members<M> {
     /// is older; none that is for the same member goes before that.
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {
-            return self.route(message).map_err(|unrouted| match unrouted {
+            // What waits here was counted when it came.
+            return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => message,
             });
         };
@@ -175,18 +176,24 @@ impl<M: Send + 'static> Members<M> {
         if blocked.contains(&place) {
             return Err(message);
         }
-        give(&members[place], message).map_err(|(Untaken::Full(message) | Untaken::Ended(message))| {
+        give(&members[place], message, &|| {}).map_err(|(Untaken::Full(message) | Untaken::Ended(message))| {
             blocked.insert(place);
             message
         })
     }
 
     /// Hands a message to the one member that will do, from its sender.
-    fn route_to(&self, member: &Control<M>, message: M, members: usize) -> Result<(), Unrouted<M>> {
+    fn route_to(
+        &self,
+        member: &Control<M>,
+        message: M,
+        accepted: &dyn Fn(),
+        members: usize,
+    ) -> Result<(), Unrouted<M>> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
         // Under the lock of the queue: what that member left unread, and the sender sent before, may be there by now.
         let mut message = Some(message);
-        let pushed = pool.inbox.if_none_waits(|| member.inbox.push(message.take().expect("just put there")));
+        let pushed = pool.inbox.if_none_waits(|| member.inbox.push(message.take().expect("just put there"), accepted));
         match pushed.map(taken) {
             Some(Ok(wakes)) => {
                 wakes.wake();
@@ -222,17 +229,17 @@ impl<M: Send + 'static> Members<M> {
 }
 
 impl<M: Send + 'static> Router<M> for Members<M> {
-    fn route(&self, mut message: M) -> Result<(), Unrouted<M>> {
+    fn route(&self, mut message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>> {
         let members = self.list();
         if members.is_empty() {
             return Err(Unrouted::Later(message));
         }
         if let Routing::Key(key) = &self.routing {
-            return self.route_to(&members[jump(key(&message), members.len())], message, members.len());
+            return self.route_to(&members[jump(key(&message), members.len())], message, accepted, members.len());
         }
         let first = self.first(&members);
         for place in (first..members.len()).chain(0..first) {
-            match give(&members[place], message) {
+            match give(&members[place], message, accepted) {
                 Ok(()) => return Ok(()),
                 Err(Untaken::Full(back) | Untaken::Ended(back)) => message = back,
             }

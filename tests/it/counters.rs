@@ -1,7 +1,6 @@
 //! SPEC 9.1, first part: the counters, what they count, and that two snapshots can be subtracted.
 
-use std::sync::Arc;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -194,6 +193,67 @@ fn in_the_end_as_many_ended_as_were_spawned() {
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.exited, counters.panics), (1000, 1000, 200));
     });
+}
+
+/// 9.1: who has heard an answer, read a message or seen an end finds it counted, whoever counts it on whatever thread.
+#[test]
+fn what_is_seen_is_counted() {
+    within(60, || {
+        let (to_thread, asked) = mpsc::channel::<Completion<u64>>();
+        let to_thread = Mutex::new(to_thread);
+        let rt = Runtime::builder()
+            .workers(2)
+            .handler(move |_: Double, completion| to_thread.lock().unwrap().send(completion).unwrap())
+            .build()
+            .unwrap();
+        let host = rt.host().clone();
+        let answers = thread::spawn(move || asked.into_iter().for_each(|completion| completion.complete(0)));
+        let asks = rt.spawn(async |ctx: Context| {
+            for n in 1..=5_000 {
+                ctx.perform(Double(n)).await?;
+                assert_eq!(ctx.host().counters().completions, n);
+            }
+            Ok::<_, Exit>(())
+        });
+        rt.block_on(asks).unwrap();
+
+        let (address, mut mailbox) = rt.mailbox::<u64>();
+        let sends = thread::spawn(move || (1..=20_000).for_each(|n| address.send(n).unwrap()));
+        for _ in 1..=20_000 {
+            let n = block_on(mailbox.receive()).unwrap();
+            assert!(host.counters().messages >= n);
+        }
+        sends.join().unwrap();
+
+        let before = host.counters().exited;
+        for n in 1..=5_000 {
+            let pid = rt.spawn(async |_: Context| ()).pid();
+            block_on(host.ended(pid));
+            assert_eq!(host.counters().exited - before, n);
+        }
+        drop(rt);
+        drop((mailbox, host));
+        answers.join().unwrap();
+    });
+}
+
+/// 9.1, 3.4: an answer by its tag is counted as any other.
+#[test]
+fn answers_by_tag_are_counted() {
+    let (to_test, asked) = mpsc::channel();
+    let to_test = Mutex::new(to_test);
+    let handler = move |_: Double, completion: Completion<u64>| {
+        to_test.lock().unwrap().send(completion.into_tag()).unwrap();
+    };
+    let rt = Runtime::builder().workers(0).handler(handler).build().unwrap();
+    let asks = rt.spawn(async |ctx: Context| ctx.perform(Double(1)).await);
+    rt.block_on(step_aside());
+    let (pid, tag) = asked.recv().unwrap();
+    rt.complete_yield(pid, tag, Ok(Payload::new(7_u64))).unwrap();
+    assert!(rt.complete_yield(pid, tag, Ok(Payload::new(8_u64))).is_err(), "it comes back: it is not discarded");
+    assert_eq!(rt.block_on(asks).unwrap(), 7);
+    let counters = rt.counters();
+    assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
 }
 
 /// 9.1: a reply that comes after its caller has gone is counted.

@@ -31,7 +31,7 @@ use crate::process::event::Signal;
 use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
 use crate::process::pid::Pid;
-use crate::process::placing;
+use crate::process::placing::{self, Placing};
 use crate::sync::{Arc, Lock, LockGuard, planted};
 
 /// Who waits for the next message.
@@ -64,7 +64,7 @@ impl Wakes {
     /// the crowd that they bring.
     #[inline]
     pub(crate) fn wake_behind(self) {
-        placing::behind(|| self.wake());
+        placing::at(Placing::Behind, || self.wake());
     }
 
     #[inline]

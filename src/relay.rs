@@ -6,6 +6,7 @@
 pub(crate) mod groups;
 pub(crate) mod names;
 
+use crate::prefetch::prefetch;
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, CachePadded, Lock, OnceLock, planted};
@@ -45,8 +46,8 @@ impl From<u64> for Place {
 
 /// What the tenants of a table refer to, all of them to the same.
 ///
-/// If all counted on one word, every spawn and every end would fight for its cache line: some hundreds that begin
-/// together share a count.
+/// If all counted on one word, every spawn and every end would fight for its cache line: some thousands that
+/// begin together share a count.
 pub(crate) trait Lane: Clone {
     /// The same with a count of its own.
     fn fork(&self) -> Self;
@@ -63,7 +64,7 @@ pub(crate) trait Tenant {
 type Slot<E> = Lock<Option<Arc<E>>>;
 
 /// How many tenants share the count of a lane.
-const SHARE: u32 = 256;
+const SHARE: u32 = 4096;
 
 /// What whoever spawns takes from.
 #[derive(Debug)]
@@ -235,6 +236,16 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
             let lane = fresh.lane.take();
             drop(fresh);
             drop(lane);
+        }
+    }
+
+    /// Has the slot of a tenant fetched into the cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: Place) {
+        let index = place.index as usize;
+        let shard = &self.shards[index & (self.shards.len() - 1)];
+        if let Some(slot) = shard.slot(index >> self.bits) {
+            prefetch(slot, size_of_val(slot));
         }
     }
 

@@ -9,13 +9,14 @@ use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use async_task::{Runnable, ScheduleInfo};
+use async_task::Runnable;
 
 use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
 use crate::control::{Listening, poll_news};
+use crate::crowd;
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
 use crate::host::{Host, Meta, OnPanic, Shared};
@@ -25,18 +26,17 @@ use crate::process::command::{Command, Named, StreamCommand};
 use crate::process::exit::Exit;
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
-use crate::process::placing;
-use crate::process::priority::Priority;
+use crate::process::placing::{self, Placing};
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
+use crate::runnable::{Threads, run_task, schedule, schedule_all};
 pub use crate::scheduler::LocalOrder;
-use crate::scheduler::{self, Here, Hooks, Local, NOBODY, Placement, Rank, Scheduler, Task, TooManyWorkers};
+use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::tally::AtomicU32;
-use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Event, Mutex, thread_local};
+use crate::sync::{Arc, Event, Mutex};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
 
@@ -44,37 +44,6 @@ use crate::time::timers::Timers;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same after a shutdown whose deadline has passed: everybody had the time.
 const PATIENCE_AFTER_DEADLINE: Duration = Duration::from_millis(100);
-
-thread_local! {
-    static CURRENT: Here<Runnable<Meta>> = const { Here::new(None) };
-}
-
-impl Task for Runnable<Meta> {
-    /// If this turn is measured: whose it is, and when it began.
-    type Begun = Option<(Host, Instant)>;
-
-    #[inline]
-    fn begin(&self) -> (u64, Self::Begun) {
-        match self.metadata().process() {
-            Some(head) => (head.place().into(), head.running()),
-            None => (NOBODY, None),
-        }
-    }
-
-    fn run(self, sampled: Self::Begun) {
-        Runnable::run(self);
-        if let Some((host, begun)) = sampled {
-            let time = host.now().ns().saturating_sub(begun.ns());
-            host.shared().metrics.sample_step(time);
-        }
-    }
-
-    fn current() -> &'static LocalKey<Here<Self>> {
-        &CURRENT
-    }
-}
-
-type Threads = Scheduler<Runnable<Meta>>;
 
 /// Runs something that blocks, inside a step: what else this worker would do, another one takes over at once. It stays so
 /// until the step returns; then this worker goes on, or goes, if there are enough of them without it.
@@ -100,61 +69,6 @@ pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The schedule function of the threaded runtime.
-fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    let (host, priority) = match runnable.metadata() {
-        Meta::Process(control) => {
-            let head = control.head();
-            (head.host(), head.ready())
-        }
-        Meta::Future(host) => (host, Priority::Normal),
-    };
-    let home = host.shared().home;
-    let how = match priority {
-        Priority::Normal if info.woken_while_running => Placement::Yielded,
-        Priority::Normal if placing::is_behind() => Placement::Behind,
-        Priority::Normal => Placement::Woken,
-        Priority::High => Placement::Ranked(Rank::High),
-        Priority::Low => Placement::Ranked(Rank::Low),
-    };
-    // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
-    // cache line.
-    if let Err(runnable) = Threads::schedule_here(home, runnable, how) {
-        schedule_elsewhere(runnable, how);
-    }
-}
-
-/// From a thread that is no worker of this runtime.
-#[cold]
-fn schedule_elsewhere(runnable: Runnable<Meta>, how: Placement) {
-    // Kept over the push: once that is done the task may run, end, and let go of its runtime.
-    let place = Arc::clone(&runnable.metadata().host().shared().place);
-    match place.downcast::<Threads>() {
-        Ok(threads) => threads.schedule(runnable, how),
-        Err(_) => unreachable!("this schedule function is given out with threads as its place"),
-    }
-}
-
-/// The same for many at once.
-fn schedule_all(place: &Arc<dyn Any + Send + Sync>, runnables: Vec<Runnable<Meta>>) {
-    for process in runnables.iter().filter_map(|runnable| runnable.metadata().process()) {
-        let priority = process.ready();
-        debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
-    }
-    match Arc::clone(place).downcast::<Threads>() {
-        Ok(threads) => threads.schedule_all(runnables),
-        Err(_) => unreachable!("this schedule function is given out with threads as its place"),
-    }
-}
-
-/// Runs a task outside the workers. What panics there is no process's, for those are caught in their task.
-pub(crate) fn run_task(task: Runnable<Meta>) {
-    let _ = catch(|| {
-        let (_, begun) = task.begin();
-        Task::run(task, begun);
-    });
-}
-
 /// Time as the workers see it.
 struct Time {
     timers: Arc<Timers>,
@@ -164,7 +78,7 @@ impl scheduler::Driver for Time {
     type Alarm = Alarm;
 
     fn turn(&self) -> usize {
-        self.timers.turn_some()
+        crowd::together(|| self.timers.turn_some())
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -261,7 +175,9 @@ impl Runtime {
     ///
     /// It works on any thread, also inside a step, where it keeps the worker.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.threads.block_on(future)
+        // What this thread keeps may be what is waited for.
+        crowd::release();
+        placing::at(Placing::Next, || self.threads.block_on(future))
     }
 
     /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole

@@ -45,6 +45,9 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// It is about to run: what it is called by those who watch, and what its run wants to know.
     fn begin(&self) -> (u64, Self::Begun);
 
+    /// It will be taken out of the queue with the crowd that comes next but so many: has what it touches fetched by then.
+    fn lead(&self, _ahead: usize) {}
+
     /// Runs one turn.
     fn run(self, begun: Self::Begun);
 

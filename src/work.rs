@@ -11,16 +11,21 @@ use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
 use crate::blocking::{Job, PoolRefusal};
+use crate::crowd;
 use crate::host::{Host, Meta, Phase};
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
+use crate::process::placing::{self, Placing};
 use crate::sync::Arc;
 
 /// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
+    if placing::now() == Placing::Together && !info.woken_while_running {
+        return crowd::join(runnable);
+    }
     let schedule = runnable.metadata().host().shared().schedule;
     schedule(runnable, info);
 }

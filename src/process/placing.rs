@@ -1,28 +1,40 @@
-//! Where those go that this thread wakes: next in line, or behind the others. Who wakes says it, who queues asks.
+//! Where those go that this thread wakes: next in line, behind the others, or nowhere yet. Who wakes says it, who queues
+//! asks.
 
 use std::cell::Cell;
 
 use crate::sync::thread_local;
 
-thread_local! {
-    static BEHIND: Cell<bool> = const { Cell::new(false) };
+/// Where a task goes that is woken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// Where it goes by the rules of the queues.
+    Next,
+    /// Behind those that are ready.
+    Behind,
+    /// It is kept until all are woken that are to be, and queued with them.
+    Together,
 }
 
-/// What `wake` wakes goes behind those that are ready.
+thread_local! {
+    static PLACING: Cell<Placing> = const { Cell::new(Placing::Next) };
+}
+
+/// What `wake` wakes goes there.
 #[inline]
-pub(crate) fn behind(wake: impl FnOnce()) {
-    struct Back(bool);
+pub(crate) fn at<R>(placing: Placing, wake: impl FnOnce() -> R) -> R {
+    struct Back(Placing);
     impl Drop for Back {
         fn drop(&mut self) {
-            BEHIND.with(|behind| behind.set(self.0));
+            PLACING.with(|placing| placing.set(self.0));
         }
     }
-    let _back = Back(BEHIND.with(|behind| behind.replace(true)));
-    wake();
+    let _back = Back(PLACING.with(|now| now.replace(placing)));
+    wake()
 }
 
-/// Whether what is woken now goes there.
+/// Where what is woken now goes.
 #[inline]
-pub(crate) fn is_behind() -> bool {
-    BEHIND.with(Cell::get)
+pub(crate) fn now() -> Placing {
+    PLACING.with(Cell::get)
 }

@@ -77,14 +77,16 @@ impl<T> Global<T> {
         self.len.store(guard.0.len(), Ordering::SeqCst);
     }
 
-    /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`.
-    pub(crate) fn take(&self, local: &Queues<T>, workers: usize) -> Option<T> {
+    /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`. Those that will be
+    /// taken by three such as this are told to `lead`, with how many of these come first.
+    pub(crate) fn take(&self, local: &Queues<T>, workers: usize, lead: impl Fn(&T, usize)) -> Option<T> {
         if self.len() == 0 {
             return None;
         }
         let mut guard = self.queue.lock();
         let queue = &mut guard.0;
         let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
+        queue.iter().take(3 * (share + 1)).enumerate().for_each(|(at, item)| lead(item, at / (share + 1)));
         let first = queue.pop_front()?;
         local.refill(queue.drain(..share.min(queue.len())));
         self.len.store(queue.len(), Ordering::SeqCst);

@@ -326,7 +326,7 @@ impl<T: Task> Local<T> {
     }
 
     fn take_global(&self) -> Option<T> {
-        self.scheduler.global.take(&self.queues, self.scheduler.present())
+        self.scheduler.global.take(&self.queues, self.scheduler.present(), T::lead)
     }
 
     /// Fires what is due; what that wakes goes to the queues of this worker.

@@ -3,6 +3,7 @@
 //! will be. A turn fires what is due on any wheel, so a worker that is blocked delays nobody's timers.
 
 use crate::clock::{Clock, Instant};
+use crate::prefetch::{TASK, prefetch};
 use crate::process::panic::{catch, drop_caught};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{CachePadded, Lock, planted};
@@ -178,6 +179,7 @@ impl Timers {
             // Numbers grow, so those from here on were asked for meanwhile.
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
+            wheel.touch(BATCH);
             let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(BATCH).collect();
             let nearest = wheel.nearest();
             let wheel = Some(wheel).filter(|_| !planted!("timers_turn_publishes_late"));
@@ -185,6 +187,11 @@ impl Timers {
             drop(wheel);
             fired += fires.len();
             let last = fired >= most || done && fires.len() < BATCH;
+            for fire in &fires {
+                if let Fire::Wake(waker) = fire {
+                    prefetch(waker.data(), TASK);
+                }
+            }
             for fire in fires {
                 let _ = match fire {
                     Fire::Wake(waker) => catch(|| waker.wake()),

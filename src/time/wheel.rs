@@ -11,6 +11,7 @@
 //! of its slot are such.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hint::black_box;
 use std::mem;
 
 use slab::Slab;
@@ -290,6 +291,13 @@ impl<T> Wheel<T> {
             self.append(self.place(tick), Place { tick, index: first });
         }
         true
+    }
+
+    /// Has so many of those that were found due come into the cache, all at once.
+    pub(crate) fn touch(&self, count: usize) {
+        let next = self.lists[DUE].places.iter().take(count);
+        let numbers = next.filter_map(|place| self.entries.get(place.index as usize)).map(|entry| entry.number);
+        black_box(numbers.fold(0, |all, number| all ^ number));
     }
 
     /// The next item that was found due and has a lower number than `newer`: by tick, and within one in the order in

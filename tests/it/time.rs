@@ -25,6 +25,37 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// 7.1: whom the timers of one tick wake is queued together; a waker among theirs that waits for one of those, on this very
+/// thread, waits for nobody in vain.
+#[test]
+fn a_waker_may_wait_for_whom_the_same_tick_woke() {
+    struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {
+            let (rt, sleeper) = self.0.lock().unwrap().take().expect("it is woken once");
+            rt.block_on(sleeper).unwrap();
+            self.1.send(()).unwrap();
+        }
+    }
+    within(60, || {
+        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+        let at = rt.host().now() + ms(50);
+        let sleeper = rt.spawn(async move |ctx: Context| ctx.sleep_until(at).await);
+        let (done, told) = mpsc::channel();
+        let sees = rt.clone();
+        let holder = rt.spawn(async move |ctx: Context| {
+            // On the same wheel, behind the other.
+            let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
+            let mut sleep = ctx.host().sleep(ms(1));
+            sleep.reset(at);
+            assert!(sleep.poll_unpin(&mut Cx::from_waker(&waker)).is_pending());
+            std::future::pending::<()>().await;
+        });
+        told.recv().unwrap();
+        holder.abort();
+    });
+}
+
 /// 7.1: no sleep ends early, whatever its length; how late they are is printed.
 #[test]
 fn no_sleep_ends_early() {

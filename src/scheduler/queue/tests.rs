@@ -67,9 +67,9 @@ fn a_worker_takes_its_share_of_the_global_queue() {
     for n in 0..100 {
         global.push(n).unwrap();
     }
-    assert_eq!(global.take(&queues, 10), Some(0));
+    assert_eq!(global.take(&queues, 10, |_, _| {}), Some(0));
     assert_eq!((queues.deque.len(), global.len()), (11, 88));
-    assert_eq!(global.take(&queues, 1), Some(12));
+    assert_eq!(global.take(&queues, 1, |_, _| {}), Some(12));
     assert_eq!((queues.deque.len(), global.len()), (27, 71));
     global.close();
     assert_eq!(global.push(7), Err(7));
@@ -137,7 +137,7 @@ fn what_comes_from_elsewhere_is_run_in_its_order() {
         for n in 0..17 {
             global.push(n).unwrap();
         }
-        assert_eq!(global.take(&queues, 1), Some(0));
+        assert_eq!(global.take(&queues, 1, |_, _| {}), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
         // A batch that a thief takes whole, and one that its owner comes to.
         for _ in 0..2 {
@@ -213,7 +213,7 @@ fn destructors_run_once_wherever_an_item_ends() {
         let _ = queues.push_next(Arc::clone(&count));
         assert_eq!(Arc::strong_count(&count), LOCAL_FULL + 2 * BATCH + 2);
         drop(remote.steal_half(&thief));
-        drop(global.take(&thief, 1));
+        drop(global.take(&thief, 1, |_, _| {}));
         drop((queues, remote));
         assert_eq!(Arc::strong_count(&count), global.len() + thief.deque.len() + 1);
         drop((thief, kept, global));
@@ -244,7 +244,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
                                 Steal::Success(item) => Some(item),
-                                Steal::Empty => global.take(&own, 4),
+                                Steal::Empty => global.take(&own, 4, |_, _| {}),
                                 Steal::Retry => continue,
                             },
                             Steal::Success(item) => Some(item),

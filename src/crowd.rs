@@ -1,0 +1,65 @@
+//! Tasks that come in a crowd: whom the timers of one moment wake, whom a worker takes from the queue of all. What they wait
+//! with lies in main memory, a line here and there, and where each line is only the one before it tells. Run as they come,
+//! each would wait for its lines one after the other; so the whole crowd is led up step by step, and waits once for each.
+
+use std::cell::RefCell;
+
+use async_task::Runnable;
+
+use crate::host::Meta;
+use crate::prefetch::{TASK, prefetch};
+use crate::process::placing::{self, Placing};
+use crate::sync::thread_local;
+
+thread_local! {
+    static CROWD: RefCell<Vec<Runnable<Meta>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Queues what `wake` wakes when all of it is woken, in that order.
+pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
+    struct Release;
+    impl Drop for Release {
+        fn drop(&mut self) {
+            release();
+        }
+    }
+    let _release = Release;
+    placing::at(Placing::Together, wake)
+}
+
+/// Keeps a task that is woken so.
+#[cold]
+pub(crate) fn join(task: Runnable<Meta>) {
+    CROWD.with(|crowd| crowd.borrow_mut().push(task));
+}
+
+/// Queues all that this thread keeps.
+pub(crate) fn release() {
+    // Out of reach first: a task that nobody takes any more is dropped there, and that is somebody's code.
+    let mut crowd = CROWD.with(RefCell::take);
+    crowd.iter().for_each(|task| lead(task, 1));
+    crowd.iter().for_each(|task| lead(task, 0));
+    placing::at(Placing::Next, || crowd.drain(..).for_each(Runnable::schedule));
+    CROWD.with(|kept| {
+        let mut kept = kept.borrow_mut();
+        if kept.capacity() == 0 {
+            *kept = crowd;
+        }
+    });
+}
+
+/// Has what a task touches fetched that comes next but so many crowds: the task itself first, then its process, then what
+/// that leads to. Each is looked at when the step before it was made.
+#[inline]
+pub(crate) fn lead(task: &Runnable<Meta>, ahead: usize) {
+    let meta = task.metadata();
+    match (ahead, meta) {
+        (0, Meta::Process(control)) => {
+            let head = control.head();
+            head.host().shared().relay.prefetch(head.place());
+        }
+        (1, Meta::Process(control)) => prefetch(&raw const **control, size_of_val(&**control)),
+        (2, _) => prefetch(meta, TASK),
+        _ => {}
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::FusedFuture;
 
-use crate::control::AnyControl;
+use crate::control::{AnyControl, Change};
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};
@@ -37,6 +37,8 @@ enum Party {
     /// If none does, the one that is asked.
     Asked(Arc<dyn AnyControl>),
     Host(Host),
+    /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
+    Yield(Slip),
 }
 
 impl<T> Asking<T> {
@@ -45,26 +47,37 @@ impl<T> Asking<T> {
             Party::Asker(control) => control.head().host(),
             Party::Asked(control) => control.head().host(),
             Party::Host(host) => host,
+            Party::Yield(slip) => slip.host(),
+        }
+    }
+
+    /// The yield, if it is what is answered; else there may be somebody at the other end.
+    fn into_yield(self: Arc<Self>) -> Result<Slip, Arc<Self>> {
+        match self.party {
+            Party::Yield(_) => {}
+            _ => return Err(self),
+        }
+        match Arc::into_inner(self) {
+            Some(Self { party: Party::Yield(slip), .. }) => Ok(slip),
+            _ => unreachable!("nobody else has it"),
         }
     }
 }
 
-enum ReplyTo<T> {
-    Future(Arc<Asking<T>>),
-    Yield(Slip),
-}
-
-/// The right to answer one call; it travels inside the message, or anywhere.
+/// The right to answer one call; it travels inside the message, or anywhere. It is one word.
 ///
 /// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
 /// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
 pub struct Reply<T: Send + 'static> {
-    to: Option<ReplyTo<T>>,
+    to: Option<Arc<Asking<T>>>,
 }
+
+/// A message that has one and a word beside fits a [`Payload`].
+const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(ReplyTo::Yield(slip)) }
+        Self { to: Some(Arc::new(Asking { answer: Oneshot::new(), party: Party::Yield(slip) })) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -77,40 +90,38 @@ impl<T: Send + 'static> Reply<T> {
     /// # Errors
     /// The value, when nobody waits for it any more.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
-        match self.to.take() {
-            Some(ReplyTo::Future(asking)) => asking.answer.send(Ok(value)).map_err(|refused| {
+        let Some(to) = self.to.take() else { unreachable!("a reply is used once, by value") };
+        match to.into_yield() {
+            Err(asking) => asking.answer.send(Ok(value)).map_err(|refused| {
                 asking.host().shared().metrics.add(Counter::LateReplies, 1);
                 refused.unwrap_or_else(|_| unreachable!("a value was sent"))
             }),
-            Some(ReplyTo::Yield(slip)) => {
-                if !slip.is_wanted() {
-                    slip.late();
-                    return Err(value);
-                }
+            Ok(slip) if !slip.is_wanted() => {
+                slip.late();
+                Err(value)
+            }
+            Ok(slip) => {
                 slip.finish(Ok(Payload::new(value)));
                 Ok(())
             }
-            None => unreachable!("a reply is used once, by value"),
         }
     }
 
     /// Whether nobody waits for the answer any more.
     pub fn is_closed(&self) -> bool {
-        match &self.to {
-            Some(ReplyTo::Future(asking)) => asking.answer.is_closed(),
-            Some(ReplyTo::Yield(slip)) => !slip.is_wanted(),
-            None => true,
-        }
+        self.to.as_deref().is_none_or(|asking| match &asking.party {
+            Party::Yield(slip) => !slip.is_wanted(),
+            _ => asking.answer.is_closed(),
+        })
     }
 
     /// Resolves when nobody waits for the answer any more; cancel safe.
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
-            let closed = match &self.to {
-                Some(ReplyTo::Future(asking)) => asking.answer.watch(cx.waker()),
-                Some(ReplyTo::Yield(slip)) => !slip.watch(cx.waker()),
-                None => true,
-            };
+            let closed = self.to.as_deref().is_none_or(|asking| match &asking.party {
+                Party::Yield(slip) => !slip.watch(cx.waker()),
+                _ => asking.answer.watch(cx.waker()),
+            });
             if closed { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -120,11 +131,11 @@ impl<T: Send + 'static> Reply<T> {
 impl<T: Send + 'static> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(to) = self.to.take() else { return };
-        let tell = |to: ReplyTo<T>, exit: Option<&Exit>| {
+        let tell = |to: Arc<Asking<T>>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
-            match to {
-                ReplyTo::Future(asking) => drop(asking.answer.send(Err(error))),
-                ReplyTo::Yield(slip) => slip.finish(Err(Failure::new(error))),
+            match to.into_yield() {
+                Err(asking) => drop(asking.answer.send(Err(error))),
+                Ok(slip) => slip.finish(Err(Failure::new(error))),
             }
         };
         if let Err(to) = turn::orphan(to, tell) {
@@ -139,7 +150,24 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-type Request = Box<dyn FnOnce() -> Result<(), CallError> + Send>;
+/// A request on its way.
+enum Request {
+    /// To a mailbox that takes messages of this type.
+    Here(Arc<dyn AnyControl>, Payload),
+    There(Box<dyn FnOnce() -> Result<(), CallError> + Send>),
+}
+
+impl Request {
+    fn send(self) -> Result<(), CallError> {
+        match self {
+            Self::Here(to, message) => to.deliver(message).map_err(|(refusal, _)| {
+                to.head().count(Counter::Refused);
+                refused(refusal)
+            }),
+            Self::There(send) => send(),
+        }
+    }
+}
 
 enum CallState<T> {
     Unsent { request: Mutex<Request>, asking: Arc<Asking<T>> },
@@ -172,10 +200,10 @@ impl<T> Call<T> {
         let CallState::Unsent { request, asking } = std::mem::replace(&mut self.state, CallState::Over) else {
             unreachable!("only an unsent call is sent")
         };
-        self.state = match (request.into_inner())() {
+        self.state = match request.into_inner().send() {
             Ok(()) => {
                 if let Party::Asker(asker) = &asking.party {
-                    asker.head().wait_for_one_more();
+                    asker.wait_for(Change::More);
                 }
                 CallState::Sent(asking)
             }
@@ -188,10 +216,33 @@ impl<T> Call<T> {
         self.limit = None;
         if let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) {
             if let Party::Asker(asker) = &asking.party {
-                asker.head().wait_for_one_less();
+                asker.wait_for(Change::Less);
             }
             if !answered {
                 drop(asking.answer.close());
+            }
+        }
+    }
+
+    /// The answer, if it has come and whoever sent it has let go of it: then there is nobody to lock it against.
+    #[inline]
+    fn take_alone(&mut self) -> Option<Result<T, CallError>> {
+        let CallState::Sent(asking) = &self.state else { return None };
+        if !asking.answer.seems_sent() {
+            return None;
+        }
+        let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) else { return None };
+        match Arc::try_unwrap(asking) {
+            Ok(Asking { answer, party }) => {
+                self.limit = None;
+                if let Party::Asker(asker) = party {
+                    asker.wait_for(Change::Less);
+                }
+                answer.into_inner()
+            }
+            Err(asking) => {
+                self.state = CallState::Sent(asking);
+                None
             }
         }
     }
@@ -212,6 +263,9 @@ impl<T> Future for Call<T> {
         let this = &mut *self;
         if let CallState::Unsent { .. } = this.state {
             this.send();
+        }
+        if let Some(answer) = this.take_alone() {
+            return Poll::Ready(answer);
         }
         let answer = match &this.state {
             CallState::Sent(asking) => match asking.answer.poll(cx.waker()) {
@@ -257,15 +311,17 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
         }),
         way => host.send_by(way, request),
     };
-    sent.map_err(|refused| {
-        let error = match refused.refusal() {
-            Refusal::WrongType { expected } => CallError::WrongType { expected },
-            Refusal::Full => CallError::Full,
-            Refusal::ShutDown => CallError::ShutDown,
-            _ => CallError::NoProcess,
-        };
-        (error, refused)
-    })
+    sent.map_err(|error| (refused(error.refusal()), error))
+}
+
+/// A refusal as the caller knows it.
+fn refused(refusal: Refusal) -> CallError {
+    match refusal {
+        Refusal::WrongType { expected } => CallError::WrongType { expected },
+        Refusal::Full => CallError::Full,
+        Refusal::ShutDown => CallError::ShutDown,
+        _ => CallError::NoProcess,
+    }
 }
 
 impl Host {
@@ -291,16 +347,12 @@ impl Host {
             (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
         };
         let asking = Arc::new(Asking { answer: Oneshot::new(), party });
-        let message = request(Reply { to: Some(ReplyTo::Future(Arc::clone(&asking))) });
-        let request: Request = match way {
-            Way::Here(control) => {
-                let control = Arc::clone(control);
-                let send = move || ask(control.head.host(), &Way::Here(&control), message);
-                Box::new(move || send().map_err(|(error, _)| error))
-            }
+        let message = request(Reply { to: Some(Arc::clone(&asking)) });
+        let request = match way {
+            Way::Here(control) => Request::Here(Arc::clone(control) as _, Payload::new(message)),
             way => {
                 let (host, to) = (self.clone(), way.keep());
-                Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))
+                Request::There(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error)))
             }
         };
         Call { state: CallState::Unsent { request: Mutex::new(request), asking }, limit: None }

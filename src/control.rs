@@ -105,9 +105,19 @@ struct Rare {
     rarer: OnceBox<Rarer>,
 }
 
+/// Of a count; as a word it is what is added.
+#[derive(Debug, Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Change {
+    More = 1,
+    Less = u32::MAX,
+}
+
 /// What fewer still need.
 #[derive(Debug, Default)]
 struct Rarer {
+    /// What was counted of what it waits for by those who do not step it: with the other count the sum.
+    waiting: AtomicU32,
     /// That its cancel token knows it.
     heed: OnceLock<Heed>,
     meter: Meter,
@@ -278,20 +288,24 @@ impl Head {
         self.rarer_if_any().map(|rarer| &rarer.pending)
     }
 
-    /// Counts something beside its yields that the process waits for: a call, a sleep.
-    pub(crate) fn wait_for_one_more(&self) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Ends what [`wait_for_one_more`](Self::wait_for_one_more) began.
-    pub(crate) fn wait_for_one_less(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    /// Counts what the process waits for beside its yields, a call, a sleep: one more, or one less. Whoever steps it, that
+    /// is `here`, is alone with its count; others have one of their own.
+    #[inline]
+    pub(crate) fn wait_for(&self, change: Change, here: bool) {
+        let change = change as u32;
+        if here {
+            self.waiting.store(self.waiting.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
+        } else {
+            self.rare().rarer().waiting.fetch_add(change, Ordering::Relaxed);
+        }
     }
 
     /// How many answers it waits for, of whatever kind.
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed) as usize + self.yields_if_any().map_or(0, Yields::outstanding)
+        let elsewhere = self.rarer_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
+        let waiting = self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere);
+        waiting as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
     #[inline]

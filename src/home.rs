@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use crate::control::AnyControl;
+use crate::control::{AnyControl, Change};
 use crate::process::turn;
 use crate::sync::{Arc, ThreadCell, thread_local};
 
@@ -43,6 +43,12 @@ impl Home {
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         turn::is_of(self.address())
+    }
+
+    /// Has the process count what it waits for.
+    #[inline]
+    pub(crate) fn wait_for(&self, change: Change) {
+        self.head().wait_for(change, self.is_here());
     }
 }
 

@@ -54,10 +54,24 @@ impl<T> Oneshot<T> {
         Ok(())
     }
 
+    /// Whether the value is there, as far as is known.
+    #[inline]
+    pub(crate) fn seems_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// The value, if it was sent and not taken.
+    pub(crate) fn into_inner(self) -> Option<T> {
+        match self.state.into_inner() {
+            State::Full(value) => Some(value),
+            State::Empty { .. } | State::Over => None,
+        }
+    }
+
     /// Takes the value, or leaves `waker` to be woken. `None` inside when it was taken before.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         // Cloned outside the lock, for a waker is somebody's code; and not at all when the value seems to be there.
-        let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
+        let fresh = if self.seems_sent() { None } else { Some(waker.clone()) };
         let former = {
             let mut state = self.state.lock();
             match &mut *state {

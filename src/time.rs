@@ -19,7 +19,7 @@ use self::alarm::Alarm;
 use self::spare::Timer;
 use self::timers::Fire;
 use crate::clock::Instant;
-use crate::control::flag;
+use crate::control::{Change, flag};
 use crate::home::Home;
 use crate::host::{Host, Phase};
 use crate::process::failure::Failure;
@@ -138,10 +138,7 @@ impl Sleep {
             && outstanding != self.outstanding
         {
             self.outstanding = outstanding;
-            match outstanding {
-                true => control.head().wait_for_one_more(),
-                false => control.head().wait_for_one_less(),
-            }
+            control.wait_for(if outstanding { Change::More } else { Change::Less });
         }
     }
 }

@@ -76,6 +76,10 @@ impl Slip {
         (to, *tag)
     }
 
+    pub(crate) fn host(&self) -> &Host {
+        self.parts().0.head().host()
+    }
+
     /// Answers. What comes too late is counted and dropped.
     pub(crate) fn finish(mut self, answer: Answer) {
         if let Some((to, tag)) = self.0.take() {

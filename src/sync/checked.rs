@@ -18,6 +18,10 @@ impl<T> Lock<T> {
         Self { value: Mutex::new(value), marked: AtomicBool::new(false) }
     }
 
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         let guard = self.value.lock();
         self.marked.store(false, Ordering::Relaxed);

@@ -39,6 +39,11 @@ impl<T> Lock<T> {
     }
 
     #[inline]
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {

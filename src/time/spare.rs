@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use super::timers::Key;
 use crate::clock::Instant;
-use crate::control::Head;
+use crate::control::{Change, Head};
 use crate::home::Home;
 use crate::process::turn;
 use crate::sync::thread_local;
@@ -68,7 +68,7 @@ pub(crate) fn leave(address: usize, of: &Head) {
         spare.take()
     });
     if let Some(timer) = timer {
-        of.wait_for_one_less();
+        of.wait_for(Change::Less, turn::is_of(address));
         drop(of.host().shared().timers.cancel(timer.key));
     }
 }

@@ -3,9 +3,9 @@
 use async_task::{Runnable, WithInfo};
 
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
-use crate::context::Me;
 use crate::host::{Host, Meta};
 use crate::join::JoinHandle;
+use crate::me::Me;
 use crate::process::refusal::SpawnError;
 use crate::spawn::Options;
 use crate::work::schedule;

@@ -11,7 +11,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 
-use crate::context::{Context, Me};
+use crate::context::Context;
+use crate::me::Me;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;

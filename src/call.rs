@@ -325,7 +325,7 @@ fn refused(refusal: Refusal) -> CallError {
 }
 
 impl Host {
-    /// Asks, and resolves to the reply: see [`Address::call`].
+    /// Asks, and resolves to the reply: see [`Address::call`](crate::Address::call).
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,

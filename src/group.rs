@@ -5,11 +5,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::address::Address;
-use crate::context::{Mailbox, Me};
 use crate::control::{AnyControl, Control};
 use crate::host::Host;
+use crate::me::Me;
 use crate::process::event::MonitorRef;
 use crate::process::pid::Pid;
+use crate::receive::Mailbox;
 use crate::sync::Arc;
 
 /// A name for as many processes as join it, which take messages of type `M`; to be written down once.

@@ -5,13 +5,14 @@ pub(crate) mod table;
 mod watched;
 
 use self::table::{Gone, demonitor, monitor};
-use crate::context::{Mailbox, Me};
 use crate::control::AnyControl;
 use crate::host::Host;
+use crate::me::Me;
 use crate::process::event::MonitorRef;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::refusal::NoProcess;
+use crate::receive::Mailbox;
 use crate::sync::Arc;
 
 impl Host {

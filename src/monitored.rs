@@ -6,9 +6,9 @@ use std::task::Context as Cx;
 
 use pin_project_lite::pin_project;
 
-use crate::context::Me;
 use crate::control::AnyControl;
 use crate::link::table::Watch;
+use crate::me::Me;
 use crate::process::Next;
 use crate::process::exit::Exit;
 use crate::process::refusal::InitError;

@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::context::{Mailbox, Me};
 use crate::control::{AnyControl, Control};
 use crate::host::{Host, Route, Target, Way};
+use crate::me::Me;
 use crate::process::pid::Pid;
 use crate::process::refusal::NameError;
+use crate::receive::Mailbox;
 use crate::relay::names::Unclaimed;
 use crate::sync::Arc;
 

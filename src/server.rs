@@ -8,12 +8,13 @@ use std::task::{Context as Cx, Poll};
 use futures::future::FusedFuture;
 
 use crate::clock::Instant;
-use crate::context::{Context, Mailbox};
+use crate::context::Context;
 use crate::control::flag;
 use crate::process::Next;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::{Exit, Reason};
 use crate::process::refusal::InitError;
+use crate::receive::Mailbox;
 use crate::sync::Arc;
 use crate::time::Sleep;
 

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::clock::Instant;
-use crate::context::Me;
 use crate::control::{Control, Head, flag};
 use crate::express::{self, Parcel};
 use crate::home;
+use crate::me::Me;
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{Held, catch, drop_caught};

@@ -78,6 +78,8 @@ const ROOMS: &[Room] = &[
     room(&["layer::concurrency", "layer::rate"]),
     room(&["layer"]),
     room(&["handler"]),
+    room(&["me"]),
+    room(&["receive"]),
     room(&["context"]),
     room(&["group", "link", "name", "process"]),
     room(&["server", "task"]),

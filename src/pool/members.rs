@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
 
-use crate::context::Mailbox;
 use crate::control::{AnyControl, Control};
 use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
 use crate::process::exit::Exit;
+use crate::receive::Mailbox;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, Weak};
 

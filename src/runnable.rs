@@ -81,7 +81,7 @@ fn schedule_elsewhere(runnable: Runnable<Meta>, how: Placement) {
     // Kept over the push: once that is done the task may run, end, and let go of its runtime.
     let place = Arc::clone(&runnable.metadata().host().shared().place);
     match place.downcast::<Threads>() {
-        Ok(threads) => threads.schedule(runnable, how),
+        Ok(threads) => threads.schedule_elsewhere(runnable, how),
         Err(_) => unreachable!("this schedule function is given out with threads as its place"),
     }
 }

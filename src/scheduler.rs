@@ -279,12 +279,19 @@ impl<T: Task> Scheduler<T> {
         task.map_or(Ok(()), Err)
     }
 
-    /// Queues a task, from any thread.
-    pub(crate) fn schedule(&self, task: T, how: Placement) {
-        let address = std::ptr::from_ref(self) as usize;
-        let Err(task) = Self::schedule_here(address, task, how) else { return };
+    /// Queues a task, on a thread that is none of its workers.
+    pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
         // If nobody will ever run it, its future is dropped, which is its end.
         drop(self.share(task, how));
+    }
+
+    /// Queues a task, from any thread.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn schedule(&self, task: T, how: Placement) {
+        let address = std::ptr::from_ref(self) as usize;
+        if let Err(task) = Self::schedule_here(address, task, how) {
+            self.schedule_elsewhere(task, how);
+        }
     }
 
     /// Queues a task where all workers look, and wakes one.
@@ -311,7 +318,7 @@ impl<T: Task> Scheduler<T> {
         if tasks.is_empty() {
             self.notify_many(count);
         }
-        // As in `schedule`: what is left is dropped where it would never run.
+        // As in `schedule_elsewhere`: what is left is dropped where it would never run.
         drop(tasks);
     }
 

@@ -224,7 +224,7 @@ impl<T: Task> Local<T> {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
-                // As in `Scheduler::schedule`, save that its drop may wake others, who must find this worker at home.
+                // As in `Scheduler::schedule_elsewhere`, save that its drop may wake others, who must find this worker at home.
                 self.queues.keep(task);
                 false
             }

@@ -463,9 +463,10 @@ impl Head {
 
 /// The control block.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Control<M> {
-    pub(crate) head: Head,
     pub(crate) inbox: Inbox<M>,
+    pub(crate) head: Head,
 }
 
 impl<M: Send + 'static> Control<M> {

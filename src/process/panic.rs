@@ -17,7 +17,10 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }
 
-fn text(panic: Box<dyn Any + Send>) -> Reason {
+/// How often what a panic carries may panic in its turn, when it is dropped, before it is forgotten.
+const PANICS_IN_PANICS: u32 = 8;
+
+fn text(mut panic: Box<dyn Any + Send>) -> Reason {
     let reason = match panic.downcast_ref::<&'static str>() {
         Some(text) => Reason::from(*text),
         None => match panic.downcast_ref::<String>() {
@@ -26,9 +29,13 @@ fn text(panic: Box<dyn Any + Send>) -> Reason {
         },
     };
     // What a panic carries is the user's, and its own `Drop` may panic too.
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(another);
+    for _ in 0..PANICS_IN_PANICS {
+        match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            Ok(()) => return reason,
+            Err(another) => panic = another,
+        }
     }
+    std::mem::forget(panic);
     reason
 }
 

@@ -644,6 +644,7 @@ fn very_many_answers_come_at_once() {
         let shelf = Shelf::default();
         let rt = shelf.runtime(1);
         struct Sum {
+            has_asked: bool,
             left: u64,
             sum: u64,
         }
@@ -651,7 +652,7 @@ fn very_many_answers_come_at_once() {
             type Message = ();
             type Output = u64;
             fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
-                if self.sum == 0 && self.left == ALL {
+                if !std::mem::replace(&mut self.has_asked, true) {
                     for n in 0..ALL {
                         out.perform(Ask(n));
                     }
@@ -665,16 +666,16 @@ fn very_many_answers_come_at_once() {
                 Ok(if self.left == 0 { Next::Done(self.sum) } else { Next::Wait })
             }
         }
-        let sum = rt.spawn_process(Sum { left: ALL, sum: 0 });
+        let sum = rt.spawn_process(Sum { has_asked: false, left: ALL, sum: 0 });
         while shelf.len() < ALL as usize {
             thread::yield_now();
         }
         let mut all = std::mem::take(&mut *shelf.0.lock().unwrap());
         let half = all.split_off(all.len() / 2);
-        for half in [all, half] {
-            thread::spawn(move || half.into_iter().for_each(|completion| completion.complete(2)));
-        }
+        let answerers = [all, half]
+            .map(|half| thread::spawn(move || half.into_iter().for_each(|completion| completion.complete(2))));
         assert_eq!(rt.block_on(sum).unwrap(), 2 * ALL);
+        answerers.into_iter().for_each(|answerer| answerer.join().unwrap());
     });
 }
 

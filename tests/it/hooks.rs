@@ -2,7 +2,7 @@
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use futures::executor::block_on;
@@ -91,12 +91,12 @@ fn hooks_that_panic_change_nothing() {
 #[test]
 fn hooks_may_use_their_runtime() {
     within(60, || {
-        let host: Arc<OnceLock<Host>> = Arc::default();
+        let host: Arc<Mutex<Option<Host>>> = Arc::default();
         let ran = Arc::new(AtomicU64::new(0));
         let hook = |left: u64| {
             let (host, ran, left) = (host.clone(), ran.clone(), AtomicU64::new(left));
             move || {
-                let Some(host) = host.get() else { return };
+                let Some(host) = host.lock().unwrap().clone() else { return };
                 if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
                     let ran = ran.clone();
                     let _ = host.spawn(async move |_: Context| {
@@ -107,12 +107,15 @@ fn hooks_may_use_their_runtime() {
         };
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
-        let _ = host.set(rt.host().clone());
+        *host.lock().unwrap() = Some(rt.host().clone());
         // One wakes it; from then on each of the others comes as it falls asleep or wakes up.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();
         }
+        // The runtime holds its hooks.
+        let own = host.lock().unwrap().take();
+        drop(own);
     });
 }
 

@@ -500,6 +500,7 @@ fn who_gives_up_takes_nothing_of_the_rate() {
     rt.block_on(asks).unwrap();
     settle(&rt);
     assert_eq!(shelf.len(), 1);
+    drop(shelf.take());
 }
 
 /// 3.2: layers nest in any order, and each command is answered once.

@@ -294,7 +294,7 @@ fn a_detached_command_runs_on() {
             step_aside().await;
         }
     });
-    let kept = kept.lock().unwrap();
+    let kept = std::mem::take(&mut *kept.lock().unwrap());
     assert_eq!(kept.iter().map(|completion| completion.is_cancelled()).collect::<Vec<_>>(), [false, true]);
 }
 

@@ -411,7 +411,7 @@ fn yields_and_calls_time_out() {
             assert!(matches!(at_once, Err(Failure::TimedOut)), "{at_once:?}");
         });
         block_on(body).unwrap();
-        assert!(kept.lock().unwrap().iter().all(Completion::is_cancelled));
+        assert!(kept.lock().unwrap().drain(..).all(|completion| completion.is_cancelled()));
         let until = rt.now() + ms(3);
         let called = block_on(silent.call(|reply| reply).timeout(ms(3)));
         assert!(matches!(called, Err(CallError::TimedOut)), "{called:?}");

@@ -228,6 +228,18 @@ enum Do {
     Mail(String),
 }
 
+/// A name as a constant: that of a child is one, where it isn't a test that reads it.
+fn constant(name: String) -> &'static str {
+    static ALL: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut all = ALL.lock().unwrap();
+    if let Some(known) = all.get(name.as_str()) {
+        return known;
+    }
+    let name = String::leak(name);
+    all.insert(name);
+    name
+}
+
 impl Stage {
     fn props(&self) -> std::sync::MutexGuard<'_, Props> {
         self.0.lock().unwrap()
@@ -345,8 +357,7 @@ impl Stage {
         let (text, end) = text.split_once('/').unwrap_or((text, ""));
         let (text, fails) = text.split_once('!').unwrap_or((text, ""));
         let (name, restart) = text.split_once(':').unwrap_or((text, "permanent"));
-        // A name of a child is a constant, where it isn't a test that reads it.
-        let called: &'static str = Box::leak(format!("tree {name}").into_boxed_str());
+        let called = constant(format!("tree {name}"));
         let branch = self.props().branches.get(name).cloned();
         let child = match branch {
             Some(spec) => {

@@ -461,7 +461,8 @@ impl Head {
     }
 }
 
-/// The control block.
+/// The control block. What others write comes first, behind the count of its references, which they write too: a sender on
+/// another core fetches one cache line, and not the head's as well.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {

@@ -114,7 +114,7 @@ models! {
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;
-    idle::batch "large", 46_000;
+    idle::batch "large", 14_000;
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;

@@ -129,10 +129,14 @@ impl Idle {
         }
     }
 
-    /// Ends a search that found something. True if nobody searches now: then the caller wakes the next.
+    /// Ends a search that found something. True if nobody searches now: then the caller looks at every queue, and wakes the
+    /// next if there is more.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
-        Word(self.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1
+        let was_last = Word(self.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
+        // Pairs with the fence in `wake_many`: either this one sees what was pushed, or nobody is seen to search there.
+        fence(Ordering::SeqCst);
+        was_last
     }
 
     /// After a push: chooses a sleeper to look for it, unless somebody searches already. The one that is chosen counts

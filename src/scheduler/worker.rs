@@ -399,8 +399,9 @@ impl<T: Task> Local<T> {
     #[cold]
     fn has_found(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // The last one that searched has found something: where that was there may be more.
-            if !planted!("idle_last_searcher_keeps_quiet") {
+            // The last one that searched has found something, and every push kept still for it. What comes from now on is
+            // told by whoever pushes it; what is there already is seen here.
+            if self.scheduler.has_work() && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }

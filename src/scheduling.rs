@@ -59,8 +59,8 @@
 //! A worker that finds nothing announces that it sleeps and then looks at every queue once more; whoever queues something
 //! looks, after that, whether anybody sleeps. With a full fence on both sides one of the two sees the other, so nothing
 //! waits while everybody sleeps. Whoever queues wakes nobody if somebody searches already; the last one that searches
-//! and finds something wakes the next. An idle runtime has no tick: one sleeper keeps the time, until the nearest
-//! deadline.
+//! and finds something wakes the next, if it sees more: one message to a runtime that sleeps wakes one worker. An idle
+//! runtime has no tick: one sleeper keeps the time, until the nearest deadline.
 //!
 //! A push to the next slot alone wakes nobody: that worker runs it next, and a second core costs more than it gains (a pair
 //! of processes that answer each other: 27 ns of CPU a message on one worker, 110 with a second one woken for each). A

@@ -41,6 +41,14 @@ enum Party {
     Yield(Slip),
 }
 
+impl Party {
+    fn waits_no_more(&self) {
+        if let Self::Asker(asker) = self {
+            asker.wait_for(Change::Less);
+        }
+    }
+}
+
 impl<T> Asking<T> {
     fn host(&self) -> &Host {
         match &self.party {
@@ -215,9 +223,7 @@ impl<T> Call<T> {
     fn end(&mut self, answered: bool) {
         self.limit = None;
         if let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) {
-            if let Party::Asker(asker) = &asking.party {
-                asker.wait_for(Change::Less);
-            }
+            asking.party.waits_no_more();
             if !answered {
                 drop(asking.answer.close());
             }
@@ -235,9 +241,7 @@ impl<T> Call<T> {
         match Arc::try_unwrap(asking) {
             Ok(Asking { answer, party }) => {
                 self.limit = None;
-                if let Party::Asker(asker) = party {
-                    asker.wait_for(Change::Less);
-                }
+                party.waits_no_more();
                 answer.into_inner()
             }
             Err(asking) => {

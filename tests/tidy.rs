@@ -58,6 +58,7 @@ const ROOMS: &[Room] = &[
         "call",
         "cancel",
         "control",
+        "control::head",
         "dispatch",
         "dispatch::attempt",
         "dispatch::completion",

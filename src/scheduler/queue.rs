@@ -86,7 +86,9 @@ impl<T> Global<T> {
         let mut guard = self.queue.lock();
         let queue = &mut guard.0;
         let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
-        queue.iter().take(3 * (share + 1)).enumerate().for_each(|(at, item)| lead(item, at / (share + 1)));
+        for ahead in 0..3 {
+            queue.iter().skip(ahead * (share + 1)).take(share + 1).for_each(|item| lead(item, ahead));
+        }
         let first = queue.pop_front()?;
         local.refill(queue.drain(..share.min(queue.len())));
         self.len.store(queue.len(), Ordering::SeqCst);

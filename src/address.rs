@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use futures::future::FusedFuture;
 
 use crate::call::{Call, Reply};
+use crate::cell::Ref;
 use crate::control::{AnyControl, Control, Listening};
 use crate::host::{Route, Target, Way};
 use crate::observe::Counter;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::refusal::SendError;
-use crate::sync::Arc;
 
 /// A pid with its way there: cheap to clone, works on any thread, and takes messages of type `M` alone.
 ///
@@ -33,12 +33,12 @@ use crate::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Address<M> {
-    control: Arc<Control<M>>,
+    control: Ref<Control<M>>,
 }
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Self { control: Arc::clone(&self.control) }
+        Self { control: self.control.clone() }
     }
 }
 
@@ -50,18 +50,18 @@ impl<M> fmt::Debug for Address<M> {
 
 impl<M> PartialEq for Address<M> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.control, &other.control)
+        self.control.is_same(&other.control)
     }
 }
 
 impl<M> Eq for Address<M> {}
 
 impl<M: Send + 'static> Address<M> {
-    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+    pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { control }
     }
 
-    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+    pub(crate) fn control(&self) -> &Ref<Control<M>> {
         &self.control
     }
 
@@ -107,7 +107,7 @@ impl<M: Send + 'static> Address<M> {
 
     /// Resolves when the process has ended, with how.
     pub fn ended(&self) -> Ended {
-        Ended::new(Some(self.control.clone()))
+        Ended::new(Some(self.control.any()))
     }
 
     /// The most messages that waited unread in the mailbox at a time. Without a [`Bound`](crate::Bound) it is the longest
@@ -128,13 +128,13 @@ impl<M: Send + 'static> Route<M> for &Address<M> {
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Ended {
-    control: Option<Arc<dyn AnyControl>>,
+    control: Option<Ref<dyn AnyControl>>,
     listening: Listening,
     over: bool,
 }
 
 impl Ended {
-    pub(crate) fn new(control: Option<Arc<dyn AnyControl>>) -> Self {
+    pub(crate) fn new(control: Option<Ref<dyn AnyControl>>) -> Self {
         Self { control, listening: Listening::default(), over: false }
     }
 }

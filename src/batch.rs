@@ -1,14 +1,12 @@
 //! Many processes at once: they are queued together, and as many workers come for them as can be of use.
 
-use async_task::{Runnable, WithInfo};
-
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
-use crate::host::{Host, Meta};
+use crate::host::Host;
 use crate::join::JoinHandle;
 use crate::me::Me;
 use crate::process::refusal::SpawnError;
+use crate::runnable::{Anywhere, Job};
 use crate::spawn::Options;
-use crate::work::schedule;
 
 /// What became of each: its handle, or the body that was refused.
 type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>;
@@ -17,7 +15,7 @@ type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>
 /// panics.
 struct Batch<'a> {
     host: &'a Host,
-    tasks: Vec<Runnable<Meta>>,
+    tasks: Vec<Job>,
 }
 
 impl Drop for Batch<'_> {
@@ -63,17 +61,12 @@ impl Host {
         Fut: BodyFuture,
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
-        let launch = |body| {
-            let prepared = self.prepare(AsyncBody::new(body, None), options(), |builder, driver| {
-                builder.spawn(move |_| driver, WithInfo(schedule))
-            });
-            match prepared {
-                Ok((spawned, task)) => {
-                    batch.tasks.push(task);
-                    Ok(JoinHandle::new(spawned))
-                }
-                Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
+        let launch = |body| match self.prepare(AsyncBody::new(body, None), options(), Anywhere) {
+            Ok((spawned, ready)) => {
+                batch.tasks.push(Job::Process(ready));
+                Ok(JoinHandle::new(spawned))
             }
+            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         };
         bodies.into_iter().map(launch).collect()
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::FusedFuture;
 
+use crate::cell::Ref;
 use crate::control::{AnyControl, Change};
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
@@ -35,7 +36,7 @@ enum Party {
     /// The process that asks, which is counted as waiting.
     Asker(Home),
     /// If none does, the one that is asked.
-    Asked(Arc<dyn AnyControl>),
+    Asked(Ref<dyn AnyControl>),
     Host(Host),
     /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
     Yield(Slip),
@@ -161,7 +162,7 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
 /// A request on its way.
 enum Request {
     /// To a mailbox that takes messages of this type.
-    Here(Arc<dyn AnyControl>, Payload),
+    Here(Ref<dyn AnyControl>, Payload),
     There(Box<dyn FnOnce() -> Result<(), CallError> + Send>),
 }
 
@@ -347,13 +348,13 @@ impl Host {
         let way = to.way();
         let party = match (asker, &way) {
             (Some(asker), _) => Party::Asker(asker),
-            (None, Way::Here(control)) => Party::Asked(Arc::clone(control) as _),
+            (None, Way::Here(control)) => Party::Asked(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
         };
         let asking = Arc::new(Asking { answer: Oneshot::new(), party });
         let message = request(Reply { to: Some(Arc::clone(&asking)) });
         let request = match way {
-            Way::Here(control) => Request::Here(Arc::clone(control) as _, Payload::new(message)),
+            Way::Here(control) => Request::Here(control.any(), Payload::new(message)),
             way => {
                 let (host, to) = (self.clone(), way.keep());
                 Request::There(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error)))
@@ -365,12 +366,12 @@ impl Host {
 
 /// Asks on behalf of a hand-written process: the reply answers its yield.
 pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
-    control: &Arc<dyn AnyControl>,
+    control: &Ref<dyn AnyControl>,
     tag: Tag,
     to: &Way<'_, N>,
     request: impl FnOnce(Reply<T>) -> N,
 ) {
-    let message = request(Reply::to_yield(Slip::new(Arc::clone(control), tag)));
+    let message = request(Reply::to_yield(Slip::new(control.clone(), tag)));
     if let Err((error, refused)) = ask(control.head().host(), to, message) {
         // Before the request is dropped, for the reply in it would answer `Dropped`.
         let _ = control.complete(tag, Err(Failure::new(error)), false);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use self::tree::{Cause, Node, Subject};
+use crate::cell::Ref;
 use crate::control::{AnyControl, Listening, poll_news};
 use crate::process::exit::Reason;
 use crate::sync::Arc;
@@ -56,10 +57,10 @@ use crate::sync::Arc;
 pub struct CancelToken(Arc<Node<dyn AnyControl>>);
 
 impl Subject for dyn AnyControl {
-    fn tell(self: &Arc<Self>, Cause { reason, grace }: &Cause) {
-        let head = self.head();
+    fn tell(this: &Ref<Self>, Cause { reason, grace }: &Cause) {
+        let head = this.head();
         if !head.has_ended() {
-            head.host().cancel_until(self, reason.clone(), head.host().now() + *grace);
+            head.host().cancel_until(this, reason.clone(), head.host().now() + *grace);
         }
     }
 }
@@ -106,7 +107,7 @@ impl CancelToken {
     }
 
     /// Cancels a process with this token, until what comes back is dropped.
-    pub(crate) fn adopt(&self, process: &Arc<dyn AnyControl>) -> Option<Heed> {
+    pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<Heed> {
         self.0.adopt(process).map(|number| Heed { token: self.clone(), number })
     }
 }
@@ -165,12 +166,12 @@ pub struct Cancelled {
 
 #[derive(Debug)]
 enum Whose {
-    Process(Arc<dyn AnyControl>),
+    Process(Ref<dyn AnyControl>),
     Token(CancelToken),
 }
 
 impl Cancelled {
-    pub(crate) fn new(control: Arc<dyn AnyControl>) -> Self {
+    pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
         Self { whose: Whose::Process(control), listening: Listening::default(), over: false }
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::ops::Deref;
 
+use crate::cell::Ref;
 use crate::control::Control;
 use crate::me::Me;
 use crate::process::event::Event;
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::receive::{Mailbox, Receive};
-use crate::sync::Arc;
 
 /// Given to a body by value: `Context` takes any payload, `Context<Msg>` takes `Msg`.
 ///
@@ -50,7 +50,7 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+    pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { mailbox: Mailbox::new(control) }
     }
 

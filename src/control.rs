@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
 
+use crate::cell::{Life, Ref, Rooted};
 use crate::clock::Instant;
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
@@ -25,7 +26,7 @@ use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::Tenant;
-use crate::sync::{Arc, thread_local};
+use crate::sync::thread_local;
 use crate::yields::{Answer, Answered, Late};
 
 /// The control block. What others write, the mailbox, comes first, behind the count of references, which they write too: so
@@ -33,6 +34,7 @@ use crate::yields::{Answer, Answered, Late};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
+    pub(crate) life: Life,
     pub(crate) inbox: Inbox<M>,
     pub(crate) head: Head,
 }
@@ -40,8 +42,8 @@ pub(crate) struct Control<M> {
 impl<M: Send + 'static> Control<M> {
     /// Its identity while it lives.
     #[inline]
-    pub(crate) fn address(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self) as usize
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
     }
 
     /// Puts a message into the mailbox and wakes whoever waits for it.
@@ -196,9 +198,8 @@ impl<M: Send + 'static> Control<M> {
 }
 
 /// What the pid table holds: a process whose type is not known.
-pub(crate) trait AnyControl: Send + Sync + 'static {
+pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
@@ -221,10 +222,6 @@ pub(crate) trait AnyControl: Send + Sync + 'static {
 
 impl<M: Send + 'static> AnyControl for Control<M> {
     fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
 
@@ -283,7 +280,7 @@ impl Tenant for dyn AnyControl {
 thread_local! {
     /// Mailboxes outside any process that a link condemned while another one ends on this thread: closed one after the
     /// other, for chains of them may be long.
-    static FALLEN: RefCell<Option<Vec<(Arc<dyn AnyControl>, Exit)>>> = const { RefCell::new(None) };
+    static FALLEN: RefCell<Option<Vec<(Ref<dyn AnyControl>, Exit)>>> = const { RefCell::new(None) };
 }
 
 impl Party for dyn AnyControl {
@@ -315,11 +312,11 @@ impl Party for dyn AnyControl {
         self.head().set(flag::KILLED)
     }
 
-    fn fall(self: &Arc<Self>, fate: &Exit) {
-        if !self.head().has(flag::OUTSIDE) {
-            return self.rouse();
+    fn fall(this: &Ref<Self>, fate: &Exit) {
+        if !this.head().has(flag::OUTSIDE) {
+            return this.rouse();
         }
-        let mut next = Some((Arc::clone(self), fate.clone()));
+        let mut next = Some((this.clone(), fate.clone()));
         let is_first = FALLEN.try_with(|fallen| match &mut *fallen.borrow_mut() {
             Some(fallen) => {
                 fallen.extend(next.take());

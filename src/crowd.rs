@@ -4,15 +4,13 @@
 
 use std::cell::RefCell;
 
-use async_task::Runnable;
-
-use crate::host::Meta;
 use crate::prefetch::{TASK, prefetch};
 use crate::process::placing::{self, Placing};
+use crate::runnable::Job;
 use crate::sync::thread_local;
 
 thread_local! {
-    static CROWD: RefCell<Vec<Runnable<Meta>>> = const { RefCell::new(Vec::new()) };
+    static CROWD: RefCell<Vec<Job>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Queues what `wake` wakes when all of it is woken, in that order.
@@ -29,7 +27,7 @@ pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
 
 /// Keeps a task that is woken so.
 #[cold]
-pub(crate) fn join(task: Runnable<Meta>) {
+pub(crate) fn join(task: Job) {
     CROWD.with(|crowd| crowd.borrow_mut().push(task));
 }
 
@@ -39,7 +37,7 @@ pub(crate) fn release() {
     let mut crowd = CROWD.with(RefCell::take);
     crowd.iter().for_each(|task| lead(task, 1));
     crowd.iter().for_each(|task| lead(task, 0));
-    placing::at(Placing::Next, || crowd.drain(..).for_each(Runnable::schedule));
+    placing::at(Placing::Next, || crowd.drain(..).for_each(Job::schedule));
     CROWD.with(|kept| {
         let mut kept = kept.borrow_mut();
         if kept.capacity() == 0 {
@@ -48,18 +46,17 @@ pub(crate) fn release() {
     });
 }
 
-/// Has what a task touches fetched that comes next but so many crowds: the task itself first, then its process, then what
-/// that leads to. Each is looked at when the step before it was made.
+/// Has what a job touches fetched that comes next but so many crowds: the process itself first, then what that leads to.
+/// Each is looked at when the step before it was made.
 #[inline]
-pub(crate) fn lead(task: &Runnable<Meta>, ahead: usize) {
-    let meta = task.metadata();
-    match (ahead, meta) {
-        (0, Meta::Process(control)) => {
-            let head = control.head();
+pub(crate) fn lead(job: &Job, ahead: usize) {
+    match (ahead, job) {
+        (0, Job::Process(ready)) => {
+            let head = ready.head();
             head.host().shared().relay.prefetch(head.place());
         }
-        (1, Meta::Process(control)) => prefetch(&raw const **control, size_of_val(&**control)),
-        (2, _) => prefetch(meta, TASK),
+        (1, Job::Process(ready)) => prefetch(ready.at(), TASK),
+        (1, Job::Future(runnable)) => prefetch(runnable.metadata(), TASK),
         _ => {}
     }
 }

@@ -4,6 +4,7 @@
 
 use std::task::{Wake, Waker};
 
+use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::control::AnyControl;
 use crate::process::event::Tag;
@@ -14,7 +15,7 @@ use crate::yields::Answer;
 
 /// Answers a yield at this moment, unless it was answered or given up by then. What is due at the far end of time never
 /// comes.
-pub(crate) fn answer_at(to: &Arc<dyn AnyControl>, tag: Tag, at: Instant, answer: Answer) {
+pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer: Answer) {
     if at == Instant::FAR {
         return;
     }
@@ -22,7 +23,7 @@ pub(crate) fn answer_at(to: &Arc<dyn AnyControl>, tag: Tag, at: Instant, answer:
     if at <= host.now() {
         return finish(&**to, tag, answer);
     }
-    let whom = Arc::clone(to);
+    let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
     // Spent already, it lets go of the timer at once.

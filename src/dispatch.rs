@@ -21,7 +21,7 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
-use crate::sync::Arc;
+use crate::cell::Ref;
 use crate::yields::Yield;
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).
@@ -234,7 +234,7 @@ impl Dispatcher {
     }
 
     /// Hands a yield to its handler; without one it is answered at once with a failure that names the command.
-    pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Arc<dyn crate::control::AnyControl>) {
+    pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Ref<dyn crate::control::AnyControl>) {
         let slip = Slip::new(to, tag);
         let type_id = command.type_id();
         if let Some((_, handler)) = self.by_type(type_id) {

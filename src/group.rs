@@ -5,13 +5,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::address::Address;
+use crate::cell::Ref;
 use crate::control::{AnyControl, Control};
 use crate::host::Host;
 use crate::me::Me;
 use crate::process::event::MonitorRef;
 use crate::process::pid::Pid;
 use crate::receive::Mailbox;
-use crate::sync::Arc;
 
 /// A name for as many processes as join it, which take messages of type `M`; to be written down once.
 ///
@@ -114,7 +114,7 @@ impl Host {
     /// meanwhile may be among them or not; nobody whose end was heard of is.
     pub fn members<N: Send + 'static>(&self, group: impl GroupName<N>) -> Vec<Address<N>> {
         let members = self.realm().groups().members(group.text());
-        members.into_iter().filter_map(|member| member.into_any().downcast().ok().map(Address::new)).collect()
+        members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
     }
 
     /// Sends a message to each [member](Self::members) of a group; says how many took it.
@@ -192,9 +192,9 @@ impl<M: Send + 'static> Mailbox<M> {
     }
 }
 
-fn monitor<M: Send + 'static>(control: &Arc<Control<M>>, group: &str) -> (MonitorRef, Vec<Pid>) {
+fn monitor<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) -> (MonitorRef, Vec<Pid>) {
     let head = &control.head;
-    let tenant: Arc<dyn AnyControl> = control.clone();
+    let tenant = control.any();
     let lives = || !control.inbox.is_closed();
     head.host().realm().groups().watch(group.to_owned().into(), &tenant, head.groups(), lives)
 }

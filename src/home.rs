@@ -4,14 +4,15 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
+use crate::cell::Ref;
 use crate::control::{AnyControl, Change};
 use crate::process::turn;
-use crate::sync::{Arc, ThreadCell, thread_local};
+use crate::sync::{ThreadCell, thread_local};
 
 struct Spare {
     /// Whose it is; 0 for nobody's, when there is none.
     of: Cell<usize>,
-    control: ThreadCell<Arc<dyn AnyControl>>,
+    control: ThreadCell<Ref<dyn AnyControl>>,
 }
 
 thread_local! {
@@ -20,12 +21,12 @@ thread_local! {
 
 /// Where a future belongs: the process that it works for.
 #[derive(Debug)]
-pub(crate) struct Home(Option<Arc<dyn AnyControl>>);
+pub(crate) struct Home(Option<Ref<dyn AnyControl>>);
 
 impl Home {
     /// That of the process whose control block is at `address`; `control` counts a reference if there is none to spare.
     #[inline]
-    pub(crate) fn new(address: usize, control: impl FnOnce() -> Arc<dyn AnyControl>) -> Self {
+    pub(crate) fn new(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
         let spare = SPARE.with(|spare| {
             let is_mine = spare.of.get() == address;
             if is_mine { spare.take() } else { None }
@@ -36,7 +37,7 @@ impl Home {
     /// The identity of the process while it lives.
     #[inline]
     pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(self).cast::<()>() as usize
+        self.identity()
     }
 
     /// Whether this thread is stepping it.
@@ -53,7 +54,7 @@ impl Home {
 }
 
 impl Deref for Home {
-    type Target = Arc<dyn AnyControl>;
+    type Target = Ref<dyn AnyControl>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -76,7 +77,7 @@ impl Drop for Home {
 
 impl Spare {
     #[inline]
-    fn take(&self) -> Option<Arc<dyn AnyControl>> {
+    fn take(&self) -> Option<Ref<dyn AnyControl>> {
         self.of.set(0);
         self.control.take()
     }

@@ -10,17 +10,17 @@ use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use async_task::{Runnable, ScheduleInfo};
 use slab::Slab;
 
 use crate::address::{Address, Ended};
 use crate::blocking::Pool;
+use crate::cell::{self, Counted, Life, Ref};
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, flag};
 use crate::inherited::Inherited;
 use crate::limits::Limits;
-use crate::mailbox::{Bound, Inbox, Wakes};
+use crate::mailbox::{Bound, Inbox, Own, Wakes};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
 use crate::process::event::{Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -32,37 +32,11 @@ use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProc
 use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
 use crate::relay::{Lane, Place, Relay};
+use crate::runnable::Job;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Arc, Event, Mutex, Weak};
+use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::{Fire, Timers};
 use crate::yields::Late;
-
-/// What async-task keeps beside each task: whose it is.
-#[derive(Debug)]
-pub(crate) enum Meta {
-    Process(Arc<dyn AnyControl>),
-    /// A future without a pid: an async handler, or what came by `spawn_future`.
-    Future(Host),
-}
-
-impl Meta {
-    #[inline]
-    pub(crate) fn host(&self) -> &Host {
-        match self {
-            Self::Process(control) => control.head().host(),
-            Self::Future(host) => host,
-        }
-    }
-
-    /// The process, if it is one.
-    #[inline]
-    pub(crate) fn process(&self) -> Option<&Head> {
-        match self {
-            Self::Process(control) => Some(control.head()),
-            Self::Future(_) => None,
-        }
-    }
-}
 
 /// How far a runtime is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,10 +73,11 @@ impl fmt::Debug for OnPanic {
     }
 }
 
-/// Where a runnable task goes: the one seam between what runs and where it runs.
-pub(crate) type Schedule = fn(Runnable<Meta>, ScheduleInfo);
+/// Where a job goes, and whether it is one that has run just now and goes on: the one seam between what runs and where it
+/// runs.
+pub(crate) type Schedule = fn(Job, bool);
 /// The same for many at once, which are new; with [`Shared::place`].
-pub(crate) type ScheduleAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Runnable<Meta>>);
+pub(crate) type ScheduleAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
 
 /// What a host is made of; the runtime fills it in.
 pub(crate) struct Shared {
@@ -135,7 +110,7 @@ pub(crate) struct Shared {
     pub(crate) outside: AtomicUsize,
     /// Supervisors that have none themselves, and live.
     pub(crate) roots: AtomicUsize,
-    pub(crate) mourners: Mutex<Vec<Weak<Control<Package>>>>,
+    pub(crate) mourners: Mutex<Vec<cell::Weak<Control<Package>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
 
@@ -245,12 +220,8 @@ struct Attached {
     receiver: Box<dyn Receiver>,
 }
 
-impl AnyControl for Attached {
+impl AnyControl for Counted<Attached> {
     fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
 
@@ -290,6 +261,20 @@ impl AnyControl for Attached {
     }
 }
 
+/// What a control block is made of, but for its place.
+pub(crate) struct Blank {
+    head: Head,
+    bound: Bound,
+    most: Option<usize>,
+}
+
+impl Blank {
+    #[inline]
+    pub(crate) fn fill<M>(self, life: Life, own: Option<Own>) -> Control<M> {
+        Control { life, inbox: Inbox::new(self.bound, self.most, own), head: self.head }
+    }
+}
+
 /// Whom to send to: a typed address or [`Name`](crate::Name) is checked by the compiler, a `Pid` or `&str` at the send.
 ///
 /// A name is looked up in the host that sends, at each send, so it leads to whoever has it then.
@@ -297,12 +282,12 @@ pub trait Target<M>: Route<M> {}
 
 #[allow(private_interfaces)]
 mod sealed {
-    use super::{Arc, Control, Pid};
+    use super::{Control, Pid, Ref};
 
     /// Where a message for a target goes.
     pub enum Way<'a, M> {
         #[doc(hidden)]
-        Here(&'a Arc<Control<M>>),
+        Here(&'a Ref<Control<M>>),
         #[doc(hidden)]
         Pid(Pid),
         #[doc(hidden)]
@@ -339,7 +324,7 @@ impl<M> Route<M> for &str {
 /// A [`Way`] for later.
 #[derive(Debug)]
 pub(crate) enum Destination<M> {
-    Here(Arc<Control<M>>),
+    Here(Ref<Control<M>>),
     Pid(Pid),
     Name(Box<str>),
 }
@@ -347,7 +332,7 @@ pub(crate) enum Destination<M> {
 impl<M> Way<'_, M> {
     pub(crate) fn keep(&self) -> Destination<M> {
         match *self {
-            Way::Here(control) => Destination::Here(Arc::clone(control)),
+            Way::Here(control) => Destination::Here(control.clone()),
             Way::Pid(pid) => Destination::Pid(pid),
             Way::Name(name) => Destination::Name(name.into()),
         }
@@ -488,8 +473,8 @@ impl Host {
     }
 
     /// The control block of a process that takes `N`.
-    fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Arc<Control<N>>> {
-        self.shared().relay.get(pid)?.into_any().downcast::<Control<N>>().ok()
+    fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Ref<Control<N>>> {
+        self.shared().relay.get(pid)?.downcast()
     }
 
     /// As [`Address::high_water`](crate::Address::high_water), if the process lives.
@@ -505,10 +490,10 @@ impl Host {
             return None;
         }
         let pid = self.shared().relay.insert(0, self, |place, host| {
-            let attached =
-                Arc::new(Attached { head: Head::new(place, host, flag::OUTSIDE), receiver: Box::new(receiver) });
+            let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
+            let attached = Ref::counted(Attached { head, receiver });
             let pid = attached.head.pid();
-            (attached as Arc<dyn AnyControl>, pid)
+            (Ref::of(attached), pid)
         });
         self.shared().outside.fetch_add(1, Ordering::SeqCst);
         pid
@@ -523,9 +508,14 @@ impl Host {
     /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
     ///
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
-    pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Arc<Control<N>> {
+    pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
         self.shared().outside.fetch_add(1, Ordering::SeqCst);
-        let Some(control) = self.enrol(0, flag::OUTSIDE | flag::STARTED, Inherited::default(), None, bound) else {
+        let make = |blank: Blank| {
+            let (table, owner) = Ref::pair(|life| blank.fill(life, None));
+            (table.into_any(), owner)
+        };
+        let flags = flag::OUTSIDE | flag::STARTED;
+        let Some(control) = self.enrol(0, flags, Inherited::default(), None, bound, make) else {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
             // No pid is free: a mailbox that is closed from the start.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
@@ -536,28 +526,28 @@ impl Host {
         control
     }
 
-    /// A control block with a pid of its own. `None` when all pids are in use; `hint` spreads callers over the table.
+    /// A control block with a pid of its own, which `make` puts into its place, with one reference more for the table.
+    /// `None` when all pids are in use; `hint` spreads callers over the table.
     #[inline]
-    pub(crate) fn enrol<N: Send + 'static>(
+    pub(crate) fn enrol<T>(
         &self,
         hint: usize,
         flags: u16,
         inherited: Inherited,
         limits: Option<Box<Limits>>,
         bound: Bound,
-    ) -> Option<Arc<Control<N>>> {
+        make: impl FnOnce(Blank) -> (Ref<dyn AnyControl>, T),
+    ) -> Option<T> {
         self.shared().relay.insert(hint, self, |place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
-            let head = Head::new(place, host, flags).given(inherited, limits);
-            let control = Arc::new(Control { head, inbox: Inbox::new(bound, most) });
-            (Arc::clone(&control) as Arc<dyn AnyControl>, control)
+            make(Blank { head: Head::new(place, host, flags).given(inherited, limits), bound, most })
         })
     }
 
     /// A control block of a process that never was: what the handle of a refused spawn points to.
-    pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Arc<Control<N>> {
+    pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(Place::NOWHERE, self.clone(), 0);
-        let control = Arc::new(Control { head, inbox: Inbox::new(Bound::Unbounded, None) });
+        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control
@@ -601,7 +591,7 @@ impl Host {
     }
 
     /// Asks a process to end, and kills it at `deadline`; nothing if it was asked before.
-    pub(crate) fn cancel_until(&self, control: &Arc<dyn AnyControl>, reason: Reason, deadline: Instant) {
+    pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
         }
@@ -630,8 +620,8 @@ impl Host {
         Ok((self.shared().preempt)(pid.word()))
     }
 
-    pub(crate) fn kill_at(&self, control: &Arc<dyn AnyControl>, deadline: Instant) {
-        let condemned = Arc::downgrade(control);
+    pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
+        let condemned = Ref::downgrade(control);
         self.fire_at(
             deadline,
             Fire::Call(Box::new(move || {
@@ -755,7 +745,7 @@ impl Host {
         }
     }
 
-    fn mourner(&self) -> Option<Arc<Control<Package>>> {
+    fn mourner(&self) -> Option<Ref<Control<Package>>> {
         let mut mourners = self.shared().mourners.lock();
         while let Some(last) = mourners.last() {
             // Its owner has it, and with it the host.
@@ -795,7 +785,7 @@ impl Host {
     }
 
     /// The processes that have not ended.
-    pub(crate) fn alive(&self) -> Vec<Arc<dyn AnyControl>> {
+    pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
         let mut all = self.shared().relay.all();
         all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
         all

@@ -6,27 +6,22 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 
-use async_task::FallibleTask;
 use futures::future::FusedFuture;
 
 use crate::address::Address;
+use crate::cell::{Joined, Ref};
 use crate::control::{AnyControl, Control, Listening, flag};
-use crate::host::{Meta, Route, Target, Way};
+use crate::host::{Route, Target, Way};
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{Guard, Held};
+use crate::process::panic::Guard;
 use crate::process::payload::Payload;
 use crate::process::turn;
-use crate::sync::Arc;
-
-/// The task of a process, as its handle has it.
-pub(crate) type Joined<T> = FallibleTask<Held<Result<T, Exit>>, Meta>;
 
 /// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
 #[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
-    task: Option<Joined<T>>,
-    address: Address<M>,
+    joined: Joined<T, M>,
     monitor: Option<MonitorRef>,
     guard: Guard,
     over: bool,
@@ -34,18 +29,18 @@ pub struct JoinHandle<T, M: Send + 'static = Payload> {
 
 impl<T, M: Send + 'static> fmt::Debug for JoinHandle<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("JoinHandle").field(&self.address.pid()).finish()
+        f.debug_tuple("JoinHandle").field(&self.pid()).finish()
     }
 }
 
 impl<T, M: Send + 'static> JoinHandle<T, M> {
-    pub(crate) fn new((task, control, monitor): (Joined<T>, Arc<Control<M>>, Option<MonitorRef>)) -> Self {
-        Self { task: Some(task), address: Address::new(control), monitor, guard: Guard::default(), over: false }
+    pub(crate) fn new((joined, monitor): (Joined<T, M>, Option<MonitorRef>)) -> Self {
+        Self { joined, monitor, guard: Guard::default(), over: false }
     }
 
     /// A handle of what never began: it resolves to how the control block says that it ended.
-    pub(crate) fn stillborn(control: Arc<Control<M>>) -> Self {
-        Self { task: None, address: Address::new(control), monitor: None, guard: Guard::default(), over: false }
+    pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
+        Self::new((Joined::stillborn(control), None))
     }
 
     /// With a monitor that was set for it.
@@ -56,18 +51,18 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
 
     /// The end of a process that never began.
     pub(crate) fn refused(&self) -> Option<Exit> {
-        if self.task.is_none() { self.address.control().head.exit() } else { None }
+        if self.joined.has_begun() { None } else { self.control().head.exit() }
     }
 
     /// The typed address of the process.
     pub fn address(&self) -> Address<M> {
-        self.address.clone()
+        self.joined.address().clone()
     }
 
     /// Resolves when the process has started (its `init` succeeded, or its body was polled for the first time), or
     /// with how it ended before that.
     pub fn started(&self) -> Started {
-        Started { control: self.address.control().clone(), listening: Listening::default(), over: false }
+        Started { control: self.control().any(), listening: Listening::default(), over: false }
     }
 
     /// The monitor that was set with the spawn, if one [was](crate::ProcessBuilder::monitor).
@@ -77,13 +72,12 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
 
     /// Kills the process.
     pub fn abort(&self) {
-        let control: Arc<dyn AnyControl> = self.address.control().clone();
-        control.kill();
+        self.control().any().kill();
     }
 
     /// Whether the process has ended.
     pub fn is_finished(&self) -> bool {
-        self.address.control().head.has_ended()
+        self.control().head.has_ended()
     }
 }
 
@@ -91,14 +85,14 @@ impl<T, M: Send + 'static> Deref for JoinHandle<T, M> {
     type Target = Address<M>;
 
     fn deref(&self) -> &Address<M> {
-        &self.address
+        self.joined.address()
     }
 }
 
 impl<T, M: Send + 'static> Target<M> for &JoinHandle<T, M> {}
 impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
     fn way(&self) -> Way<'_, M> {
-        Way::Here(self.address.control())
+        Way::Here(self.control())
     }
 }
 
@@ -119,19 +113,13 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
         if this.over {
             return Poll::Pending;
         }
-        let head = &this.address.control().head;
-        if turn::pid() == Some(head.pid()) {
+        if turn::pid() == Some(this.pid()) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
-        let result = match &mut this.task {
-            None => Err(head.exit().unwrap_or(Exit::NoProcess)),
-            Some(task) => match this.guard.over(cx, |cx| Pin::new(task).poll(cx)) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(result)) => result.into_inner(),
-                // The task was dropped with its runtime.
-                Poll::Ready(None) => Err(head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN))),
-            },
-        };
+        let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };
+        // Without a result the task was dropped with its runtime, or never began.
+        let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
+        let result = result.unwrap_or_else(lost);
         this.over = true;
         Poll::Ready(result)
     }
@@ -140,14 +128,6 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
 impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
     fn is_terminated(&self) -> bool {
         self.over
-    }
-}
-
-impl<T, M: Send + 'static> Drop for JoinHandle<T, M> {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.detach();
-        }
     }
 }
 
@@ -173,7 +153,7 @@ impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Started {
-    control: Arc<dyn AnyControl>,
+    control: Ref<dyn AnyControl>,
     listening: Listening,
     over: bool,
 }

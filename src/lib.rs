@@ -83,6 +83,7 @@ mod blocking;
 mod body;
 mod call;
 mod cancel;
+mod cell;
 mod chance;
 mod clock;
 mod context;

@@ -5,6 +5,7 @@ pub(crate) mod table;
 mod watched;
 
 use self::table::{Gone, demonitor, monitor};
+use crate::cell::Ref;
 use crate::control::AnyControl;
 use crate::host::Host;
 use crate::me::Me;
@@ -13,11 +14,10 @@ use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::refusal::NoProcess;
 use crate::receive::Mailbox;
-use crate::sync::Arc;
 
 impl Host {
     /// Whom a process is to be tied to, or what it is told instead.
-    fn other(&self, pid: Pid) -> Result<Arc<dyn AnyControl>, Exit> {
+    fn other(&self, pid: Pid) -> Result<Ref<dyn AnyControl>, Exit> {
         let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
         self.shared().relay.get(pid).ok_or_else(absent)
     }
@@ -37,7 +37,7 @@ macro_rules! ties {
                 let control = self.control();
                 let other = control.head.host().other(pid);
                 let caller: &dyn AnyControl = &**control;
-                table::link(caller, control.clone(), pid, other).map_err(|gone| match gone {
+                table::link(caller, control.any(), pid, other).map_err(|gone| match gone {
                     Gone::Caller => NoProcess(control.head.pid()),
                     Gone::Other => NoProcess(pid),
                 })
@@ -67,7 +67,7 @@ macro_rules! ties {
                 let control = self.control();
                 let other = control.head.host().other(pid);
                 let caller: &dyn AnyControl = &**control;
-                monitor(caller, control.clone(), pid, other)
+                monitor(caller, control.any(), pid, other)
             }
 
             /// Takes back a monitor of this process. True if its down has not come yet: then it never will. False if it

@@ -7,20 +7,21 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context as Cx, Poll};
+use std::thread::ThreadId;
 
-use async_task::{Runnable, ScheduleInfo, WithInfo};
 use futures::task::AtomicWaker;
 
 use crate::body::{AsyncBody, Outcome};
+use crate::cell::{Ready, Ref, Schedule, Weak};
 use crate::context::Context;
 use crate::control::AnyControl;
-use crate::host::{Host, Meta};
+use crate::host::Host;
 use crate::join::JoinHandle;
 use crate::process::Process;
-use crate::runnable::run_task;
+use crate::runnable::Job;
 use crate::runtime::Runtime;
 use crate::spawn::Options;
-use crate::sync::{Arc, Mutex, Weak, planted, thread};
+use crate::sync::{Arc, Mutex, planted, thread};
 use crate::task::{Machine, Raw};
 
 /// How many local processes run before their thread's own future has a turn.
@@ -67,23 +68,39 @@ impl fmt::Debug for Local<'_> {
 /// Where local tasks wait for their thread.
 #[derive(Debug, Default)]
 struct Queue {
-    ready: Mutex<VecDeque<Runnable<Meta>>>,
+    ready: Mutex<VecDeque<Ready>>,
     /// Whoever drives them.
     driver: AtomicWaker,
 }
 
+/// How a process is queued that is not `Send`.
+struct OnThread {
+    queue: Arc<Queue>,
+    thread: ThreadId,
+}
+
+impl Schedule for OnThread {
+    fn schedule(&self, ready: Ready, _: bool) {
+        // It may run, and be gone with this, as soon as it is there.
+        let queue = Arc::clone(&self.queue);
+        queue.push(ready);
+    }
+
+    fn is_here(&self) -> bool {
+        thread::current().id() == self.thread
+    }
+}
+
 impl Queue {
-    /// From any thread. The task is there before the driver is woken, and the driver leaves its waker before it looks.
-    fn push(&self, task: Runnable<Meta>) {
-        if let Some(process) = task.metadata().process() {
-            // All that run here are normal.
-            let _priority = process.ready();
-        }
-        self.ready.lock().push_back(task);
+    /// From any thread. The process is there before the driver is woken, and the driver leaves its waker before it looks.
+    fn push(&self, ready: Ready) {
+        // All that run here are normal.
+        let _priority = ready.head().ready();
+        self.ready.lock().push_back(ready);
         self.driver.wake();
     }
 
-    fn pop(&self) -> Option<Runnable<Meta>> {
+    fn pop(&self) -> Option<Ready> {
         self.ready.lock().pop_front()
     }
 }
@@ -113,12 +130,9 @@ impl Local<'_> {
 
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
-        let queue = Arc::clone(&self.queue);
-        let schedule = move |task: Runnable<Meta>, _: ScheduleInfo| queue.push(task);
-        let launched = host.launch_with(machine, Options::default(), |builder, driver| {
-            builder.spawn_local(move |_| driver, WithInfo(schedule))
-        });
-        if let Ok((_, control, _)) = &launched {
+        let schedule = OnThread { queue: Arc::clone(&self.queue), thread: thread::current().id() };
+        let launched = host.launch(machine, Options::default(), schedule);
+        if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
                 // Before it grows; and then by so much that this is not done for each of them.
@@ -126,7 +140,7 @@ impl Local<'_> {
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));
             }
-            spawned.push(Arc::downgrade(control) as Weak<dyn AnyControl>);
+            spawned.push(Ref::downgrade(&joined.address().control().any()));
         }
         host.join_or_refuse(launched)
     }
@@ -150,7 +164,7 @@ impl Local<'_> {
             }
             for _ in 0..TASKS_PER_POLL {
                 match self.queue.pop() {
-                    Some(task) => run_task(task),
+                    Some(ready) => Job::Process(ready).run_here(),
                     None => return Poll::Pending,
                 }
             }
@@ -168,8 +182,8 @@ impl Drop for Local<'_> {
         let alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
         loop {
-            while let Some(task) = self.queue.pop() {
-                run_task(task);
+            while let Some(ready) = self.queue.pop() {
+                Job::Process(ready).run_here();
             }
             // A kill does not wake one that is being woken by another thread, which may not have queued it yet: it comes
             // in a moment, and after this nobody could run it, nor drop it.

@@ -13,11 +13,13 @@
 
 mod bounded;
 mod front;
+mod own;
 mod routed;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
 pub(crate) use front::{Front, Taken};
+pub(crate) use own::Own;
 pub(crate) use routed::{Router, Unrouted};
 
 use std::collections::VecDeque;
@@ -26,6 +28,7 @@ use std::task::{Poll, Waker};
 
 use self::bounded::{Bounded, Pushed};
 use self::front::{KEEP, refill};
+use self::own::Owed;
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
@@ -55,7 +58,7 @@ enum Waiting {
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    own: Option<Waker>,
+    own: Option<Owed>,
     other: Option<Waker>,
 }
 
@@ -69,8 +72,8 @@ impl Wakes {
 
     #[inline]
     pub(crate) fn wake(self) {
-        if let Some(waker) = self.own {
-            waker.wake();
+        if let Some(owed) = self.own {
+            owed.pay();
         }
         if let Some(waker) = self.other {
             panic::wake(waker);
@@ -82,12 +85,10 @@ impl Wakes {
 struct State<M> {
     /// Oldest first.
     messages: Vec<M>,
-    /// The waker of the process's task, once it has waited for the first time.
-    own: Option<Waker>,
+    /// The way to the process's task, until this is closed; nowhere, if it belongs to none.
+    own: Option<Own>,
     aside: Option<Box<Aside<M>>>,
     waiting: Waiting,
-    /// A wake was owed while there was no waker yet.
-    missed: bool,
     closed: bool,
     /// The longest burst that was taken out at once, where there is no bound.
     longest: u32,
@@ -120,7 +121,7 @@ impl<M> Default for Aside<M> {
     }
 }
 
-type Unheard<M> = (Option<VecDeque<(i64, Signal)>>, Option<Waker>, Option<Waker>, Option<Arc<dyn Router<M>>>);
+type Unheard<M> = (Option<VecDeque<(i64, Signal)>>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
 /// What was in an inbox when it was closed.
 #[derive(Debug)]
@@ -128,7 +129,7 @@ pub(crate) struct Remains<M> {
     messages: Vec<M>,
     /// Who may want them.
     heir: Option<Arc<dyn Router<M>>>,
-    /// Dropped with this: the signals that nobody heard, the way back to the task, and that to others.
+    /// Dropped with this: the signals that nobody heard, and the ways to others.
     _rest: Held<Unheard<M>>,
 }
 
@@ -181,31 +182,22 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`.
+    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`; of a process, with the
+    /// way to its task.
     #[inline]
-    pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
+    pub(crate) fn new(bound: Bound, limit: Option<usize>, own: Option<Own>) -> Self {
         let bounded =
             |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
         Self {
             state: Lock::new(State {
                 messages: Vec::new(),
-                own: None,
+                own,
                 aside: bound.within(limit).map(bounded),
                 waiting: Waiting::Nobody,
-                missed: false,
                 closed: false,
                 longest: 0,
             }),
         }
-    }
-
-    /// Stores the waker of the process's task, when it returns from its first turn to wait: one that never waits needs
-    /// none. True if a wake was owed meanwhile, which the caller now owes itself.
-    #[must_use]
-    pub(crate) fn set_own(&self, waker: Waker) -> bool {
-        let mut state = self.state.lock();
-        state.own = Some(waker);
-        mem::take(&mut state.missed)
     }
 
     /// The wake of the process's task alone.
@@ -438,9 +430,6 @@ impl<M> Inbox<M> {
             state.waiting = Waiting::Own;
         }
         state.shrink();
-        if planted!("drain_forgets_missed") {
-            state.missed = false;
-        }
         // What was let in is news for the receiver, who waits again.
         if senders.is_empty() { None } else { Some(Box::new((senders, state.receiver()))) }
     }
@@ -614,14 +603,14 @@ impl<M> Inbox<M> {
         // Whom to wake stays: nobody has been told yet.
         let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
-        let own = state.own.take();
+        state.own = None;
         let watcher = state.bounded().and_then(Bounded::forget_watcher);
         let (heir, router) = match way {
             Some(Way::Left(heir)) => (Some(heir), None),
             Some(Way::Routed { router, .. }) => (None, Some(router)),
             Some(Way::Here) | None => (None, None),
         };
-        Remains { messages: state.take_all(), heir, _rest: Held::new((signals, own, watcher, router)) }
+        Remains { messages: state.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
     }
 }
 
@@ -658,14 +647,10 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.other.take()
     }
 
-    /// The waker of the task. Before its first wait there is none: then the task is queued or runs, and looks for what
-    /// it missed before it waits.
+    /// Wakes the task: what is left to be done when the lock is free is to queue it.
     #[inline]
-    fn own(&mut self) -> Option<Waker> {
-        if self.own.is_none() {
-            self.missed = true;
-        }
-        self.own.clone()
+    fn own(&self) -> Option<Owed> {
+        self.own.as_ref()?.wake()
     }
 
     #[inline]
@@ -867,7 +852,7 @@ mod tests {
     fn what_is_picked_from_behind_a_signal_does_not_move_it() {
         for bound in [Bound::Unbounded, Bound::Reject(9)] {
             for picked in 0..4 {
-                let (inbox, mut front) = (Inbox::new(bound, None), Front::default());
+                let (inbox, mut front) = (Inbox::new(bound, None, None), Front::default());
                 for message in 0..4 {
                     if message == 2 {
                         signal(&inbox);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::call::{Call, Reply};
 use crate::cancel::{CancelToken, Cancelled};
+use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control};
 use crate::home::Home;
@@ -30,12 +31,12 @@ use crate::time::{Sleep, Sleeper, Timeout};
 /// Cheap to clone. Its futures borrow nothing, start when they are first polled, and are cancelled when they are
 /// dropped; those of [`perform`](Self::perform) work inside their own process only.
 pub struct Me<M = Payload> {
-    control: Arc<Control<M>>,
+    control: Ref<Control<M>>,
 }
 
 impl<M> Clone for Me<M> {
     fn clone(&self) -> Self {
-        Self { control: Arc::clone(&self.control) }
+        Self { control: self.control.clone() }
     }
 }
 
@@ -46,16 +47,16 @@ impl<M> fmt::Debug for Me<M> {
 }
 
 impl<M: Send + 'static> Me<M> {
-    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+    pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { control }
     }
 
-    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+    pub(crate) fn control(&self) -> &Ref<Control<M>> {
         &self.control
     }
 
-    pub(crate) fn any(&self) -> Arc<dyn AnyControl> {
-        self.control.clone()
+    pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
+        self.control.any()
     }
 
     /// For a future that works for this process.
@@ -71,7 +72,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// The typed address of this process.
     pub fn address(&self) -> Address<M> {
-        Address::new(Arc::clone(&self.control))
+        Address::new(self.control.clone())
     }
 
     /// The host that this process lives in.

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::cell::Ref;
 use crate::control::{AnyControl, Control};
 use crate::host::{Host, Route, Target, Way};
 use crate::me::Me;
@@ -13,7 +14,6 @@ use crate::process::pid::Pid;
 use crate::process::refusal::NameError;
 use crate::receive::Mailbox;
 use crate::relay::names::Unclaimed;
-use crate::sync::Arc;
 
 /// The name of a process that takes messages of type `M`, to be written down once.
 ///
@@ -128,10 +128,10 @@ impl Host {
     }
 }
 
-fn register<M: Send + 'static>(control: &Arc<Control<M>>, name: Cow<'static, str>) -> Result<(), NameError> {
+fn register<M: Send + 'static>(control: &Ref<Control<M>>, name: Cow<'static, str>) -> Result<(), NameError> {
     let head = &control.head;
     let (host, pid) = (head.host(), head.pid());
-    let tenant: Arc<dyn AnyControl> = control.clone();
+    let tenant = control.any();
     let lives = || !control.inbox.is_closed();
     host.realm().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
         Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },

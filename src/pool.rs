@@ -17,6 +17,7 @@ use futures::stream::FuturesUnordered;
 
 use self::members::{Members, Routing};
 use crate::body::{Body, BodyFuture, Output};
+use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::context::Context;
 use crate::control::{AnyControl, Control};
@@ -192,7 +193,7 @@ struct Member<T, M: Send + 'static> {
 }
 
 impl<T, M: Send + 'static> Future for Member<T, M> {
-    type Output = (usize, Arc<Control<M>>, Exit);
+    type Output = (usize, Ref<Control<M>>, Exit);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.handle).poll(cx).map(|result| {
@@ -211,7 +212,7 @@ where
     fn new(ctx: Context<M>, pool: Pool<M, F>) -> Self {
         let (me, mailbox) = ctx.split();
         let plan = *pool.plan;
-        let members = Arc::new(Members::new(pool.routing, plan.most, Arc::downgrade(me.control())));
+        let members = Arc::new(Members::new(pool.routing, plan.most, Ref::downgrade(me.control())));
         me.control().inbox.route_to(members.clone());
         let room = plan.mailbox.unwrap_or(if members.is_least_loaded() { 1 } else { 1024 });
         Self {
@@ -257,7 +258,7 @@ where
 
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
         while let Poll::Ready(Some((place, member, exit))) = self.crew.poll_next_unpin(cx) {
-            if self.members.list().get(place).is_some_and(|there| Arc::ptr_eq(there, &member)) {
+            if self.members.list().get(place).is_some_and(|there| there.is_same(&member)) {
                 self.fill(place, exit)?;
             }
         }
@@ -302,7 +303,7 @@ where
             {
                 self.size -= 1;
                 // Not killed: it may have been given something just now, which it may finish.
-                let last: Arc<dyn AnyControl> = last;
+                let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
             *next = Some(self.me.sleep((*time).max(Duration::from_millis(1))));
@@ -315,7 +316,7 @@ where
     async fn stop(mut self, reason: Reason, deadline: Instant) -> Exit {
         self.members.clear();
         for member in &self.crew {
-            let member: Arc<dyn AnyControl> = member.handle.0.address().control().clone();
+            let member = member.handle.0.control().any();
             member.cancel(reason.clone(), deadline);
         }
         while self.crew.next().await.is_some() {}

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::cell::Ref;
 use crate::control::AnyControl;
 use crate::dispatch::Dispatcher;
 use crate::limits::Limits;
@@ -10,7 +11,7 @@ use crate::process::refusal::{BuildError, SpawnRefusal};
 use crate::relay::groups::Groups;
 use crate::relay::names::Names;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, CachePadded};
+use crate::sync::CachePadded;
 use crate::yields::Yield;
 
 /// The part of a host that its siblings don't share.
@@ -49,7 +50,7 @@ impl Realm {
         &self.dispatcher
     }
 
-    pub(crate) fn dispatch(&self, yielded: Yield, to: Arc<dyn AnyControl>) {
+    pub(crate) fn dispatch(&self, yielded: Yield, to: Ref<dyn AnyControl>) {
         self.dispatcher.dispatch(yielded, to);
     }
 

@@ -10,6 +10,7 @@ use futures::future::FusedFuture;
 use futures::stream::FusedStream;
 
 use crate::address::Address;
+use crate::cell::Ref;
 use crate::control::{Control, flag};
 use crate::host::Host;
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
@@ -18,7 +19,6 @@ use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::turn;
-use crate::sync::Arc;
 
 /// Who polls a mailbox.
 enum Poller {
@@ -45,7 +45,7 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    pub(crate) fn new(control: Arc<Control<M>>) -> Self {
+    pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { me: Me::new(control), front: Front::default() }
     }
 
@@ -53,7 +53,7 @@ impl<M: Send + 'static> Mailbox<M> {
         &self.me
     }
 
-    pub(crate) fn control(&self) -> &Arc<Control<M>> {
+    pub(crate) fn control(&self) -> &Ref<Control<M>> {
         self.me.control()
     }
 
@@ -449,7 +449,7 @@ impl Host {
     /// As [`mailbox`](Self::mailbox), for so many messages and no more.
     pub fn mailbox_with<N: Send + 'static>(&self, bound: Bound) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control(bound);
-        (Address::new(Arc::clone(&control)), Mailbox::new(control))
+        (Address::new(control.clone()), Mailbox::new(control))
     }
 
     /// A mailbox for mail that was accepted and that nobody will read, because its receiver died first. While several
@@ -458,7 +458,7 @@ impl Host {
     /// A [`Reply`](crate::Reply) inside such a letter answers only when the letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
         let control = self.outside_control(Bound::Unbounded);
-        self.shared().mourners.lock().push(Arc::downgrade(&control));
+        self.shared().mourners.lock().push(Ref::downgrade(&control));
         Mailbox::new(control)
     }
 }

@@ -4,11 +4,11 @@ use std::any::type_name;
 use std::fmt;
 
 use crate::address::Address;
+use crate::cell::Ref;
 use crate::control::Control;
 use crate::observe::Counter;
 use crate::process::pid::Pid;
 use crate::process::refusal::SendError;
-use crate::sync::Arc;
 
 /// The right to send one kind of message to a process that takes more: an [`Address`] narrowed by `From`.
 ///
@@ -35,11 +35,11 @@ use crate::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Recipient<A> {
-    to: Arc<dyn Takes<A>>,
+    to: Ref<dyn Takes<A>>,
 }
 
 /// An address, as far as it takes `A`.
-trait Takes<A>: Send + Sync {
+pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
 }
@@ -68,13 +68,13 @@ impl<M: Send + 'static> Address<M> {
     where
         M: From<A>,
     {
-        Recipient { to: self.control().clone() }
+        Recipient { to: self.control().clone().taking() }
     }
 }
 
 impl<A> Clone for Recipient<A> {
     fn clone(&self) -> Self {
-        Self { to: Arc::clone(&self.to) }
+        Self { to: self.to.clone() }
     }
 }
 

@@ -6,10 +6,11 @@
 pub(crate) mod groups;
 pub(crate) mod names;
 
+use crate::cell::Ref;
 use crate::prefetch::prefetch;
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, CachePadded, Lock, OnceLock, planted};
+use crate::sync::{CachePadded, Lock, OnceLock, planted};
 
 /// Slots in a shard's first chunk; each later chunk is twice as large as the one before.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
@@ -61,7 +62,7 @@ pub(crate) trait Tenant {
 }
 
 /// What an index names.
-type Slot<E> = Lock<Option<Arc<E>>>;
+type Slot<E> = Lock<Option<Ref<E>>>;
 
 /// How many tenants share the count of a lane.
 const SHARE: u32 = 4096;
@@ -218,7 +219,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     ///
     /// `None` when all pids are in use.
     #[inline]
-    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(Place, L) -> (Arc<E>, T)) -> Option<T> {
+    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(Place, L) -> (Ref<E>, T)) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
         let shard = &self.shards[which];
         let (place, lane) = shard.reserve(lane)?;
@@ -251,7 +252,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
 
     /// What this pid names, if it lives.
     #[inline]
-    pub(crate) fn get(&self, pid: Pid) -> Option<Arc<E>> {
+    pub(crate) fn get(&self, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
             return None;
         }
@@ -259,14 +260,14 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         let slot = shard.slot(index)?.lock();
         match &*slot {
             Some(entry) if entry.generation() == pid.generation() || planted!("relay_ignores_generation") => {
-                Some(Arc::clone(entry))
+                Some(entry.clone())
             }
             _ => None,
         }
     }
 
     /// Forgets a pid, which names nothing from now on. `None` if it did not.
-    pub(crate) fn remove(&self, pid: Pid) -> Option<Arc<E>> {
+    pub(crate) fn remove(&self, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
             return None;
         }
@@ -289,7 +290,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     }
 
     /// Everything that is named now. What comes or goes meanwhile may be missing or still be there.
-    pub(crate) fn all(&self) -> Vec<Arc<E>> {
+    pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {
             let used = shard.fresh.lock().next as usize;
@@ -297,7 +298,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
                 if let Some(slot) = shard.slot(index)
                     && let Some(entry) = &*slot.lock()
                 {
-                    all.push(Arc::clone(entry));
+                    all.push(entry.clone());
                 }
             }
         }

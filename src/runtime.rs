@@ -9,8 +9,6 @@ use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use async_task::Runnable;
-
 use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
@@ -19,7 +17,7 @@ use crate::control::{Listening, poll_news};
 use crate::crowd;
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
-use crate::host::{Host, Meta, OnPanic, Shared};
+use crate::host::{Host, OnPanic, Shared};
 use crate::limits::Limits;
 use crate::observe::{Metrics, Observer, State, WorkerState};
 use crate::process::command::{Command, Named, StreamCommand};
@@ -30,7 +28,7 @@ use crate::process::placing::{self, Placing};
 use crate::process::refusal::BuildError;
 use crate::realm::{HostBuilder, host_methods};
 use crate::relay::{Place, Relay};
-use crate::runnable::{Threads, run_task, schedule, schedule_all};
+use crate::runnable::{Job, Threads, all_to_threads, to_threads};
 pub use crate::scheduler::LocalOrder;
 use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
@@ -65,7 +63,7 @@ const PATIENCE_AFTER_DEADLINE: Duration = Duration::from_millis(100);
 /// # Panics
 /// As `f` does; that ends the process as any panic in a step does.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
-    Local::<Runnable<Meta>>::hand_over_here();
+    Local::<Job>::hand_over_here();
     f()
 }
 
@@ -246,7 +244,7 @@ impl Runtime {
             if tasks.is_empty() {
                 return;
             }
-            tasks.into_iter().for_each(run_task);
+            tasks.into_iter().for_each(Job::run_here);
         }
     }
 
@@ -669,8 +667,8 @@ impl Builder {
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
-            schedule,
-            schedule_all,
+            schedule: to_threads,
+            schedule_all: all_to_threads,
             place,
             home,
             rearm: Box::new(move || rearm.rearm()),

@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 use crate::address::Ended;
 use crate::body::{Body, BodyFuture, Outcome, Output};
 use crate::cancel::Cancelled;
+use crate::cell::Ref;
 use crate::control::AnyControl;
 use crate::host::Host;
 use crate::inherited::Inherited;
@@ -43,7 +44,7 @@ struct Shared {
 struct State {
     over: bool,
     /// Spawned, and not seen yet by whoever runs the scope.
-    fresh: Vec<Arc<dyn AnyControl>>,
+    fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
 
@@ -102,7 +103,7 @@ impl Scope {
     }
 
     fn adopt<T, N: Send + 'static>(&self, handle: JoinHandle<T, N>) -> JoinHandle<T, N> {
-        let child: Arc<dyn AnyControl> = handle.address().control().clone();
+        let child = handle.control().any();
         let mut state = self.shared.state.lock();
         let over = state.over;
         if planted!("scope_adopts_unlocked") {
@@ -124,7 +125,7 @@ impl Scope {
 
 /// A child, until it has ended. Dropped before, it is killed.
 struct Child {
-    control: Arc<dyn AnyControl>,
+    control: Ref<dyn AnyControl>,
     ended: Ended,
 }
 
@@ -147,7 +148,7 @@ pin_project! {
     struct Run<T, Fut> {
         #[pin]
         body: Option<Fut>,
-        own: Arc<dyn AnyControl>,
+        own: Ref<dyn AnyControl>,
         // Until the process is cancelled; the children are told then.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<Child>,
@@ -205,7 +206,7 @@ impl<T, Fut> Run<T, Fut> {
             } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
                 this.shared.host.cancel_until(&control, reason, deadline);
             }
-            let ended = Ended::new(Some(Arc::clone(&control)));
+            let ended = Ended::new(Some(control.clone()));
             this.children.push(Child { control, ended });
         }
         any
@@ -321,7 +322,7 @@ impl<M: Send + 'static> Me<M> {
             news: AtomicWaker::new(),
         });
         let body = f(Scope { shared: Arc::clone(&shared) });
-        let cancelled = Some(Cancelled::new(Arc::clone(&own)));
+        let cancelled = Some(Cancelled::new(own.clone()));
         Run { body: Some(body), own, cancelled, children: FuturesUnordered::new(), outcome: None, shared }.await
     }
 }

@@ -10,16 +10,17 @@ use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::address::Address;
+use crate::cell::Ref;
 use crate::control::Control;
 use crate::host::{Destination, Host, Target};
 use crate::observe::Counter;
 use crate::process::payload::Payload;
 use crate::process::refusal::{Refusal, SendError};
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 
 /// A message in the line before a full mailbox.
 struct Waiting<M: Send + 'static> {
-    control: Arc<Control<M>>,
+    control: Ref<Control<M>>,
     number: u64,
 }
 
@@ -85,7 +86,7 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
 
 /// Puts a message into a mailbox, or into the line before it; `wait` says which state that is.
 fn enter<N: Send + 'static, M: Send + 'static>(
-    control: Arc<Control<M>>,
+    control: Ref<Control<M>>,
     message: M,
     cx: Option<&Context<'_>>,
     wait: impl FnOnce(Waiting<M>) -> State<N>,
@@ -106,20 +107,20 @@ fn begin<N: Send + 'static>(
     cx: Option<&Context<'_>>,
 ) -> Result<State<N>, (Refusal, N)> {
     let control = match to {
-        Destination::Here(control) => return enter(Arc::clone(control), message, cx, State::Waiting),
+        Destination::Here(control) => return enter(control.clone(), message, cx, State::Waiting),
         Destination::Pid(pid) => host.shared().relay.get(*pid),
         Destination::Name(name) => host.realm().names().get(name),
     };
     let Some(control) = control else {
         return host.try_send_by(&to.way(), message).map(|()| State::Over);
     };
-    match Arc::clone(&control).into_any().downcast::<Control<N>>() {
-        Ok(control) => enter(control, message, cx, State::Waiting),
-        Err(any) => match any.downcast::<Control<Payload>>() {
-            Ok(control) => enter(control, Payload::new(message), cx, State::Untyped)
-                .map_err(|(refusal, payload)| (refusal, typed(payload))),
-            Err(_) => control.take(message).map(|()| State::Over),
-        },
+    if let Some(control) = control.clone().downcast::<N>() {
+        enter(control, message, cx, State::Waiting)
+    } else if let Some(control) = control.clone().downcast::<Payload>() {
+        enter(control, Payload::new(message), cx, State::Untyped)
+            .map_err(|(refusal, payload)| (refusal, typed(payload)))
+    } else {
+        control.take(message).map(|()| State::Over)
     }
 }
 
@@ -192,7 +193,7 @@ impl<M: Send + 'static> Address<M> {
     /// The message and why it was refused: see [`SendWait`].
     pub fn send_wait(&self, message: M) -> SendWait<M> {
         let control = self.control();
-        SendWait::new(control.head.host().clone(), Destination::Here(Arc::clone(control)), message)
+        SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)
     }
 
     /// The address as a `Sink`, for whatever forwards a stream: it waits for room, as [`send_wait`](Self::send_wait).

@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::time::Duration;
 
-use async_task::{Runnable, Task, WithInfo};
-
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::cancel::CancelToken;
+use crate::cell::{Embryo, Joined, Ready, Ref, Schedule};
 use crate::clock::Instant;
 use crate::control::{AnyControl, Control, flag};
-use crate::host::{Host, Meta, Phase};
+use crate::host::{Host, Phase};
 use crate::inherited::Inherited;
-use crate::join::{JoinHandle, Joined, KillOnDrop};
+use crate::join::{JoinHandle, KillOnDrop};
 use crate::limits::Limits;
 use crate::link::table::{self, Ties, Watch};
 use crate::mailbox::Bound;
@@ -22,18 +21,18 @@ use crate::observe::Counter;
 use crate::process::Process;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{Held, catch};
+use crate::process::panic::catch;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
 use crate::relay::names::Unclaimed;
+use crate::runnable::Anywhere;
 use crate::sync::tally::{AtomicUsize, Ordering};
-use crate::sync::{Arc, thread, thread_local};
-use crate::task::{Driver, Entry, Machine, Raw};
+use crate::sync::{thread, thread_local};
+use crate::task::{Entry, Machine, Raw};
 use crate::time::later::call_at;
-use crate::work::schedule;
 
 /// Which shard of the pid table this thread uses.
 #[inline]
@@ -50,9 +49,7 @@ fn shard() -> usize {
     })
 }
 
-type Unjoined<X> = Task<Held<Result<<X as Machine>::Output, Exit>>, Meta>;
-pub(crate) type Spawned<X> =
-    (Joined<<X as Machine>::Output>, Arc<Control<<X as Machine>::Message>>, Option<MonitorRef>);
+pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
 impl Host {
     /// Spawns an async body as a process. It returns at once; the body runs on a worker.
@@ -64,12 +61,12 @@ impl Host {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.join_or_refuse(self.launch(AsyncBody::new(body, None), Options::default()))
+        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Options::default()))
     }
 
     /// Spawns a hand-written process.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.join_or_refuse(self.launch(Raw::new(process, None), Options::default()))
+        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Options::default()))
     }
 
     /// Spawns with options; a refusal hands the body back.
@@ -97,38 +94,38 @@ impl Host {
         KillOnDrop(self.process().method(method.to_owned()).input(input).spawn_process(process)?).await
     }
 
-    fn launch<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    /// Launches a process that may run on any worker.
+    fn launch_anywhere<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
     where
         X: Machine + Send + 'static,
     {
-        self.launch_with(machine, options, |builder, driver| builder.spawn(move |_| driver, WithInfo(schedule)))
+        self.launch(machine, options, Anywhere)
     }
 
-    /// Launches a process as a task that `spawn` makes.
     #[inline]
-    pub(crate) fn launch_with<X: Machine>(
+    pub(crate) fn launch<X: Machine, S: Schedule>(
         &self,
         machine: X,
         options: Options,
-        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
+        schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
-        let (spawned, runnable) = self.prepare(machine, options, spawn)?;
-        runnable.schedule();
+        let (spawned, ready) = self.prepare(machine, options, schedule)?;
+        ready.schedule(false);
         Ok(spawned)
     }
 
-    /// As [`launch_with`](Self::launch_with); the task is the caller's to schedule.
+    /// As [`launch`](Self::launch); the process is the caller's to queue.
     #[inline]
-    pub(crate) fn prepare<X: Machine>(
+    pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
         mut options: Options,
-        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
-    ) -> Result<(Spawned<X>, Runnable<Meta>), (SpawnRefusal, X)> {
+        schedule: S,
+    ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
         let heeds = options.heeds();
-        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options)?)));
+        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit::<X, S>(options, schedule)?)));
         match admitted {
-            Ok((parent, control)) => Ok(self.begin(machine, control, heeds, parent, spawn)),
+            Ok((parent, embryo)) => Ok(self.begin(machine, embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -144,60 +141,67 @@ impl Host {
         }
     }
 
-    /// The control block of a process that is to begin, with its name.
-    fn admit<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
-        if options.name.is_none() { self.enlist(options) } else { self.admit_named(options) }
+    /// A process that is to begin, with its name.
+    #[inline]
+    fn admit<X: Machine, S: Schedule>(&self, options: Options, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+        if options.name.is_none() { self.enlist(options, schedule) } else { self.admit_named(options, schedule) }
     }
 
     #[cold]
-    fn admit_named<N: Send + 'static>(&self, mut options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
+    fn admit_named<X: Machine, S: Schedule>(
+        &self,
+        mut options: Options,
+        schedule: S,
+    ) -> Result<Embryo<X, S>, SpawnRefusal> {
         let name = options.name.take().expect("it has one");
-        self.admit_as(name, options, |_| {}).map_err(|unclaimed| match unclaimed {
+        self.admit_as(name, options, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
             Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
             Unclaimed::Refused(refusal) => refusal,
         })
     }
 
     /// As [`admit`](Self::admit), under this name, and `prepare`d before anybody finds it.
-    fn admit_as<N: Send + 'static>(
+    fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
         options: Options,
-        prepare: impl FnOnce(&Control<N>),
-    ) -> Result<Arc<Control<N>>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
-        let control = self.realm().names().claim(name.clone(), || {
-            let control = self.enlist(options)?;
-            prepare(&control);
-            Ok((Arc::clone(&control) as Arc<dyn AnyControl>, control))
+        schedule: S,
+        prepare: impl FnOnce(&Control<X::Message>),
+    ) -> Result<Embryo<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
+        let embryo = self.realm().names().claim(name.clone(), || {
+            let embryo = self.enlist::<X, S>(options, schedule)?;
+            prepare(embryo.control());
+            Ok((embryo.control().any(), embryo))
         })?;
         // It ends after it has begun: nobody looks into the list before.
-        control.head.names().lock().push(name);
-        Ok(control)
+        embryo.control().head.names().lock().push(name);
+        Ok(embryo)
     }
 
     /// As [`admit`](Self::admit), with a first message; or the pid of the holder of the name, which took it. A message
     /// that was refused is left where it was.
-    fn admit_or_send<N: Send + 'static>(
+    fn admit_or_send<X: Machine>(
         &self,
         options: Options,
-        message: &mut Option<N>,
-    ) -> Result<Result<Arc<Control<N>>, Pid>, SpawnRefusal> {
+        message: &mut Option<X::Message>,
+    ) -> Result<Result<Embryo<X, Anywhere>, Pid>, SpawnRefusal> {
         let limits = Limits::both(self.realm().limits(), options.limits.clone());
         if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
             return Err(SpawnRefusal::MessageRefused(Refusal::Full));
         }
-        let give = |control: &Control<N>, message: &mut Option<N>| {
+        let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
             let given = message.take().map(|message| control.push(message).is_ok());
             debug_assert_ne!(given, Some(false), "it has room, and is known to nobody");
         };
         let Some(name) = options.name.clone() else {
-            let control = self.enlist(options)?;
-            give(&control, message);
-            return Ok(Ok(control));
+            let embryo = self.enlist::<X, Anywhere>(options, Anywhere)?;
+            give(embryo.control(), message);
+            return Ok(Ok(embryo));
         };
         loop {
-            let holder = match self.admit_as(name.clone(), options.clone(), |control| give(control, message)) {
-                Ok(control) => return Ok(Ok(control)),
+            let given = |control: &Control<X::Message>| give(control, message);
+            let holder = match self.admit_as(name.clone(), options.clone(), Anywhere, given) {
+                Ok(embryo) => return Ok(Ok(embryo)),
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
             };
@@ -214,8 +218,9 @@ impl Host {
         }
     }
 
-    /// The control block of a process that is to begin.
-    fn enlist<N: Send + 'static>(&self, options: Options) -> Result<Arc<Control<N>>, SpawnRefusal> {
+    /// A process that is to begin.
+    #[inline]
+    fn enlist<X: Machine, S: Schedule>(&self, options: Options, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
         let Options { inherited, limits, by_hand, supervised, priority, bound, .. } = options;
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
@@ -229,53 +234,51 @@ impl Host {
         };
         let by_hand = if by_hand { flag::BY_HAND } else { 0 };
         let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
-        let Some(control) = self.enrol(shard(), flags, inherited, limits, bound) else {
+        let make = |blank| Embryo::new(schedule, blank);
+        let Some(embryo) = self.enrol(shard(), flags, inherited, limits, bound, make) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };
-        Ok(control)
+        Ok(embryo)
     }
 
-    /// Makes a task, by `spawn`, of a process that was admitted; the caller schedules it.
+    /// Begins a process that was admitted; the caller queues it.
     #[inline]
-    fn begin<X: Machine>(
+    fn begin<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        control: Arc<Control<X::Message>>,
+        embryo: Embryo<X, S>,
         heeds: bool,
-        parent: Option<(Arc<dyn AnyControl>, Ties)>,
-        spawn: impl FnOnce(async_task::Builder<Meta>, Driver<X>) -> (Runnable<Meta>, Unjoined<X>),
-    ) -> (Spawned<X>, Runnable<Meta>) {
+        parent: Option<(Ref<dyn AnyControl>, Ties)>,
+    ) -> (Spawned<X>, Ready) {
         self.shared().metrics.add(Counter::Spawned, 1);
-        let meta = Meta::Process(control.clone());
-        let driver = Driver::new(machine, Arc::clone(&control));
-        let (runnable, task) = spawn(async_task::Builder::new().metadata(meta), driver);
+        let (joined, ready) = embryo.hatch(machine);
+        let control = joined.address().control();
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if control.head.has(flag::SUPERVISED) => {}
             Phase::Closing => {
-                let any: Arc<dyn AnyControl> = control.clone();
-                any.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+                control.any().cancel(Reason::SHUTDOWN, self.shutdown_deadline());
             }
             Phase::Closed => {
                 control.head.set(flag::KILLED);
             }
         }
         if heeds {
-            self.bind(control.clone());
+            self.bind(control.any());
         }
         // Before it can end in any way.
-        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &(control.clone() as _), ties));
-        ((task.fallible(), control, monitor), runnable)
+        let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &control.any(), ties));
+        ((joined, monitor), ready)
     }
 
     /// Has a process told to end at its deadline, and by its token.
     #[cold]
-    fn bind(&self, control: Arc<dyn AnyControl>) {
+    fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
         if let Some((at, grace)) = inherited.deadline_and_grace() {
-            let whom = Arc::downgrade(&control);
+            let whom = Ref::downgrade(&control);
             let host = self.clone();
             call_at(&control, at, move || {
                 if let Some(control) = whom.upgrade() {
@@ -321,12 +324,12 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), self.options()))
+        self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), self.options()))
     }
 
     /// Spawns a hand-written process. As [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.host().join_or_refuse(self.host().launch(Raw::new(process, None), self.options()))
+        self.host().join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), self.options()))
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
@@ -340,7 +343,7 @@ impl<M: Send + 'static> Me<M> {
         let ties = Ties { link: true, monitor: false };
         let parent = Some(Parent { process: Some(self.any()), ties });
         let options = Options { parent, ..self.options() };
-        let handle = self.host().join_or_refuse(self.host().launch(AsyncBody::new(body, None), options));
+        let handle = self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), options));
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
             table::bereave(&self.any(), pid, &exit);
@@ -376,8 +379,8 @@ impl<M: Send + 'static> Me<M> {
         let watch = Watch::set(self.any());
         let monitor = MonitorRef::new(self.pid(), watch.number());
         let machine = Monitored::new(AsyncBody::new(body, None), watch);
-        match self.host().launch(machine, self.options()) {
-            Ok((task, control, _)) => (JoinHandle::new((task, control, Some(monitor))), monitor),
+        match self.host().launch_anywhere(machine, self.options()) {
+            Ok((joined, _)) => (JoinHandle::new((joined, Some(monitor))), monitor),
             Err((refusal, machine)) => {
                 let (body, watch) = machine.into_parts();
                 let handle = self.host().join_or_refuse(Err((refusal, body)));
@@ -419,7 +422,7 @@ impl Options {
 
     /// Whom it is to be tied to, if to anybody.
     #[inline]
-    fn take_parent(&mut self) -> Result<Option<(Arc<dyn AnyControl>, Ties)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
         match self.parent.take() {
             None => Ok(None),
             Some(Parent { ties: Ties { link: false, monitor: false }, .. }) => Ok(None),
@@ -433,7 +436,7 @@ impl Options {
 #[derive(Debug, Clone)]
 struct Parent {
     /// Nobody, if it is a host that spawns.
-    process: Option<Arc<dyn AnyControl>>,
+    process: Option<Ref<dyn AnyControl>>,
     ties: Ties,
 }
 
@@ -593,7 +596,7 @@ impl ProcessBuilder {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        match self.host.launch(AsyncBody::new(body, self.entry), self.options) {
+        match self.host.launch_anywhere(AsyncBody::new(body, self.entry), self.options) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
@@ -612,7 +615,7 @@ impl ProcessBuilder {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host.join_or_refuse(self.host.launch(AsyncBody::new(body, self.entry), self.options))
+        self.host.join_or_refuse(self.host.launch_anywhere(AsyncBody::new(body, self.entry), self.options))
     }
 
     /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
@@ -633,16 +636,12 @@ impl ProcessBuilder {
         let (heeds, mut message) = (options.heeds(), Some(message));
         let admitted = options
             .take_parent()
-            .and_then(|parent| Ok(host.admit_or_send(options, &mut message)?.map(|control| (parent, control))));
+            .and_then(|parent| Ok(host.admit_or_send(options, &mut message)?.map(|embryo| (parent, embryo))));
         match admitted {
-            Ok(Ok((parent, control))) => {
-                let body = AsyncBody::new(body, entry);
-                let ((task, control, _), runnable) = host.begin(body, control, heeds, parent, |builder, driver| {
-                    builder.spawn(move |_| driver, WithInfo(schedule))
-                });
-                runnable.schedule();
-                task.detach();
-                Ok(control.head.pid())
+            Ok(Ok((parent, embryo))) => {
+                let ((joined, _), ready) = host.begin(AsyncBody::new(body, entry), embryo, heeds, parent);
+                ready.schedule(false);
+                Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),
             Err(refusal) => Err(SpawnError::new(refusal, (message.expect("it was refused"), body))),
@@ -657,37 +656,9 @@ impl ProcessBuilder {
         self,
         process: Q,
     ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
-        match self.host.launch(Raw::new(process, self.entry), self.options) {
+        match self.host.launch_anywhere(Raw::new(process, self.entry), self.options) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
-    }
-}
-
-#[cfg(all(test, not(procession_loom)))]
-mod tests {
-    use super::*;
-    use crate::context::Context;
-    use crate::process::{Events, Next, StepOutput};
-
-    /// The parts of an idle process, to the byte: whoever adds a field here adds it a million times.
-    #[test]
-    fn an_idle_process_is_small() {
-        async fn idle(mut ctx: Context<u64>) {
-            while ctx.receive().await.is_ok() {}
-        }
-        fn driver<Fut: BodyFuture>(_: fn(Context<u64>) -> Fut) -> usize {
-            size_of::<Driver<AsyncBody<u64, fn(Context<u64>) -> Fut, Fut>>>()
-        }
-        struct ByHand;
-        impl Process for ByHand {
-            type Message = u64;
-            type Output = ();
-            fn step(&mut self, _: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<()>, Exit> {
-                Ok(Next::Wait)
-            }
-        }
-        assert_eq!((size_of::<Control<u64>>(), size_of::<Meta>(), driver(idle)), (104, 16, 64));
-        assert_eq!(size_of::<Driver<Raw<ByHand>>>(), 24);
     }
 }

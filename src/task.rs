@@ -1,5 +1,5 @@
-//! The future that drives one process: takes what came, steps, dispatches what was yielded, and steps again while
-//! answers come in the same turn. Its end is a drop guard: however the task ends, the process is buried.
+//! What drives one process: takes what came, steps, dispatches what was yielded, and steps again while answers come in the
+//! same turn; and its end.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -8,17 +8,17 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::clock::Instant;
-use crate::control::{Control, Head, flag};
+use crate::control::{Head, flag};
 use crate::express::{self, Parcel};
 use crate::home;
 use crate::me::Me;
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{Held, catch, drop_caught};
+use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
-use crate::sync::{Arc, planted};
+use crate::sync::planted;
 use crate::time::spare;
 use crate::yields::{Kept, Yields};
 
@@ -191,29 +191,19 @@ impl<P: Process> Machine for Raw<P> {
     }
 }
 
-pin_project! {
-    /// The task of one process.
-    #[project = Turn]
-    pub(crate) struct Driver<X: Machine> {
-        #[pin]
-        machine: X,
-        me: Me<X::Message>,
-    }
-
-    impl<X: Machine> PinnedDrop for Driver<X> {
-        fn drop(this: Pin<&mut Self>) {
-            // Dropped before its end: the runtime is gone.
-            if !this.machine.is_gone() {
-                let _ = this.project().end(Exit::Cancelled(Reason::SHUTDOWN));
-            }
-        }
-    }
+/// A turn of a process.
+struct Turn<'a, X: Machine> {
+    machine: Pin<&'a mut X>,
+    me: &'a Me<X::Message>,
 }
 
-impl<X: Machine> Driver<X> {
-    pub(crate) fn new(machine: X, control: Arc<Control<X::Message>>) -> Self {
-        Self { machine, me: Me::new(control) }
-    }
+/// What came of a turn.
+#[derive(Debug)]
+pub(crate) enum Turned<T> {
+    Waits,
+    /// It is to have another one.
+    Again,
+    Over(Result<T, Exit>),
 }
 
 /// What came of a step.
@@ -376,7 +366,7 @@ impl<X: Machine> Turn<'_, X> {
 
     fn dispatch_all(&self, yields: &Yields) {
         while let Some(yielded) = yields.next_pending() {
-            let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.control().clone()));
+            let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.any()));
         }
     }
 
@@ -416,33 +406,38 @@ impl<X: Machine> Turn<'_, X> {
         drop(dying);
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
-        // A mailbox that was split off may be waited on elsewhere. If only this task and async-task's note of it know
-        // the process, it was not.
-        if Arc::strong_count(self.me.control()) > 2 {
+        // A mailbox that was split off may be waited on elsewhere. If nobody else knows the process, it was not.
+        if self.me.control().count() > 1 {
             self.me.control().disperse();
         }
         exit
     }
 }
 
-impl<X: Machine> Future for Driver<X> {
-    type Output = Held<Result<X::Output, Exit>>;
+/// Gives a process a turn.
+#[inline]
+pub(crate) fn turn<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, cx: &mut Context<'_>) -> Turned<X::Output> {
+    let mut this = Turn { machine, me };
+    let fresh = this.machine.is_fresh();
+    let _turn = turn::enter(me.control().address(), this.head().pid(), cx.waker());
+    match this.run(fresh, cx) {
+        Poll::Ready(outcome) => Turned::Over(outcome),
+        Poll::Pending => {
+            if turn::take_ahead() {
+                me.control().inbox.unwait();
+            }
+            if express::is_busy() {
+                this.keep();
+            }
+            if turn::take_woken() { Turned::Again } else { Turned::Waits }
+        }
+    }
+}
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let fresh = this.machine.is_fresh();
-        let _turn = turn::enter(this.me.control().address(), this.head().pid(), cx.waker());
-        let polled = this.run(fresh, cx);
-        if polled.is_pending() && turn::take_ahead() {
-            this.me.control().inbox.unwait();
-        }
-        if polled.is_pending() && express::is_busy() {
-            this.keep();
-        }
-        if fresh && polled.is_pending() && this.me.control().inbox.set_own(cx.waker().clone()) {
-            cx.waker().wake_by_ref();
-        }
-        polled.map(Held::new)
+/// The end of a process that never has a turn again: its runtime is gone.
+pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>) {
+    if !machine.is_gone() {
+        let _ = Turn { machine, me }.end(Exit::Cancelled(Reason::SHUTDOWN));
     }
 }
 
@@ -486,7 +481,7 @@ impl<X: Machine> Turn<'_, X> {
                     });
                 }
                 Stepped::Again => {
-                    cx.waker().wake_by_ref();
+                    turn::woken();
                     return Poll::Pending;
                 }
                 Stepped::Waits if !turn::take_answered() => {
@@ -501,7 +496,7 @@ impl<X: Machine> Turn<'_, X> {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
                         this.head().host().count_budget_yield();
-                        cx.waker().wake_by_ref();
+                        turn::woken();
                         return Poll::Pending;
                     }
                     turn::begins_keeping();

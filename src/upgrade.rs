@@ -9,6 +9,7 @@ use std::future::{poll_fn, ready};
 use std::task::Poll;
 
 use crate::body::{Body, BodyFuture, Outcome, Output};
+use crate::cell::Ref;
 use crate::context::Context;
 use crate::control::{AnyControl, flag};
 use crate::process::exit::Exit;
@@ -17,7 +18,7 @@ use crate::process::payload::Payload;
 use crate::process::successor::{self, Future};
 use crate::process::turn;
 use crate::process::{AnyProcess, Process, Start, StepOutput};
-use crate::sync::{Arc, planted};
+use crate::sync::planted;
 
 /// Why new code is not in the place of the old: see [`StepOutput::upgrade`]. It hands the new process back.
 pub struct UpgradeError<P> {
@@ -107,9 +108,9 @@ impl<M: Send + 'static> Context<M> {
         if let Err(exit) = self.fit::<Output<Fut>>().await {
             return (self, exit);
         }
-        let control = Arc::clone(self.control());
+        let control = self.control().clone();
         let next: Future<Output<Fut>> = Box::pin(async move { body(self).await.into_result() });
-        let exit = Trial::begin(Arc::clone(&control) as _).run(next).await;
+        let exit = Trial::begin(control.any()).run(next).await;
         (Self::new(control), exit)
     }
 
@@ -133,10 +134,10 @@ impl<M: Send + 'static> Context<M> {
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
 /// While new code has not started.
-struct Trial(Arc<dyn AnyControl>);
+struct Trial(Ref<dyn AnyControl>);
 
 impl Trial {
-    fn begin(control: Arc<dyn AnyControl>) -> Self {
+    fn begin(control: Ref<dyn AnyControl>) -> Self {
         control.head().set(flag::UPGRADING);
         Self(control)
     }
@@ -148,7 +149,7 @@ impl Trial {
         let exit = poll_fn(|cx| {
             // None: it has been handed over, and this is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
-            if !turn::is_of(Arc::as_ptr(&self.0).cast::<()>() as usize) {
+            if !turn::is_of(self.0.identity()) {
                 return Poll::Ready(Exit::failed(ELSEWHERE));
             }
             match catch(|| future.as_mut().poll(cx)) {

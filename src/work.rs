@@ -5,30 +5,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as Cx, Poll};
 
-use async_task::{Runnable, ScheduleInfo, WithInfo};
+use async_task::WithInfo;
 use futures::future::FusedFuture;
 use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
 use crate::blocking::{Job, PoolRefusal};
-use crate::crowd;
-use crate::host::{Host, Meta, Phase};
+use crate::host::{Host, Phase};
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
-use crate::process::placing::{self, Placing};
+use crate::runnable::schedule;
 use crate::sync::Arc;
-
-/// The schedule function of every task: it takes up no room in the task, and asks the task's host where to go.
-#[inline]
-pub(crate) fn schedule(runnable: Runnable<Meta>, info: ScheduleInfo) {
-    if placing::now() == Placing::Together && !info.woken_while_running {
-        return crowd::join(runnable);
-    }
-    let schedule = runnable.metadata().host().shared().schedule;
-    schedule(runnable, info);
-}
 
 impl Host {
     /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
@@ -39,8 +28,8 @@ impl Host {
             return;
         }
         let task = Registered { future: Some(future), host: self.clone(), key: None };
-        let meta = Meta::Future(self.clone());
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| task, WithInfo(schedule));
+        let (runnable, task) =
+            async_task::Builder::new().metadata(self.clone()).spawn(move |_| task, WithInfo(schedule));
         task.detach();
         runnable.schedule();
     }
@@ -76,8 +65,8 @@ impl Host {
     /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
     /// keeps account of it, for it ends with its command, which ends with its process.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let meta = Meta::Future(self.clone());
-        let (runnable, task) = async_task::Builder::new().metadata(meta).spawn(move |_| future, WithInfo(schedule));
+        let (runnable, task) =
+            async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
         task.detach();
         runnable.run();
     }

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::process::exit::Reason;
+use crate::cell::{self, Ref};
 use crate::sync::{Arc, Event, Mutex, Weak, planted};
 
 /// Who can be told.
 pub(crate) trait Subject: Send + Sync + 'static {
     /// Of several causes the first counts. It tells nobody, and does not panic.
-    fn tell(self: &Arc<Self>, cause: &Cause);
+    fn tell(this: &Ref<Self>, cause: &Cause);
 }
 
 /// Why somebody is cancelled, and how long after that he is killed.
@@ -41,7 +42,7 @@ pub(crate) struct Node<E: ?Sized> {
 struct State<E: ?Sized> {
     next: u64,
     nodes: BTreeMap<u64, Weak<Node<E>>>,
-    subjects: BTreeMap<u64, Weak<E>>,
+    subjects: BTreeMap<u64, cell::Weak<E>>,
     /// Set when it is closed.
     cause: Option<Cause>,
     /// Set when all that was below it then has been told.
@@ -51,7 +52,7 @@ struct State<E: ?Sized> {
 /// What was directly below a node when it was closed, in the order in which it came.
 struct Below<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
-    subjects: Vec<Arc<E>>,
+    subjects: Vec<Ref<E>>,
 }
 
 impl<E: Subject + ?Sized> Node<E> {
@@ -78,12 +79,12 @@ impl<E: Subject + ?Sized> Node<E> {
 
     /// Has somebody told with this node, and says by which number to [`release`](Self::release) him. Nobody is to be
     /// released from a closed one: he has been told.
-    pub(crate) fn adopt(&self, subject: &Arc<E>) -> Option<u64> {
+    pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
-            state.subjects.insert(number, Arc::downgrade(subject));
+            state.subjects.insert(number, Ref::downgrade(subject));
             number
         });
-        entered.map_err(|cause| subject.tell(&cause)).ok()
+        entered.map_err(|cause| E::tell(subject, &cause)).ok()
     }
 
     /// Lets something in below, under a number of its own, unless it is closed.
@@ -121,7 +122,7 @@ impl<E: Subject + ?Sized> Node<E> {
             closed.reverse();
         }
         while let Some((node, subjects)) = closed.pop() {
-            subjects.iter().rev().for_each(|subject| subject.tell(cause));
+            subjects.iter().rev().for_each(|subject| E::tell(subject, cause));
             node.state.lock().over = true;
             node.news.notify(usize::MAX);
         }

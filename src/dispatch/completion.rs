@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 use futures::future::FusedFuture;
 
 use super::attempt::Gate;
+use crate::cell::Ref;
 use crate::control::AnyControl;
 use crate::host::Host;
 use crate::observe::Counter;
@@ -64,14 +65,14 @@ fn keep(kept: Kept) -> Option<Kept> {
 }
 
 /// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
-pub(crate) struct Slip(Option<(Arc<dyn AnyControl>, Tag)>);
+pub(crate) struct Slip(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl Slip {
-    pub(crate) fn new(to: Arc<dyn AnyControl>, tag: Tag) -> Self {
+    pub(crate) fn new(to: Ref<dyn AnyControl>, tag: Tag) -> Self {
         Self(Some((to, tag)))
     }
 
-    fn parts(&self) -> (&Arc<dyn AnyControl>, Tag) {
+    fn parts(&self) -> (&Ref<dyn AnyControl>, Tag) {
         let (to, tag) = self.0.as_ref().expect("a slip is used once, by value");
         (to, *tag)
     }
@@ -116,7 +117,7 @@ impl Slip {
     /// What tells this yield from any other while its process lives.
     fn identity(&self) -> (usize, u64) {
         let (to, tag) = self.parts();
-        (Arc::as_ptr(to).cast::<()>() as usize, tag.number)
+        (to.identity(), tag.number)
     }
 
     /// Gives up the right to answer a call that nobody waits for any more.
@@ -127,7 +128,7 @@ impl Slip {
     }
 
     /// Gives up the right to answer; whoever knows the tag may.
-    pub(super) fn release(mut self) -> Option<(Arc<dyn AnyControl>, Tag)> {
+    pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
     }
 }
@@ -149,7 +150,7 @@ impl Drop for Slip {
         });
         let Some((to, tag)) = self.0.take() else { return };
         if kept.unwrap_or(false) {
-            match keep(Kept::Slip(Slip(Some((Arc::clone(&to), tag))))) {
+            match keep(Kept::Slip(Slip(Some((to.clone(), tag))))) {
                 None => return,
                 Some(Kept::Slip(slip)) => drop(slip.release()),
                 Some(Kept::Layered(_)) => unreachable!("it was a slip"),
@@ -201,7 +202,7 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
 /// The way back of a yield for a task that works for it and does not hold its completion.
 #[derive(Debug)]
 pub(crate) struct Way {
-    to: Arc<dyn AnyControl>,
+    to: Ref<dyn AnyControl>,
     tag: Tag,
 }
 
@@ -217,7 +218,7 @@ impl Way {
     /// Runs a part of what the task does. A completion of this yield that is dropped meanwhile is handed out instead
     /// of being abandoned: whoever calls this knows better how it ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>) {
-        let own = (Arc::as_ptr(&self.to).cast::<()>() as usize, self.tag.number);
+        let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
         let Some(mut kept) = kept else { return (result, None) };
         let is_mine = |kept: &Kept| matches!(kept, Kept::Slip(slip) if slip.identity() == own);
@@ -285,7 +286,7 @@ impl<T: Send + 'static> Completion<T> {
     /// Another completion of this yield, whose answer goes to `layer` alone.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
         let (to, tag) = self.slip().parts();
-        Self { slip: Some(Slip::new(Arc::clone(to), tag)), layer: Some(layer), marker: PhantomData }
+        Self { slip: Some(Slip::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
     }
 
     pub(super) fn gate(&self) -> Option<&Arc<dyn Gate>> {
@@ -357,7 +358,7 @@ impl<T: Send + 'static> Completion<T> {
     /// Resolves when the answer is not wanted any more.
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.slip().parts();
-        Unwanted { yielded: Some((Arc::clone(to), tag)), gate: self.gate().cloned() }
+        Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
     }
 
     /// Sends an item of a stream, or leaves the waker to be woken when there is room.
@@ -368,7 +369,7 @@ impl<T: Send + 'static> Completion<T> {
     /// The way back of this yield, without the right to answer it.
     pub(crate) fn way(&self) -> Way {
         let (to, tag) = self.slip().parts();
-        Way { to: Arc::clone(to), tag }
+        Way { to: to.clone(), tag }
     }
 
     pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
@@ -413,7 +414,7 @@ impl<T> fmt::Debug for Completion<T> {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {
-    yielded: Option<(Arc<dyn AnyControl>, Tag)>,
+    yielded: Option<(Ref<dyn AnyControl>, Tag)>,
     gate: Option<Arc<dyn Gate>>,
 }
 

@@ -24,6 +24,7 @@
 use std::collections::BTreeMap;
 
 use super::watched::Watched;
+use crate::cell::Ref;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;
@@ -57,7 +58,7 @@ pub(crate) trait Party {
     fn condemn(&self) -> bool;
 
     /// Has it find out that it was condemned, to this. Nobody's table is locked.
-    fn fall(self: &Arc<Self>, fate: &Exit);
+    fn fall(this: &Ref<Self>, fate: &Exit);
 }
 
 /// The table of one process.
@@ -73,7 +74,7 @@ impl<E: ?Sized> Default for Links<E> {
 /// Most processes are tied to one other, and pay for that one.
 #[derive(Debug)]
 struct Table<E: ?Sized> {
-    one: Option<(Tie, Arc<E>)>,
+    one: Option<(Tie, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
 
@@ -102,7 +103,7 @@ impl Tie {
 struct More<E: ?Sized> {
     /// Exits of others come as events.
     traps: bool,
-    ties: BTreeMap<Tie, Arc<E>>,
+    ties: BTreeMap<Tie, Ref<E>>,
     /// What this one monitors.
     watched: Watched<E>,
     /// What it was condemned to by a link.
@@ -160,7 +161,7 @@ impl<E: ?Sized> Table<E> {
     }
 
     #[inline]
-    fn get(&self, tie: Tie) -> Option<&Arc<E>> {
+    fn get(&self, tie: Tie) -> Option<&Ref<E>> {
         match &self.one {
             Some((one, other)) if *one == tie => Some(other),
             _ => self.more.as_ref()?.ties.get(&tie),
@@ -169,7 +170,7 @@ impl<E: ?Sized> Table<E> {
 
     /// One more, that is not there.
     #[inline]
-    fn add(&mut self, tie: Tie, other: Arc<E>) {
+    fn add(&mut self, tie: Tie, other: Ref<E>) {
         if self.one.is_none() {
             self.one = Some((tie, other));
         } else {
@@ -178,7 +179,7 @@ impl<E: ?Sized> Table<E> {
     }
 
     #[inline]
-    fn cut(&mut self, tie: Tie) -> Option<Arc<E>> {
+    fn cut(&mut self, tie: Tie) -> Option<Ref<E>> {
         match &self.one {
             Some((one, _)) if *one == tie => self.one.take().map(|(_, other)| other),
             _ => self.more.as_mut()?.ties.remove(&tie),
@@ -210,7 +211,7 @@ impl<E: Party + ?Sized> Links<E> {
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
         let mut fate = None;
-        let mut tell = |(tie, other): (Tie, Arc<E>)| {
+        let mut tell = |(tie, other): (Tie, Ref<E>)| {
             if tie.number == 0 {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
                 tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit));
@@ -230,7 +231,7 @@ impl<E: Party + ?Sized> Links<E> {
 }
 
 /// Tells a process of the end of one that it monitors, unless it has taken that back.
-fn tell_watcher<E: Party + ?Sized>(watcher: &Arc<E>, number: u64, pid: Pid, exit: &Exit) {
+fn tell_watcher<E: Party + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) {
     let mut table = watcher.links().0.lock();
     let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
@@ -256,7 +257,7 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
 
 /// Does to a process what `verdict` says that an exit does.
 fn tell_peer<E: Party + ?Sized>(
-    peer: &Arc<E>,
+    peer: &Ref<E>,
     from: Pid,
     exit: &Exit,
     fate: &Exit,
@@ -274,7 +275,7 @@ fn tell_peer<E: Party + ?Sized>(
             if peer.condemn() {
                 table.more().fate = Some(fate.clone());
                 drop(table);
-                peer.fall(fate);
+                E::fall(peer, fate);
             }
         }
     }
@@ -316,9 +317,9 @@ pub(crate) enum Gone {
 /// One of them has ended.
 pub(crate) fn link<E: Party + ?Sized>(
     caller: &E,
-    handle: Arc<E>,
+    handle: Ref<E>,
     pid: Pid,
-    other: Result<Arc<E>, Exit>,
+    other: Result<Ref<E>, Exit>,
 ) -> Result<(), Gone> {
     let me = caller.pid();
     if me == pid {
@@ -365,7 +366,7 @@ pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
         return false;
     }
     let links = caller.links();
-    let Some(other) = links.0.lock().get(Tie::link(pid)).map(Arc::clone) else { return false };
+    let Some(other) = links.0.lock().get(Tie::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
     let cut = (own.cut(Tie::link(pid)), theirs.cut(Tie::link(me)));
     // The last reference to a process is not let go under a lock: it holds values of the user's.
@@ -377,9 +378,9 @@ pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
 /// to the caller.
 pub(crate) fn monitor<E: Party + ?Sized>(
     caller: &E,
-    handle: Arc<E>,
+    handle: Ref<E>,
     pid: Pid,
-    other: Result<Arc<E>, Exit>,
+    other: Result<Ref<E>, Exit>,
 ) -> MonitorRef {
     let me = caller.pid();
     // Nobody is there to hear of its own end.
@@ -441,13 +442,13 @@ pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flus
 /// One that was taken back, or whose watcher has ended, stays with the child, and tells nobody.
 #[derive(Debug)]
 pub(crate) struct Watch<E: ?Sized> {
-    watcher: Arc<E>,
+    watcher: Ref<E>,
     number: u64,
 }
 
 impl<E: Party + ?Sized> Watch<E> {
     /// Sets it, before there is a child.
-    pub(crate) fn set(watcher: Arc<E>) -> Self {
+    pub(crate) fn set(watcher: Ref<E>) -> Self {
         let mut own = watcher.links().0.lock();
         let watched = &mut own.more().watched;
         let number = if watcher.has_ended() { watched.spend() } else { watched.vacant().watch(None) };
@@ -474,19 +475,19 @@ pub(crate) struct Ties {
 }
 
 /// Ties a process to its child, which has not begun: before it can end, in whatever way.
-pub(crate) fn adopt<E: Party + ?Sized>(parent: &Arc<E>, child: &Arc<E>, ties: Ties) -> Option<MonitorRef> {
+pub(crate) fn adopt<E: Party + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: Ties) -> Option<MonitorRef> {
     let pid = child.pid();
-    if ties.link && link(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))) == Err(Gone::Caller) {
+    if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
         // It ended just now, as if it had been linked before that.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
     }
-    ties.monitor.then(|| monitor(&**parent, Arc::clone(parent), pid, Ok(Arc::clone(child))))
+    ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
 /// Tells a process of a child that it was to be linked to, and that never began.
-pub(crate) fn bereave<E: Party + ?Sized>(parent: &Arc<E>, pid: Pid, exit: &Exit) {
+pub(crate) fn bereave<E: Party + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
 }

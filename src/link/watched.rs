@@ -2,7 +2,7 @@
 //!
 //! A number is a slot and its generation, and is never issued twice: a slot whose generations are used up is left alone.
 
-use crate::sync::Arc;
+use crate::cell::Ref;
 
 /// Emptied, a row that is longer than this is given back.
 const KEPT: usize = 64;
@@ -43,7 +43,7 @@ struct Slot<E: ?Sized> {
     /// The one that became free before this one, if this is free; else [`WATCHING`] or [`TOLD`].
     next: u32,
     /// In whose table this stands too; nobody's, if who is watched carries it with him.
-    watched: Option<Arc<E>>,
+    watched: Option<Ref<E>>,
 }
 
 impl<E: ?Sized> Default for Watched<E> {
@@ -92,7 +92,7 @@ impl<E: ?Sized> Watched<E> {
 
     /// Takes it out if its end was not told: in whose table it stands too, if in any.
     #[inline]
-    pub(super) fn remove(&mut self, number: u64) -> Option<Option<Arc<E>>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
         let watched = self.slots[index].watched.take();
         self.free(index);
@@ -130,7 +130,7 @@ impl<E: ?Sized> Watched<E> {
     }
 
     /// Those in whose tables it stands too.
-    pub(super) fn into_living(self) -> impl Iterator<Item = (u64, Arc<E>)> {
+    pub(super) fn into_living(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
@@ -149,7 +149,7 @@ impl<E: ?Sized> Vacant<'_, E> {
 
     /// For this one, in whose table it stands too, or for one that carries it with him.
     #[inline]
-    pub(super) fn watch(self, watched: Option<Arc<E>>) -> u64 {
+    pub(super) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
     }
 
@@ -159,7 +159,7 @@ impl<E: ?Sized> Vacant<'_, E> {
     }
 
     #[inline]
-    fn take(self, state: u32, watched: Option<Arc<E>>) -> u64 {
+    fn take(self, state: u32, watched: Option<Ref<E>>) -> u64 {
         let number = self.number();
         let slot = &mut self.watched.slots[self.index as usize];
         self.watched.free = std::mem::replace(&mut slot.next, state);
@@ -184,15 +184,15 @@ mod tests {
     #[test]
     fn what_was_told_is_there_until_it_is_collected() {
         let mut watched = Watched::default();
-        let (one, other) = (watched.vacant().watch(Some(Arc::new(1))), watched.vacant().tell());
+        let (one, other) = (watched.vacant().watch(Some(Ref::counted(1))), watched.vacant().tell());
         assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
         assert!(watched.remove(one).is_none() && watched.collect(one) && !watched.collect(one));
-        let again = watched.vacant().watch(Some(Arc::new(2)));
+        let again = watched.vacant().watch(Some(Ref::counted(2)));
         assert!(again != one && !watched.tell(one) && watched.collect(other));
-        let third = watched.vacant().watch(Some(Arc::new(3)));
-        assert_eq!(watched.remove(again).flatten().as_deref(), Some(&2));
+        let third = watched.vacant().watch(Some(Ref::counted(3)));
+        assert_eq!(watched.remove(again).flatten().map(|two| **two), Some(2));
         assert!(watched.remove(again).is_none());
-        assert_eq!(watched.into_living().collect::<Vec<_>>(), [(third, Arc::new(3))]);
+        assert_eq!(watched.into_living().map(|(number, three)| (number, **three)).collect::<Vec<_>>(), [(third, 3)]);
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         let mut watched = Watched::<u8>::default();
         let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
         assert!(watched.tell(one) && !watched.tell(one) && watched.remove(one).is_none() && watched.collect(one));
-        assert_eq!((watched.remove(other), watched.tell(other)), (Some(None), false));
+        assert!(matches!(watched.remove(other), Some(None)) && !watched.tell(other));
         let third = watched.vacant().watch(None);
         assert!(third != one && third != other && watched.into_living().next().is_none());
     }

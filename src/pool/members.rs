@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
 
+use crate::cell::{Ref, Weak};
 use crate::control::{AnyControl, Control};
 use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
 use crate::process::exit::Exit;
 use crate::receive::Mailbox;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Arc, Mutex, Weak};
+use crate::sync::{Arc, Mutex};
 
 /// How many messages are handed on from the queue in a turn.
 const AT_ONCE: usize = 64;
@@ -25,7 +26,7 @@ pub(crate) enum Routing<M> {
     Key(Box<dyn Fn(&M) -> u64 + Send + Sync>),
 }
 
-type List<M> = Arc<[Arc<Control<M>>]>;
+type List<M> = Arc<[Ref<Control<M>>]>;
 
 /// The members of a pool, in order.
 pub(crate) struct Members<M: Send + 'static> {
@@ -104,7 +105,7 @@ impl<M: Send + 'static> Members<M> {
         matches!(self.routing, Routing::Key(_))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Arc<Control<M>>>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Ref<Control<M>>>) -> T) -> T {
         let mut members = self.list().to_vec();
         let changed = change(&mut members);
         let former = std::mem::replace(&mut *self.list.lock(), members.into());
@@ -113,7 +114,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Puts a member at a place, or behind the last one. By the keeper alone.
-    pub(crate) fn set(&self, place: usize, member: Arc<Control<M>>) {
+    pub(crate) fn set(&self, place: usize, member: Ref<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
             None => {
@@ -125,12 +126,12 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Takes out the last one. By the keeper alone.
-    pub(crate) fn pop(&self) -> Option<Arc<Control<M>>> {
+    pub(crate) fn pop(&self) -> Option<Ref<Control<M>>> {
         self.change(Vec::pop)
     }
 
     /// Takes out all of them, for good. By the keeper alone.
-    pub(crate) fn clear(&self) -> Vec<Arc<Control<M>>> {
+    pub(crate) fn clear(&self) -> Vec<Ref<Control<M>>> {
         self.change(std::mem::take)
     }
 
@@ -212,7 +213,7 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Where to look first, and then one after the other.
-    fn first(&self, members: &[Arc<Control<M>>]) -> usize {
+    fn first(&self, members: &[Ref<Control<M>>]) -> usize {
         if let Routing::RoundRobin = self.routing {
             return self.turn.fetch_add(1, Ordering::Relaxed) % members.len();
         }

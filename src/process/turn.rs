@@ -52,6 +52,8 @@ mod note {
     pub(super) const AHEAD: u8 = 1 << 5;
     /// The same happened before in this turn, and is not to happen again.
     pub(super) const WAS_AHEAD: u8 = 1 << 6;
+    /// The running process has woken itself.
+    pub(super) const WOKEN: u8 = 1 << 7;
 }
 
 impl Turn {
@@ -315,6 +317,18 @@ pub(crate) fn answered() {
 #[inline]
 pub(crate) fn take_answered() -> bool {
     TURN.with(|turn| turn.take(note::ANSWERED))
+}
+
+/// Notes that the running process has woken its task itself: it has another turn.
+#[inline]
+pub(crate) fn woken() {
+    TURN.with(|turn| turn.note(note::WOKEN));
+}
+
+/// Whether it has.
+#[inline]
+pub(crate) fn take_woken() -> bool {
+    TURN.with(|turn| turn.take(note::WOKEN))
 }
 
 /// Notes that the running process has woken itself to let others run.

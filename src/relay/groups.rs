@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::names::{Text, hash};
+use crate::cell::Ref;
 use crate::link::table::Party;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
@@ -44,9 +45,9 @@ impl Book {
 #[derive(Debug)]
 struct Members<E: ?Sized> {
     /// By number, which is the order in which they came.
-    members: BTreeMap<u64, Arc<E>>,
+    members: BTreeMap<u64, Ref<E>>,
     next: u64,
-    watchers: BTreeMap<MonitorRef, Arc<E>>,
+    watchers: BTreeMap<MonitorRef, Ref<E>>,
     /// Its name as its watchers are told it.
     name: Option<Arc<str>>,
 }
@@ -72,7 +73,7 @@ impl<E: Party + ?Sized> Members<E> {
             Change::Left => Signal::Left { number, group, pid },
         };
         let tell =
-            |(monitor, watcher): (&MonitorRef, &Arc<E>)| watcher.put(signal(monitor.number(), Arc::clone(name))).ok();
+            |(monitor, watcher): (&MonitorRef, &Ref<E>)| watcher.put(signal(monitor.number(), Arc::clone(name))).ok();
         self.watchers.iter().filter_map(tell).collect()
     }
 
@@ -100,7 +101,7 @@ impl<E: Party + ?Sized> Groups<E> {
 
     /// Adds a tenant that is marked and `lives`, which is asked under the locks. One that is in it already stays where
     /// it is; one that has ended is not added.
-    pub(crate) fn join(&self, group: Text, tenant: &Arc<E>, own: &Own, lives: impl Fn() -> bool) {
+    pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
             return;
@@ -112,7 +113,7 @@ impl<E: Party + ?Sized> Groups<E> {
         let members = shard.entry(group.clone()).or_default();
         let number = members.next;
         members.next += 1;
-        members.members.insert(number, Arc::clone(tenant));
+        members.members.insert(number, tenant.clone());
         let wakes = members.tell(Change::Joined, tenant.pid());
         drop(shard);
         own.member_of.insert(group, number);
@@ -134,7 +135,7 @@ impl<E: Party + ?Sized> Groups<E> {
     pub(crate) fn watch(
         &self,
         group: Text,
-        tenant: &Arc<E>,
+        tenant: &Ref<E>,
         own: &Own,
         lives: impl Fn() -> bool,
     ) -> (MonitorRef, Vec<Pid>) {
@@ -151,7 +152,7 @@ impl<E: Party + ?Sized> Groups<E> {
         if lives() {
             let members = shard.entry(group.clone()).or_default();
             members.name.get_or_insert_with(|| Arc::from(&*group));
-            members.watchers.insert(monitor, Arc::clone(tenant));
+            members.watchers.insert(monitor, tenant.clone());
             drop(shard);
             own.watches.insert(monitor.number(), group);
         }
@@ -207,7 +208,7 @@ impl<E: Party + ?Sized> Groups<E> {
     }
 
     /// All that are in it now, in the order in which they joined.
-    pub(crate) fn members(&self, group: &str) -> Vec<Arc<E>> {
+    pub(crate) fn members(&self, group: &str) -> Vec<Ref<E>> {
         self.shard(group).lock().get(group).map_or_else(Vec::new, |group| group.members.values().cloned().collect())
     }
 }

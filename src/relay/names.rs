@@ -11,7 +11,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::sync::{Arc, CachePadded, Mutex, planted};
+use crate::cell::Ref;
+use crate::sync::{CachePadded, Mutex, planted};
 
 /// How many locks there are; a name hashes to one of them.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
@@ -24,14 +25,14 @@ pub(crate) type Own = Mutex<Vec<Text>>;
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Names<E: ?Sized> {
-    shards: [CachePadded<Mutex<BTreeMap<Text, Arc<E>>>>; SHARDS],
+    shards: [CachePadded<Mutex<BTreeMap<Text, Ref<E>>>>; SHARDS],
 }
 
 /// Why a name was not given.
 #[derive(Debug)]
 pub(crate) enum Unclaimed<E: ?Sized, X> {
     /// This one has it.
-    Taken(Arc<E>),
+    Taken(Ref<E>),
     /// Whoever was to have it can't.
     Refused(X),
 }
@@ -45,12 +46,12 @@ impl<E: ?Sized> Names<E> {
         Self { shards: std::array::from_fn(|_| CachePadded(Mutex::new(BTreeMap::new()))) }
     }
 
-    fn shard(&self, name: &str) -> &Mutex<BTreeMap<Text, Arc<E>>> {
+    fn shard(&self, name: &str) -> &Mutex<BTreeMap<Text, Ref<E>>> {
         &self.shards[hash(name) as usize % SHARDS].0
     }
 
     /// Who has this name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<E>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Ref<E>> {
         self.shard(name).lock().get(name).cloned()
     }
 
@@ -62,11 +63,11 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn claim<T, X>(
         &self,
         name: Text,
-        make: impl FnOnce() -> Result<(Arc<E>, T), X>,
+        make: impl FnOnce() -> Result<(Ref<E>, T), X>,
     ) -> Result<T, Unclaimed<E, X>> {
         let mut shard = self.shard(&name).lock();
         if let Some(holder) = shard.get(&name) {
-            return Err(Unclaimed::Taken(Arc::clone(holder)));
+            return Err(Unclaimed::Taken(holder.clone()));
         }
         if planted!("names_claim_unlocks") {
             drop(shard);
@@ -87,17 +88,17 @@ impl<E: ?Sized> Names<E> {
     pub(crate) fn register(
         &self,
         name: Text,
-        tenant: &Arc<E>,
+        tenant: &Ref<E>,
         own: &Own,
         lives: impl Fn() -> bool,
     ) -> Result<(), Unclaimed<E, Gone>> {
         let early = planted!("names_register_looks_early") && lives();
         let lives = || early || lives();
         let mut own = own.lock();
-        let taken = self.claim(name.clone(), || if lives() { Ok((Arc::clone(tenant), ())) } else { Err(Gone) });
+        let taken = self.claim(name.clone(), || if lives() { Ok((tenant.clone(), ())) } else { Err(Gone) });
         match taken {
             Ok(()) => own.push(name),
-            Err(Unclaimed::Taken(holder)) if Arc::ptr_eq(&holder, tenant) => {}
+            Err(Unclaimed::Taken(holder)) if holder.is_same(tenant) => {}
             Err(unclaimed) => return Err(unclaimed),
         }
         Ok(())

@@ -16,6 +16,7 @@ use super::{Supervisor, SupervisorMessage};
 use crate::address::Ended;
 use crate::backoff::Backoff;
 use crate::body::BodyFuture;
+use crate::cell::Ref;
 use crate::context::Context;
 use crate::control::{AnyControl, Control};
 use crate::join::{JoinHandle, KillOnDrop, Started};
@@ -243,7 +244,7 @@ where
             kept.lead_to(&control);
         }
         let pid = self.kept.as_ref().map_or_else(|| control.head.pid(), |kept| kept.pid());
-        let member = Member { control, brood, pid };
+        let member = Member { control: control.into_any(), brood, pid };
         let started = handle.started();
         let ended = Box::pin(Watched { handle: KillOnDrop(handle), kept: self.kept.clone() });
         let ended = match &member.brood {
@@ -265,7 +266,7 @@ where
 /// A child that lives, to whoever does not know its type.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
-    pub(super) control: Arc<dyn AnyControl>,
+    pub(super) control: Ref<dyn AnyControl>,
     /// The children of this one, if it is a supervisor.
     brood: Option<Arc<Brood>>,
     /// What leads to it.
@@ -376,7 +377,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
 /// A mailbox that outlives its readers: what comes there goes on to the present one, by the way in which a pool of one
 /// member does it.
 struct Kept<N: Send + 'static> {
-    address: Arc<Control<N>>,
+    address: Ref<Control<N>>,
     members: Arc<Members<N>>,
     /// Taken out while it is read, so that nothing runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
@@ -386,11 +387,11 @@ impl<N: Send + 'static> Kept<N> {
     fn open(supervisor: &Me<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
         // With a bound, though it is never reached: only such a queue takes back what was handed on.
         let address = supervisor.host().outside_control(Bound::Reject(usize::MAX));
-        let queue = Mailbox::new(Arc::clone(&address));
+        let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
             queue.register(name)?;
         }
-        let members = Arc::new(Members::new(Routing::Key(Box::new(|_| 0)), 1, Arc::downgrade(&address)));
+        let members = Arc::new(Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(&address)));
         address.inbox.route_to(members.clone());
         Ok(Arc::new(Self { address, members, queue: Mutex::new(Some(queue)) }))
     }
@@ -404,9 +405,9 @@ impl<N: Send + 'static> Kept<N> {
     }
 
     /// What comes goes to this life from now on, and what it leaves unread comes back.
-    fn lead_to(&self, life: &Arc<Control<N>>) {
+    fn lead_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
-        self.members.set(0, Arc::clone(life));
+        self.members.set(0, life.clone());
     }
 
     /// Hands on what waits, in order, as far as there is room.

@@ -7,12 +7,13 @@ use slab::Slab;
 
 use super::interval::{Missed, next};
 use super::timers::{Fire, Key};
+use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Head};
 use crate::host::{Destination, Host, Target};
 use crate::process::panic::{catch, drop_caught};
 use crate::process::refusal::Refusal;
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 
 /// Names a timer of one process, for [`Me::cancel_timer`](crate::Me::cancel_timer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,7 +83,7 @@ impl Pending {
 }
 
 /// Sets a timer of a process, or takes it back if that has become superfluous meanwhile.
-fn set(owner: &Arc<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
+fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));
     if !owner.head().pending().set(timer, key, at) {
@@ -91,9 +92,9 @@ fn set(owner: &Arc<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnO
 }
 
 /// Has something called at a moment, unless the process has ended by then.
-pub(crate) fn call_at(owner: &Arc<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
+pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
     let timer = owner.head().pending().begin();
-    let own = Arc::clone(owner);
+    let own = owner.clone();
     set(owner, timer, at, move || {
         if own.head().pending().end(timer).is_some() {
             call();
@@ -104,7 +105,7 @@ pub(crate) fn call_at(owner: &Arc<dyn AnyControl>, at: Instant, call: impl FnOnc
 
 /// A message that is sent again and again.
 struct Repeat<N> {
-    owner: Arc<dyn AnyControl>,
+    owner: Ref<dyn AnyControl>,
     timer: TimerRef,
     to: Destination<N>,
     message: Mutex<N>,
@@ -113,7 +114,7 @@ struct Repeat<N> {
 
 impl<N: Clone + Send + 'static> Repeat<N> {
     fn set(self, due: Instant) {
-        let owner = Arc::clone(&self.owner);
+        let owner = self.owner.clone();
         set(&owner, self.timer, due, move || self.fire(due));
     }
 
@@ -142,7 +143,7 @@ impl<N: Clone + Send + 'static> Repeat<N> {
 
 /// Sends a message at a moment, unless the process has ended by then.
 pub(crate) fn send_at<N: Send + 'static>(
-    owner: &Arc<dyn AnyControl>,
+    owner: &Ref<dyn AnyControl>,
     at: Instant,
     to: impl Target<N>,
     message: N,
@@ -155,7 +156,7 @@ pub(crate) fn send_at<N: Send + 'static>(
 
 /// Sends clones of a message, the first at a moment, then again and again.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
-    owner: Arc<dyn AnyControl>,
+    owner: Ref<dyn AnyControl>,
     every: Duration,
     to: impl Target<N>,
     message: N,

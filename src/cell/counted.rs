@@ -1,0 +1,349 @@
+//! Who refers to a process: counted in the process itself, so that it is one allocation with its task, and a reference is
+//! one word where the type of its messages is known. A file with unsafe code, which is what `Arc` would be if it could
+//! hold a value together with a part of it of another type; with the [cell](super) it makes spawns a third cheaper (bench
+//! `spawn`, `create`).
+//!
+//! The counts are those of `Arc`: strong ones, and weak ones, of which all strong ones together have one.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, dealloc};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::{NonNull, drop_in_place};
+
+use super::run_state::RunState;
+use crate::control::{AnyControl, Control};
+use crate::recipient::Takes;
+use crate::sync::tally::{AtomicU32, Ordering, fence};
+
+/// Beyond this many somebody leaks references, and the count would wrap.
+const MOST: u32 = u32::MAX / 2;
+
+/// With what each counted value begins.
+#[derive(Debug)]
+pub(crate) struct Life {
+    strong: AtomicU32,
+    weak: AtomicU32,
+    pub(super) run: RunState,
+    pub(super) kind: &'static Kind,
+}
+
+/// What has to be known of a value whose type is not.
+pub(super) struct Kind {
+    /// Drops the value in its place.
+    pub(super) clear: unsafe fn(NonNull<Life>),
+    pub(super) layout: Layout,
+    pub(super) task: super::Task,
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kind").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+/// A value that is counted.
+///
+/// # Safety
+/// It is `repr(C)`, and its first field is a [`Life`], or `Rooted` itself: a pointer to it is one to its life.
+pub(crate) unsafe trait Rooted {}
+
+// SAFETY: `repr(C)`, and its first field is its life.
+unsafe impl<M> Rooted for Control<M> {}
+
+/// A value that has nothing to do with its life.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Counted<T> {
+    life: Life,
+    value: T,
+}
+
+// SAFETY: `repr(C)`, and its first field is its life.
+unsafe impl<T> Rooted for Counted<T> {}
+
+impl<T> Deref for Counted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Ref<Counted<T>> {
+    pub(crate) fn counted(value: T) -> Self {
+        Self::new(|life| Counted { life, value })
+    }
+}
+
+/// A counted reference, to what is [`Rooted`]: none is made to anything else.
+pub(crate) struct Ref<T: ?Sized> {
+    at: NonNull<T>,
+}
+
+/// One that does not keep the value.
+pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
+
+// SAFETY: as of `Arc`, which gives out `&T` on any thread, and drops `T` on any.
+unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
+// SAFETY: the same.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
+// SAFETY: the same.
+unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
+// SAFETY: the same.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
+
+impl Life {
+    fn new(kind: &'static Kind, strong: u32, run: RunState) -> Self {
+        Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), run, kind }
+    }
+
+    #[inline]
+    pub(super) fn retain(&self) {
+        // Relaxed, as with `Arc`: whoever clones has a reference already.
+        if self.strong.fetch_add(1, Ordering::Relaxed) > MOST {
+            std::process::abort();
+        }
+    }
+
+    /// # Safety
+    /// `this` is alive, and the caller has one of its strong counts, which is given up.
+    #[inline]
+    pub(super) unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: alive, says the caller.
+        let life = unsafe { this.as_ref() };
+        if life.strong.fetch_sub(1, Ordering::Release) == 1 {
+            // SAFETY: the last one.
+            unsafe { Self::clear(this) };
+        }
+    }
+
+    /// # Safety
+    /// There is no strong reference any more, and was one until now.
+    #[cold]
+    #[inline(never)]
+    unsafe fn clear(this: NonNull<Self>) {
+        // SAFETY: the memory stays until the weak count of the strong references is given up, below. What others did with
+        // the value was released with their counts, and is acquired here.
+        unsafe {
+            fence(Ordering::Acquire);
+            let clear = this.as_ref().kind.clear;
+            clear(this);
+            Self::release_weak(this);
+        }
+    }
+
+    /// # Safety
+    /// The caller has one of the weak counts, which is given up.
+    #[inline]
+    unsafe fn release_weak(this: NonNull<Self>) {
+        // SAFETY: the memory is there as long as somebody has a weak count. Dropping the value has not touched the life's
+        // own fields, which have no drop; the last one is alone with it.
+        unsafe {
+            let life = this.as_ref();
+            let layout = life.kind.layout;
+            if life.weak.load(Ordering::Acquire) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
+                dealloc(this.as_ptr().cast(), layout);
+            }
+        }
+    }
+}
+
+impl<T: Rooted> Ref<T> {
+    const PLAIN: &'static Kind = &Kind { clear: Self::clear, layout: Layout::new::<T>(), task: super::Task::NONE };
+
+    /// # Safety
+    /// `this` is a `T` that is to be dropped.
+    pub(super) unsafe fn clear(this: NonNull<Life>) {
+        // SAFETY: says the caller.
+        unsafe { drop_in_place(this.cast::<T>().as_ptr()) };
+    }
+
+    /// Counts a value, which is no task. The life that it is given goes into its place in it.
+    pub(crate) fn new(make: impl FnOnce(Life) -> T) -> Self {
+        // SAFETY: that is the kind of a `T`.
+        unsafe { Self::with(Self::PLAIN, 1, RunState::over(), |life, _| make(life)) }
+    }
+
+    /// The same, with two references to it.
+    pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
+        // SAFETY: that is the kind of a `T`, and both counts are given out.
+        unsafe {
+            let one = Self::with(Self::PLAIN, 2, RunState::over(), |life, _| make(life));
+            (Self::from_at(one.at), one)
+        }
+    }
+
+    /// Counts a value, `strong` times: of these one is returned, the others are the caller's. It is made with its life, and
+    /// where that is.
+    ///
+    /// # Safety
+    /// `kind` is that of a `T`.
+    pub(super) unsafe fn with(
+        kind: &'static Kind,
+        strong: u32,
+        run: RunState,
+        make: impl FnOnce(Life, NonNull<Life>) -> T,
+    ) -> Self {
+        let memory = Box::into_raw(Box::<T>::new_uninit());
+        // SAFETY: a box is not null, and there is room for a `T`; if `make` panics that is leaked.
+        unsafe {
+            let at = NonNull::new_unchecked(memory).cast::<T>();
+            at.write(make(Life::new(kind, strong, run), at.cast()));
+            Self::from_at(at)
+        }
+    }
+}
+
+impl<T: ?Sized> Ref<T> {
+    /// # Safety
+    /// One of the counts of this value is the caller's, and is handed over.
+    #[inline]
+    pub(super) unsafe fn from_at(at: NonNull<T>) -> Self {
+        Self { at }
+    }
+
+    #[inline]
+    pub(super) fn at(&self) -> NonNull<T> {
+        self.at
+    }
+
+    /// Where it is; the count becomes the caller's.
+    #[inline]
+    pub(super) fn into_at(self) -> NonNull<T> {
+        ManuallyDrop::new(self).at
+    }
+
+    #[inline]
+    pub(super) fn life(&self) -> &Life {
+        // SAFETY: a pointer to what is `Rooted` is one to its life.
+        unsafe { self.at.cast::<Life>().as_ref() }
+    }
+
+    pub(crate) fn downgrade(this: &Self) -> Weak<T> {
+        if this.life().weak.fetch_add(1, Ordering::Relaxed) > MOST {
+            std::process::abort();
+        }
+        Weak(this.at)
+    }
+
+    /// Which one it is, while it lives.
+    #[inline]
+    pub(crate) fn identity(&self) -> usize {
+        self.at.cast::<Life>().as_ptr() as usize
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+
+    /// How many strong references there are.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.life().strong.load(Ordering::Relaxed) as usize
+    }
+}
+
+impl<T: ?Sized> Clone for Ref<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.life().retain();
+        Self { at: self.at }
+    }
+}
+
+impl<T: ?Sized> Drop for Ref<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it had a count, and has none from here on.
+        unsafe { Life::release(self.at.cast()) };
+    }
+}
+
+impl<T: ?Sized> Deref for Ref<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: alive, for it is counted.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized> Weak<T> {
+    /// A strong reference, if there still is one.
+    pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
+        // SAFETY: the memory is there as long as there are weak references.
+        let strong = unsafe { &self.0.cast::<Life>().as_ref().strong };
+        let more = |count| (count != 0 && count <= MOST).then(|| count + 1);
+        // Acquire, as with `Arc`: what was done before a reference was handed to others is seen.
+        strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
+        // SAFETY: counted just now.
+        Some(unsafe { Ref::from_at(self.0) })
+    }
+}
+
+impl<T: ?Sized> Drop for Weak<T> {
+    fn drop(&mut self) {
+        // SAFETY: it had a weak count, and has none from here on.
+        unsafe { Life::release_weak(self.0.cast()) };
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Weak<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Weak")
+    }
+}
+
+impl<M: Send + 'static> Ref<Control<M>> {
+    /// The same for whoever does not know the type of its messages.
+    #[inline]
+    pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
+        self.clone().into_any()
+    }
+
+    #[inline]
+    pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
+        let at: NonNull<dyn AnyControl> = self.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+}
+
+impl<M: Send + 'static> Ref<Control<M>> {
+    /// The same for whoever knows it as one that takes `A`.
+    pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
+    where
+        M: From<A>,
+    {
+        let at: NonNull<dyn Takes<A>> = self.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+}
+
+impl Ref<dyn AnyControl> {
+    pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
+        let at: NonNull<dyn AnyControl> = other.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+
+    /// The typed reference, if it takes messages of this type.
+    pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
+        if !self.as_any().is::<Control<M>>() {
+            return None;
+        }
+        // SAFETY: it is a `Control<M>`, and its count was taken just now.
+        Some(unsafe { Ref::from_at(self.into_at().cast()) })
+    }
+}

@@ -14,6 +14,7 @@ pub(crate) mod shortcut;
 
 use self::completion::{Completion, Slip};
 use self::shortcut::Shortcut;
+use crate::cell::Ref;
 use crate::express::{self, Number};
 use crate::home::Home;
 use crate::process::command::{Command, Named, Streamed, name_of};
@@ -21,7 +22,6 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
-use crate::cell::Ref;
 use crate::yields::Yield;
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use crate::address::Address;
 use crate::cell::Ref;
-use crate::control::{AnyControl, Control};
+use crate::control::Control;
 use crate::host::Host;
 use crate::me::Me;
 use crate::process::event::MonitorRef;

@@ -7,7 +7,6 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context as Cx, Poll};
-use std::thread::ThreadId;
 
 use futures::task::AtomicWaker;
 
@@ -21,7 +20,7 @@ use crate::process::Process;
 use crate::runnable::Job;
 use crate::runtime::Runtime;
 use crate::spawn::Options;
-use crate::sync::{Arc, Mutex, planted, thread};
+use crate::sync::{Arc, Mutex, planted, thread, thread_local};
 use crate::task::{Machine, Raw};
 
 /// How many local processes run before their thread's own future has a turn.
@@ -76,7 +75,16 @@ struct Queue {
 /// How a process is queued that is not `Send`.
 struct OnThread {
     queue: Arc<Queue>,
-    thread: ThreadId,
+    /// By the address of what each thread has of its own.
+    thread: usize,
+}
+
+/// Which thread this is.
+fn here() -> usize {
+    thread_local! {
+        static MARK: u8 = const { 0 };
+    }
+    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
 impl Schedule for OnThread {
@@ -87,7 +95,7 @@ impl Schedule for OnThread {
     }
 
     fn is_here(&self) -> bool {
-        thread::current().id() == self.thread
+        here() == self.thread
     }
 }
 
@@ -130,7 +138,7 @@ impl Local<'_> {
 
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
-        let schedule = OnThread { queue: Arc::clone(&self.queue), thread: thread::current().id() };
+        let schedule = OnThread { queue: Arc::clone(&self.queue), thread: here() };
         let launched = host.launch(machine, Options::default(), schedule);
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();

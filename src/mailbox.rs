@@ -200,6 +200,12 @@ impl<M> Inbox<M> {
         }
     }
 
+    /// Gives a model's inbox its way to whoever reads it.
+    #[cfg(procession_loom)]
+    pub(crate) fn set_own(&self, waker: Waker) {
+        self.state.lock().own = Some(Own::Waker(waker));
+    }
+
     /// The wake of the process's task alone.
     pub(crate) fn wake_own(&self) -> Wakes {
         let own = self.state.lock().own();

@@ -13,6 +13,7 @@ pub mod links;
 pub mod mailbox;
 pub mod names;
 pub mod room;
+pub mod run_state;
 pub mod slots;
 pub mod stream;
 pub mod timers;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::cell::Ref;
-use crate::control::{AnyControl, Control};
+use crate::control::Control;
 use crate::host::{Host, Route, Target, Way};
 use crate::me::Me;
 use crate::process::pid::Pid;

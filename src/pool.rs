@@ -20,7 +20,7 @@ use crate::body::{Body, BodyFuture, Output};
 use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::context::Context;
-use crate::control::{AnyControl, Control};
+use crate::control::Control;
 use crate::host::Host;
 use crate::intensity::Intensity;
 use crate::join::{JoinHandle, KillOnDrop};

@@ -10,8 +10,8 @@ use crate::limits::Limits;
 use crate::process::refusal::{BuildError, SpawnRefusal};
 use crate::relay::groups::Groups;
 use crate::relay::names::Names;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::CachePadded;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::yields::Yield;
 
 /// The part of a host that its siblings don't share.

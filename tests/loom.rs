@@ -10,7 +10,8 @@
 //! `PROCESSION_BUG=…` in the environment, for each of these bugs, the model beside it must fail:
 //!
 //! - drain_does_not_wait: one_sender
-//! - drain_forgets_missed: first_turn
+//! - run_state_wake_trusts_active: two_wakes
+//! - run_state_waits_blindly: two_wakes
 //! - receiver_unlocks: own_waker
 //! - ahead_does_not_wait: wait_ahead
 //! - push_unlocks: close_against_push
@@ -64,7 +65,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{
-    cancel, completion, groups, handover, idle, links, mailbox, names, room, slots, stream, timers,
+    cancel, completion, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream, timers,
 };
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
@@ -104,7 +105,8 @@ models! {
     mailbox::signal_keeps_its_place, 1594;
     mailbox::signal_wakes_both, 36;
     mailbox::downs_wake_who_reads, 512;
-    mailbox::first_turn, 1073;
+    run_state::two_wakes, 6474;
+    run_state::a_wake_after_a_wake, 300;
     mailbox::close_against_push, 182;
     names::register_against_end, 23;
     names::two_want_a_name, 7;

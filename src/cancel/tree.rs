@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::process::exit::Reason;
 use crate::cell::{self, Ref};
+use crate::process::exit::Reason;
 use crate::sync::{Arc, Event, Mutex, Weak, planted};
 
 /// Who can be told.

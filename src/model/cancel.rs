@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{join, spawn};
 use crate::cancel::tree::{Cause, Node, Subject};
+use crate::cell::{Counted, Ref};
 use crate::process::exit::Reason;
 use crate::sync::{Arc, Mutex};
 
@@ -14,7 +15,7 @@ const BRANCH: Reason = Reason::new("branch");
 #[derive(Default)]
 struct Ward {
     told: Mutex<Vec<Reason>>,
-    child: Option<Arc<Ward>>,
+    child: Option<Ref<Counted<Ward>>>,
 }
 
 impl Ward {
@@ -23,19 +24,19 @@ impl Ward {
     }
 }
 
-impl Subject for Ward {
-    fn tell(self: &Arc<Self>, cause: &Cause) {
-        if let Some(child) = &self.child {
+impl Subject for Counted<Ward> {
+    fn tell(this: &Ref<Self>, cause: &Cause) {
+        if let Some(child) = &this.child {
             assert_eq!(child.told().len(), 1, "a parent was told before its child");
         }
-        self.told.lock().push(cause.reason.clone());
+        this.told.lock().push(cause.reason.clone());
     }
 }
 
 /// A token and one below it.
 struct World {
-    root: Arc<Node<Ward>>,
-    branch: Arc<Node<Ward>>,
+    root: Arc<Node<Counted<Ward>>>,
+    branch: Arc<Node<Counted<Ward>>>,
 }
 
 impl World {
@@ -45,7 +46,7 @@ impl World {
         Arc::new(Self { root, branch })
     }
 
-    fn cancel(node: &Arc<Node<Ward>>, reason: Reason) -> bool {
+    fn cancel(node: &Arc<Node<Counted<Ward>>>, reason: Reason) -> bool {
         node.cancel(&Cause { reason, grace: Duration::ZERO })
     }
 }
@@ -53,12 +54,12 @@ impl World {
 /// Somebody comes under a token that is cancelled: he is told, once, as are those who were there before, from below.
 pub fn adopt_against_cancel() {
     let world = World::new();
-    let child = Arc::<Ward>::default();
-    let parent = Arc::new(Ward { child: Some(Arc::clone(&child)), ..Ward::default() });
+    let child = Ref::counted(Ward::default());
+    let parent = Ref::counted(Ward { child: Some(child.clone()), ..Ward::default() });
     world.branch.adopt(&child);
     world.root.adopt(&parent);
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
-    let late = Arc::<Ward>::default();
+    let late = Ref::counted(Ward::default());
     world.branch.adopt(&late);
     join(cancels);
     for ward in [child, parent, late] {
@@ -72,7 +73,7 @@ pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
     let twig = world.branch.child();
-    let late = Arc::<Ward>::default();
+    let late = Ref::counted(Ward::default());
     twig.adopt(&late);
     join(cancels);
     assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
@@ -82,7 +83,7 @@ pub fn child_against_cancel() {
 pub fn two_cancel_at_once() {
     let world = World::new();
     let twig = world.branch.child();
-    let (child, parent) = (Arc::<Ward>::default(), Arc::<Ward>::default());
+    let (child, parent) = (Ref::counted(Ward::default()), Ref::counted(Ward::default()));
     twig.adopt(&child);
     world.root.adopt(&parent);
     let cancels = spawn(&world, |world| World::cancel(&world.branch, BRANCH));
@@ -96,7 +97,7 @@ pub fn two_cancel_at_once() {
 
 /// Somebody leaves, and the token below is dropped, while the one above is cancelled: nothing of either is kept.
 pub fn drop_against_cancel() {
-    let (root, leaver) = (Node::root(), Arc::<Ward>::default());
+    let (root, leaver) = (Node::root(), Ref::counted(Ward::default()));
     let branch = root.child();
     let number = branch.adopt(&leaver).expect("nobody has cancelled it");
     let root = Arc::new(root);
@@ -104,6 +105,6 @@ pub fn drop_against_cancel() {
     branch.release(number);
     drop(branch);
     join(cancels);
-    assert!(leaver.told().len() <= 1 && Arc::strong_count(&leaver) == 1);
+    assert!(leaver.told().len() <= 1 && leaver.count() == 1);
     assert_eq!((root.count(), Arc::strong_count(&root)), ((0, 0), 1));
 }

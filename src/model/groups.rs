@@ -1,6 +1,7 @@
 //! Groups that are monitored, against those who join and leave, and against the end of the watcher.
 
 use super::{join, spawn};
+use crate::cell::{Counted, Ref};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::event::Signal;
@@ -14,21 +15,21 @@ struct Guest {
     pid: Pid,
     own: Own,
     inbox: Inbox<()>,
-    links: Links<Guest>,
+    links: Links<Counted<Guest>>,
 }
 
 impl Guest {
-    fn new(number: u32) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(number: u32) -> Ref<Counted<Self>> {
+        Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             own: Own::default(),
-            inbox: Inbox::new(Bound::Unbounded, None),
+            inbox: Inbox::new(Bound::Unbounded, None, None),
             links: Links::default(),
         })
     }
 }
 
-impl Party for Guest {
+impl Party for Counted<Guest> {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -57,14 +58,14 @@ impl Party for Guest {
         false
     }
 
-    fn fall(self: &Arc<Self>, _: &Exit) {}
+    fn fall(_: &Ref<Self>, _: &Exit) {}
 }
 
 /// A group, one who watches and one who comes and goes.
 struct World {
-    groups: Groups<Guest>,
-    watcher: Arc<Guest>,
-    member: Arc<Guest>,
+    groups: Groups<Counted<Guest>>,
+    watcher: Ref<Counted<Guest>>,
+    member: Ref<Counted<Guest>>,
 }
 
 impl World {
@@ -88,7 +89,7 @@ impl World {
 
     /// Nothing leads to either of them.
     fn is_void(&self) -> bool {
-        Arc::strong_count(&self.watcher) == 1 && Arc::strong_count(&self.member) == 1
+        self.watcher.count() == 1 && self.member.count() == 1
     }
 }
 

@@ -1,6 +1,7 @@
 //! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
 
 use super::{join, spawn};
+use crate::cell::{Counted, Ref};
 use crate::link::table::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
 use crate::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::event::{MonitorRef, Signal};
@@ -17,24 +18,24 @@ const KILLED: u8 = 1 << 2;
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
-    links: Links<Peer>,
+    links: Links<Counted<Peer>>,
     inbox: Inbox<u8>,
 }
 
 impl Peer {
-    fn new(number: u32) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(number: u32) -> Ref<Counted<Self>> {
+        Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             flags: AtomicU8::new(0),
             links: Links::default(),
-            inbox: Inbox::new(Bound::Unbounded, None),
+            inbox: Inbox::new(Bound::Unbounded, None, None),
         })
     }
 
     /// Two, in the order of their addresses, by which they are locked: an execution can be done again.
-    fn pair() -> Arc<(Arc<Self>, Arc<Self>)> {
+    fn pair() -> Arc<(Ref<Counted<Self>>, Ref<Counted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
-        Arc::new(if Arc::as_ptr(&one) < Arc::as_ptr(&other) { (one, other) } else { (other, one) })
+        Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -61,14 +62,9 @@ impl Peer {
             }
         }
     }
-
-    /// Nothing leads from it to others, nor from them to it.
-    fn is_alone(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1
-    }
 }
 
-impl Party for Peer {
+impl Party for Counted<Peer> {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -101,53 +97,58 @@ impl Party for Peer {
         self.flags.fetch_or(KILLED, Ordering::SeqCst) & KILLED == 0
     }
 
-    fn fall(self: &Arc<Self>, _: &Exit) {}
+    fn fall(_: &Ref<Self>, _: &Exit) {}
+}
+
+/// Nothing leads from it to others, nor from them to it.
+fn is_alone(peer: &Ref<Counted<Peer>>) -> bool {
+    peer.count() == 1
 }
 
 /// One links to another that ends: it dies of it, or learns that nobody is there.
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
-    let linked = link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
+    let linked = link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     join(ends);
     assert_eq!(linked.is_ok(), peers.0.has(KILLED), "an exit was lost, or came from a stranger");
     assert_ne!(linked, Err(Gone::Caller));
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// Once a link is cut, the end of the other does nothing that it had not done by then.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
-    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
+    link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
     let ends = spawn(&peers, |(_, ending)| ending.end());
     unlink(&*peers.0, peers.1.pid);
     let heard = peers.0.has(KILLED);
     join(ends);
     assert_eq!(peers.0.has(KILLED), heard, "an exit came after the unlink");
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// Two link to each other, and one of them ends then: the other one dies, once.
 pub fn two_link_at_once() {
     let peers = Peer::pair();
-    let links = spawn(&peers, |(one, other)| link(&**other, Arc::clone(other), one.pid, Ok(Arc::clone(one))));
-    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
+    let links = spawn(&peers, |(one, other)| link(&**other, other.clone(), one.pid, Ok(one.clone())));
+    link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
     join(links).expect("both live");
     peers.0.links().trap(true);
     peers.1.end();
     assert_eq!(peers.0.read(), [0]);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// Two that are linked end at the same time: nobody waits for ever, and nothing leads to them any more.
 pub fn two_ends_at_once() {
     let peers = Peer::pair();
-    link(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1))).expect("both live");
-    monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
+    link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
+    monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     let ends = spawn(&peers, |(one, _)| one.end());
     peers.1.end();
     join(ends);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// One monitors another that sends it something and ends: there is one down, behind the message if that was sent by then.
@@ -157,27 +158,27 @@ pub fn monitor_against_send_and_exit() {
         watcher.inbox.push(1, || {}).expect("it is open").wake();
         ending.end();
     });
-    monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
+    monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     join(ends);
     assert_eq!(peers.0.read(), [1, 0]);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// A monitor is taken back while what it watches ends: its down comes if, and only if, that is said.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
-    let watch: MonitorRef = monitor(&*peers.0, Arc::clone(&peers.0), peers.1.pid, Ok(Arc::clone(&peers.1)));
+    let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     let ends = spawn(&peers, |(_, ending)| ending.end());
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
     // Not as `read` does, which would leave out what was taken back.
     let down = peers.0.inbox.next(&mut Front::default()).is_some();
     assert_eq!(down, !in_time);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// As a child that carries a monitor does: it ends, and then tells.
-fn end_and_tell(child: &Peer, watch: Watch<Peer>) {
+fn end_and_tell(child: &Peer, watch: Watch<Counted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
 }
@@ -185,25 +186,25 @@ fn end_and_tell(child: &Peer, watch: Watch<Peer>) {
 /// The same of a monitor that was set with a spawn.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
-    let watch = Watch::set(Arc::clone(&peers.0));
+    let watch = Watch::set(peers.0.clone());
     let monitor = MonitorRef::new(peers.0.pid, watch.number());
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
     let in_time = demonitor(&*peers.0, monitor, false);
     join(ends);
     let down = peers.0.inbox.next(&mut Front::default()).is_some();
     assert_eq!(down, !in_time);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// A child and its watcher end at the same time, while the watcher spawns another one from elsewhere: what is carried leads
 /// nowhere, and nothing leads to anybody when it is gone.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
-    let watch = Watch::set(Arc::clone(&peers.0));
+    let watch = Watch::set(peers.0.clone());
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
-    let spawns = spawn(&peers, |(watcher, _)| Watch::set(Arc::clone(watcher)));
+    let spawns = spawn(&peers, |(watcher, _)| Watch::set(watcher.clone()));
     peers.0.end();
     join(ends);
     join(spawns).tell(peers.1.pid, &Exit::Killed);
-    assert!(peers.0.is_alone() && peers.1.is_alone());
+    assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }

@@ -7,12 +7,11 @@ use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The inbox of a process that has waited before.
 fn inbox() -> (Arc<Inbox<u32>>, Arc<Waiter>) {
-    let (inbox, own) = (Arc::new(Inbox::new(Bound::Unbounded, None)), Waiter::here());
-    assert!(!inbox.set_own(own.waker()), "nothing came yet");
+    let (inbox, own) = (Arc::new(Inbox::new(Bound::Unbounded, None, None)), Waiter::here());
+    inbox.set_own(own.waker());
     (inbox, own)
 }
 
@@ -190,34 +189,6 @@ pub fn downs_wake_who_reads() {
         }
     }
     tellers.into_iter().for_each(join);
-}
-
-/// A message and a kill against the first turn: until that is over nobody has the task's waker. What the kill says is not
-/// in the inbox, and looked for before that is.
-pub fn first_turn() {
-    let (inbox, own, killed) =
-        (Arc::new(Inbox::new(Bound::Unbounded, None)), Waiter::here(), Arc::new(AtomicBool::new(false)));
-    let sender = spawn(&inbox, |inbox| send(inbox, 1));
-    let kill = Arc::clone(&killed);
-    let killer = spawn(&inbox, move |inbox| {
-        kill.store(true, Ordering::SeqCst);
-        inbox.rouse().wake();
-    });
-    let (mut taken, mut reachable) = (None, false);
-    loop {
-        let over = killed.load(Ordering::SeqCst);
-        inbox.drain(&mut taken);
-        if over && taken.as_deref().is_some_and(|taken| taken.len() == 1) {
-            break;
-        }
-        // As `Driver::poll` does at the end of a turn.
-        if reachable || !inbox.set_own(own.waker()) {
-            own.wait();
-        }
-        reachable = true;
-    }
-    join(sender);
-    join(killer);
 }
 
 /// What is pushed while the inbox closes is refused or among the remains: never neither, never both. Whoever waited is

@@ -1,6 +1,7 @@
 //! Names against ends: a name leads to one tenant, and never outlives it.
 
 use super::{join, spawn};
+use crate::cell::{Counted, Ref};
 use crate::relay::names::{Gone, Names, Own, Unclaimed};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ struct Lodger {
 }
 
 struct World {
-    names: Names<Lodger>,
+    names: Names<Counted<Lodger>>,
 }
 
 impl World {
@@ -24,13 +25,13 @@ impl World {
     }
 
     /// As `Me::register` does.
-    fn register(&self, lodger: &Arc<Lodger>) -> Result<(), Unclaimed<Lodger, Gone>> {
+    fn register(&self, lodger: &Ref<Counted<Lodger>>) -> Result<(), Unclaimed<Counted<Lodger>, Gone>> {
         lodger.known.swap(true, Ordering::SeqCst);
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
     /// As `Driver::end` does.
-    fn end(&self, lodger: &Arc<Lodger>) {
+    fn end(&self, lodger: &Ref<Counted<Lodger>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {
             self.names.release(&lodger.own);
@@ -41,17 +42,17 @@ impl World {
 /// A tenant is registered while it ends: when that is over its name is free for another one, for good.
 pub fn register_against_end() {
     let world = World::new();
-    let first = Arc::<Lodger>::default();
-    let ending = Arc::clone(&first);
+    let first = Ref::counted(Lodger::default());
+    let ending = first.clone();
     let ends = spawn(&world, move |world| {
         world.end(&ending);
-        let second = Arc::<Lodger>::default();
+        let second = Ref::counted(Lodger::default());
         assert!(world.register(&second).is_ok(), "the end is known, and the name taken");
         second
     });
     drop(world.register(&first));
     let second = join(ends);
-    assert!(world.names.get("n").is_some_and(|holder| Arc::ptr_eq(&holder, &second)));
+    assert!(world.names.get("n").is_some_and(|holder| holder.is_same(&second)));
     world.end(&second);
     assert!(world.names.get("n").is_none());
 }
@@ -59,13 +60,13 @@ pub fn register_against_end() {
 /// Two tenants want one name: one gets it.
 pub fn two_want_a_name() {
     let world = World::new();
-    let (one, other) = (Arc::<Lodger>::default(), Arc::<Lodger>::default());
-    let rival = Arc::clone(&one);
+    let (one, other) = (Ref::counted(Lodger::default()), Ref::counted(Lodger::default()));
+    let rival = one.clone();
     let registers = spawn(&world, move |world| world.register(&rival).is_ok());
     let got = world.register(&other).is_ok();
     assert!(join(registers) != got, "one of them has it");
     let holder = world.names.get("n").expect("one of them has it");
-    assert_eq!(Arc::ptr_eq(&holder, &other), got);
+    assert_eq!(holder.is_same(&other), got);
     world.end(&one);
     world.end(&other);
     assert!(world.names.get("n").is_none());

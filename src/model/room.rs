@@ -8,7 +8,7 @@ use crate::sync::Arc;
 
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {
-    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
+    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None, None));
     inbox.push(0, || {}).expect("there is room").wake();
     inbox
 }

@@ -1,6 +1,7 @@
 //! Pid slot reuse: who holds a pid gets what it named, or nothing.
 
 use super::{join, spawn};
+use crate::cell::{Counted, Ref};
 use crate::process::pid::Pid;
 use crate::relay::{Lane, Place, Relay, Tenant};
 use crate::sync::Arc;
@@ -14,7 +15,7 @@ struct Lodger {
     generation: u32,
 }
 
-impl Tenant for Lodger {
+impl Tenant for Counted<Lodger> {
     fn generation(&self) -> u32 {
         self.generation
     }
@@ -34,14 +35,14 @@ impl Lane for House {
     }
 }
 
-type Table = Relay<Lodger, House>;
+type Table = Relay<Counted<Lodger>, House>;
 
 fn relay() -> Arc<Table> {
     Arc::new(Relay::new(0, 0, 1))
 }
 
 fn insert(relay: &Table, name: u32) -> Pid {
-    let lodge = |place: Place, _| (Arc::new(Lodger { name, generation: place.generation }), place);
+    let lodge = |place: Place, _| (Ref::counted(Lodger { name, generation: place.generation }), place);
     relay.pid(relay.insert(0, &House, lodge).expect("there is room"))
 }
 

@@ -1,0 +1,71 @@
+//! The run state of a process: whoever is woken looks again, and is queued once.
+
+use super::{Waiter, join, spawn};
+use crate::cell::RunState;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex};
+
+/// A process that waits for so much mail, which is in no lock: what orders it is the run state alone.
+struct World {
+    state: RunState,
+    mail: [AtomicUsize; 2],
+    /// How often it is queued: never more than once.
+    queued: Mutex<usize>,
+    worker: Arc<Waiter>,
+}
+
+impl World {
+    /// One that is queued for the first time.
+    fn new() -> Arc<Self> {
+        let (state, mail) = (RunState::active(), [0, 1].map(|_| AtomicUsize::new(0)));
+        Arc::new(Self { state, mail, queued: Mutex::new(1), worker: Waiter::here() })
+    }
+
+    fn queue(&self) {
+        let mut queued = self.queued.lock();
+        *queued += 1;
+        assert_eq!(*queued, 1, "it is queued twice");
+        drop(queued);
+        self.worker.waker().wake();
+    }
+
+    fn send(&self, to: usize) {
+        self.mail[to].store(1, Ordering::Relaxed);
+        if self.state.wake() {
+            self.queue();
+        }
+    }
+
+    /// As a worker runs it, until all its mail is there.
+    fn run(&self) {
+        loop {
+            while std::mem::take(&mut *self.queued.lock()) == 0 {
+                self.worker.wait();
+            }
+            self.state.begin();
+            if self.mail.iter().all(|mail| mail.load(Ordering::Relaxed) == 1) {
+                return self.state.end();
+            }
+            if !self.state.wait() {
+                self.queue();
+            }
+        }
+    }
+}
+
+/// Two wake it, before and while it runs for the first time.
+pub fn two_wakes() {
+    let world = World::new();
+    let senders = [0, 1].map(|to| spawn(&world, move |world| world.send(to)));
+    world.run();
+    senders.into_iter().for_each(join);
+    assert!(!world.state.wake(), "it has ended");
+}
+
+/// One wakes it twice.
+pub fn a_wake_after_a_wake() {
+    let world = World::new();
+    let sender = spawn(&world, |world| [0, 1].into_iter().for_each(|to| world.send(to)));
+    world.run();
+    join(sender);
+}

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use futures::future::FusedFuture;
 
 use crate::call::{Call, Reply};
-use crate::cell::Ref;
 use crate::control::{AnyControl, Control, Listening};
+use crate::counted::Ref;
 use crate::host::{Route, Target, Way};
 use crate::observe::Counter;
 use crate::process::exit::Exit;

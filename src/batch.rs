@@ -2,10 +2,10 @@
 
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::host::Host;
+use crate::job::{Anywhere, Job};
 use crate::join::JoinHandle;
 use crate::me::Me;
 use crate::process::refusal::SpawnError;
-use crate::runnable::{Anywhere, Job};
 use crate::spawn::Options;
 
 /// What became of each: its handle, or the body that was refused.

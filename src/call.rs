@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures::future::FusedFuture;
 
-use crate::cell::Ref;
 use crate::control::{AnyControl, Change};
+use crate::counted::Ref;
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use self::tree::{Cause, Node, Subject};
-use crate::cell::Ref;
 use crate::control::{AnyControl, Listening, poll_news};
+use crate::counted::Ref;
 use crate::process::exit::Reason;
 use crate::sync::Arc;
 

@@ -14,75 +14,28 @@
 //!
 //! Each is the first field of the one around it, so a reference to the cell is one to all of them; addresses know it as the
 //! [`Control`], handles as the [`Shell`].
-//!
-//! **The right to run** is a [`Ready`]: there is one for each process that is queued or runs, and none for one that waits.
-//! By the [run state](run_state) whoever wakes it comes by that right and queues it. It comes with one of the counts, which
-//! is the process's own until it ends: so neither a wake nor a turn counts anything. Whoever drops the right in place of
-//! using it ends the process.
 
 #![allow(unsafe_code)]
 
-mod counted;
-mod run_state;
-
-pub(crate) use counted::{Counted, Life, Ref, Rooted, Weak};
-#[cfg(procession_loom)]
-pub(crate) use run_state::RunState;
-#[cfg(not(procession_loom))]
-use run_state::RunState;
-
-use std::alloc::Layout;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Context, Poll, RawWaker, Waker};
 
-use self::counted::Kind;
 use crate::address::Address;
 use crate::control::{AnyControl, Control, Head};
+use crate::counted::{Kind, Life, Own, Ready, Ref, Rooted, RunState, Schedule, Task, WAKER};
 use crate::host::Blank;
 use crate::mailbox;
 use crate::me::Me;
 use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
-use crate::process::turn;
+use crate::recipient::Takes;
 use crate::sync::Lock;
 use crate::task::{self, Machine, Turned};
-
-/// Where a process is queued when it is to run.
-pub(crate) trait Schedule: Send + Sync + 'static {
-    /// `again` if it is one that runs now and goes on.
-    fn schedule(&self, ready: Ready, again: bool);
-
-    /// Whether it may be run, and dropped, on this thread.
-    fn is_here(&self) -> bool;
-}
-
-/// What can be done with a cell by whoever has the right to run it, and does not know its type.
-#[derive(Debug, Clone, Copy)]
-struct Task {
-    run: unsafe fn(NonNull<Life>),
-    cancel: unsafe fn(NonNull<Life>),
-    schedule: unsafe fn(NonNull<Life>, bool),
-    /// Where its head is.
-    head: usize,
-}
-
-impl Task {
-    /// Of what is no task, and never in a state in which it might be run.
-    const NONE: Self = {
-        unsafe fn never(_: NonNull<Life>) {
-            unreachable!("it is no task")
-        }
-        unsafe fn nowhere(_: NonNull<Life>, _: bool) {
-            unreachable!("it is no task")
-        }
-        Self { run: never, cancel: never, schedule: nowhere, head: 0 }
-    };
-}
 
 /// What becomes of what a process returns.
 enum Outcome<T> {
@@ -101,6 +54,9 @@ struct Shell<M, T> {
     outcome: Lock<Outcome<T>>,
 }
 
+// SAFETY: `repr(C)`, and its first field is its life.
+unsafe impl<M> Rooted for Control<M> {}
+
 // SAFETY: `repr(C)`, and a control block is `Rooted`.
 unsafe impl<M, T> Rooted for Shell<M, T> {}
 
@@ -116,23 +72,20 @@ struct Cell<X: Machine, S> {
 unsafe impl<X: Machine, S> Rooted for Cell<X, S> {}
 
 impl<X: Machine, S: Schedule> Cell<X, S> {
-    const KIND: &'static Kind = &Kind {
-        clear: Ref::<Self>::clear,
-        layout: Layout::new::<Self>(),
-        task: Task {
-            run: Self::run,
-            cancel: Self::cancel,
-            schedule: Self::schedule,
-            head: offset_of!(Control<X::Message>, head),
-        },
-    };
+    const KIND: &'static Kind = &Ref::<Self>::kind(Task {
+        run: Self::run,
+        cancel: Self::cancel,
+        schedule: Self::schedule,
+        part: offset_of!(Control<X::Message>, head),
+    });
 
     /// # Safety
     /// `at` is the life of a cell of this type; the caller has the right to run it, and gives it up.
     unsafe fn run(at: NonNull<Life>) {
         /// The machine does not panic, for what is the user's is caught in there. If it did, nobody would ever run it.
         struct Unwound(Ready);
-        let whole = Unwound(Ready(at));
+        // SAFETY: that is what the caller gives up.
+        let whole = Unwound(unsafe { Ready::new(at) });
         // SAFETY: alive, for the right to run comes with a count. Nobody else has that right, so the machine is ours alone; it
         // is there, for it has hatched and not ended; and it stays where it is until it is dropped.
         let turned = unsafe {
@@ -165,14 +118,14 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             }
             let me = ManuallyDrop::new(Me::new(Ref::from_at(at.cast())));
             task::give_up(Pin::new_unchecked((*cell.machine.get()).assume_init_mut()), &me);
-            Self::finish(Ready(at), None);
+            Self::finish(Ready::new(at), None);
         }
     }
 
     /// # Safety
     /// The right is to run a cell of this type, whose process has ended.
     unsafe fn finish(ready: Ready, outcome: Option<Result<X::Output, Exit>>) {
-        let at = ManuallyDrop::new(ready).0;
+        let at = ready.into_at();
         // SAFETY: alive until its count is released, last of all. The machine is there, and is dropped once: from here on
         // nobody comes by a right to run it.
         unsafe {
@@ -188,7 +141,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// As [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Life>, again: bool) {
         // SAFETY: as there. Once it is queued it may run, end, and be gone: so may the place.
-        unsafe { at.cast::<Self>().as_ref().schedule.schedule(Ready(at), again) };
+        unsafe { at.cast::<Self>().as_ref().schedule.schedule(Ready::new(at), again) };
     }
 }
 
@@ -235,135 +188,6 @@ impl<M, T> Shell<M, T> {
     }
 }
 
-/// The right to run a process, which is queued, or about to be.
-#[must_use = "dropping it ends the process"]
-pub(crate) struct Ready(NonNull<Life>);
-
-// SAFETY: what it leads to is `Send`; or is bound to a thread, and then its place sees to it that it is run there, and
-// `cancel` looks.
-unsafe impl Send for Ready {}
-
-impl fmt::Debug for Ready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ready").field(&self.head().place()).finish()
-    }
-}
-
-impl Ready {
-    fn life(&self) -> &Life {
-        // SAFETY: the right to run comes with a count.
-        unsafe { self.0.as_ref() }
-    }
-
-    #[inline]
-    pub(crate) fn head(&self) -> &Head {
-        // SAFETY: alive, and that is where its head is.
-        unsafe { self.0.byte_add(self.life().kind.task.head).cast().as_ref() }
-    }
-
-    /// Where it is.
-    #[inline]
-    pub(crate) fn at(&self) -> *const () {
-        self.0.as_ptr().cast()
-    }
-
-    /// Runs it for a turn.
-    #[inline]
-    pub(crate) fn run(self) {
-        let at = ManuallyDrop::new(self).0;
-        // SAFETY: that right is this.
-        unsafe { (at.as_ref().kind.task.run)(at) };
-    }
-
-    /// Queues it.
-    #[inline]
-    pub(crate) fn schedule(self, again: bool) {
-        let at = ManuallyDrop::new(self).0;
-        // SAFETY: that right is this.
-        unsafe { (at.as_ref().kind.task.schedule)(at, again) };
-    }
-
-    /// It has run, and waits, if nobody has woken it meanwhile.
-    #[inline]
-    fn wait(self) {
-        // Once it waits another thread may run it: the right is given up before.
-        let at = ManuallyDrop::new(self).0;
-        // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
-        unsafe {
-            if !at.as_ref().run.wait() {
-                Self(at).schedule(true);
-            }
-        }
-    }
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        // SAFETY: that right is this.
-        unsafe { (self.0.as_ref().kind.task.cancel)(self.0) };
-    }
-}
-
-/// The way from the inbox of a process to its task. It counts nothing: the inbox is a part of the process.
-#[derive(Debug)]
-pub(crate) struct Own(NonNull<Life>);
-
-// SAFETY: it leads to atomics.
-unsafe impl Send for Own {}
-// SAFETY: the same.
-unsafe impl Sync for Own {}
-
-impl Own {
-    /// Wakes the process: if that needs it, the right to run it comes back, to be queued.
-    #[inline]
-    pub(crate) fn wake(&self) -> Option<Ready> {
-        // SAFETY: whoever has the inbox has the process.
-        unsafe { Self::wake_at(self.0) }
-    }
-
-    /// # Safety
-    /// There is a process, and it is counted.
-    #[inline]
-    unsafe fn wake_at(at: NonNull<Life>) -> Option<Ready> {
-        // SAFETY: says the caller.
-        unsafe { at.as_ref() }.run.wake().then(|| Ready(at))
-    }
-}
-
-/// The waker of a process that is run: a counted reference, whatever the type of the cell.
-static WAKER: RawWakerVTable = {
-    fn life(at: *const ()) -> NonNull<Life> {
-        NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
-    }
-    unsafe fn clone(at: *const ()) -> RawWaker {
-        // SAFETY: a waker has one of the counts, or is borrowed from whoever runs it.
-        unsafe { life(at).as_ref() }.retain();
-        RawWaker::new(at, &WAKER)
-    }
-    unsafe fn wake(at: *const ()) {
-        // SAFETY: it is the caller's, and gone after this.
-        unsafe {
-            wake_by_ref(at);
-            drop(at);
-        }
-    }
-    unsafe fn wake_by_ref(at: *const ()) {
-        if turn::is_within(at as usize) {
-            // By itself, in its own turn: noted for the end of that.
-            return turn::woken();
-        }
-        // SAFETY: as above.
-        if let Some(ready) = unsafe { Own::wake_at(life(at)) } {
-            ready.schedule(false);
-        }
-    }
-    unsafe fn drop(at: *const ()) {
-        // SAFETY: as above, and a waker is dropped once.
-        unsafe { Life::release(life(at)) };
-    }
-    RawWakerVTable::new(clone, wake, wake_by_ref, drop)
-};
-
 /// A process whose machine is still missing, known to others already. Dropped, it is one that never began.
 pub(crate) struct Embryo<X: Machine, S> {
     /// That of the process itself.
@@ -381,13 +205,11 @@ impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
 impl<X: Machine, S: Schedule> Embryo<X, S> {
     /// With a reference for the table.
     pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
-        let make = |life, at| Cell {
-            shell: Shell {
-                control: blank.fill(life, Some(mailbox::Own::Task(Own(at)))),
-                outcome: Lock::new(Outcome::Awaited(None)),
-            },
-            schedule,
-            machine: UnsafeCell::new(MaybeUninit::uninit()),
+        let make = |life, at| {
+            // SAFETY: it becomes a part of what lives there, and stays that.
+            let own = mailbox::Own::Task(unsafe { Own::new(at) });
+            let shell = Shell { control: blank.fill(life, Some(own)), outcome: Lock::new(Outcome::Awaited(None)) };
+            Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         // SAFETY: that is the kind of this cell, and three references are made of its three counts. A reference to the cell
         // is one to its control block, which is its beginning.
@@ -407,8 +229,11 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
         let at = self.run.into_at().cast::<Life>();
         // SAFETY: it is such a cell; nobody has the right to run it, for its state was active from the beginning, so nobody
         // is at the machine. From here on there is the one that is returned, with the count that was taken.
-        unsafe { (*at.cast::<Cell<X, S>>().as_ref().machine.get()).write(machine) };
-        (Joined { address: Address::new(self.handle), begun: true, _outcome: PhantomData }, Ready(at))
+        let ready = unsafe {
+            (*at.cast::<Cell<X, S>>().as_ref().machine.get()).write(machine);
+            Ready::new(at)
+        };
+        (Joined { address: Address::new(self.handle), begun: true, _outcome: PhantomData }, ready)
     }
 }
 
@@ -466,13 +291,66 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
     }
 }
 
+impl Ready {
+    /// The head of the process.
+    #[inline]
+    pub(crate) fn head(&self) -> &Head {
+        // SAFETY: there are no tasks but cells, and the part of a cell is that.
+        unsafe { self.part() }
+    }
+}
+
+impl<M: Send + 'static> Ref<Control<M>> {
+    /// The same for whoever does not know the type of its messages.
+    #[inline]
+    pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
+        self.clone().into_any()
+    }
+
+    #[inline]
+    pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
+        let at: NonNull<dyn AnyControl> = self.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+}
+
+impl<M: Send + 'static> Ref<Control<M>> {
+    /// The same for whoever knows it as one that takes `A`.
+    pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
+    where
+        M: From<A>,
+    {
+        let at: NonNull<dyn Takes<A>> = self.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+}
+
+impl Ref<dyn AnyControl> {
+    pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
+        let at: NonNull<dyn AnyControl> = other.into_at();
+        // SAFETY: the same value, whose count was taken just now.
+        unsafe { Ref::from_at(at) }
+    }
+
+    /// The typed reference, if it takes messages of this type.
+    pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
+        if !self.as_any().is::<Control<M>>() {
+            return None;
+        }
+        // SAFETY: it is a `Control<M>`, and its count was taken just now.
+        Some(unsafe { Ref::from_at(self.into_at().cast()) })
+    }
+}
+
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;
     use crate::body::{AsyncBody, BodyFuture};
     use crate::context::Context;
+    use crate::job::Anywhere;
     use crate::process::{Events, Next, Process, StepOutput};
-    use crate::runnable::Anywhere;
     use crate::task::Raw;
 
     /// The parts of an idle process, to the byte: whoever adds a field here adds it a million times.

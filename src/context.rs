@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::cell::Ref;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::me::Me;
 use crate::process::event::Event;
 use crate::process::exit::Exit;

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
 
-use crate::cell::{Life, Ref, Rooted};
 use crate::clock::Instant;
+use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;

@@ -4,9 +4,9 @@
 
 use std::cell::RefCell;
 
+use crate::job::Job;
 use crate::prefetch::{TASK, prefetch};
 use crate::process::placing::{self, Placing};
-use crate::runnable::Job;
 use crate::sync::thread_local;
 
 thread_local! {

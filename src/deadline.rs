@@ -4,9 +4,9 @@
 
 use std::task::{Wake, Waker};
 
-use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::control::AnyControl;
+use crate::counted::Ref;
 use crate::process::event::Tag;
 use crate::process::panic::drop_caught;
 use crate::sync::Arc;

@@ -14,7 +14,7 @@ pub(crate) mod shortcut;
 
 use self::completion::{Completion, Slip};
 use self::shortcut::Shortcut;
-use crate::cell::Ref;
+use crate::counted::Ref;
 use crate::express::{self, Number};
 use crate::home::Home;
 use crate::process::command::{Command, Named, Streamed, name_of};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::address::Address;
-use crate::cell::Ref;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::host::Host;
 use crate::me::Me;
 use crate::process::event::MonitorRef;

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use crate::cell::Ref;
 use crate::control::{AnyControl, Change};
+use crate::counted::Ref;
 use crate::process::turn;
 use crate::sync::{ThreadCell, thread_local};
 

@@ -14,11 +14,12 @@ use slab::Slab;
 
 use crate::address::{Address, Ended};
 use crate::blocking::Pool;
-use crate::cell::{self, Counted, Life, Ref};
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, flag};
+use crate::counted::{self, Counted, Life, Ref};
 use crate::inherited::Inherited;
+use crate::job::Job;
 use crate::limits::Limits;
 use crate::mailbox::{Bound, Inbox, Own, Wakes};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
@@ -32,7 +33,6 @@ use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProc
 use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
 use crate::relay::{Lane, Place, Relay};
-use crate::runnable::Job;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::{Fire, Timers};
@@ -110,7 +110,7 @@ pub(crate) struct Shared {
     pub(crate) outside: AtomicUsize,
     /// Supervisors that have none themselves, and live.
     pub(crate) roots: AtomicUsize,
-    pub(crate) mourners: Mutex<Vec<cell::Weak<Control<Package>>>>,
+    pub(crate) mourners: Mutex<Vec<counted::Weak<Control<Package>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
 

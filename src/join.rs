@@ -9,8 +9,9 @@ use std::task::{Context as Cx, Poll};
 use futures::future::FusedFuture;
 
 use crate::address::Address;
-use crate::cell::{Joined, Ref};
+use crate::cell::Joined;
 use crate::control::{AnyControl, Control, Listening, flag};
+use crate::counted::Ref;
 use crate::host::{Route, Target, Way};
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};

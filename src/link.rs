@@ -5,8 +5,8 @@ pub(crate) mod table;
 mod watched;
 
 use self::table::{Gone, demonitor, monitor};
-use crate::cell::Ref;
 use crate::control::AnyControl;
+use crate::counted::Ref;
 use crate::host::Host;
 use crate::me::Me;
 use crate::process::event::MonitorRef;

@@ -11,13 +11,13 @@ use std::task::{Context as Cx, Poll};
 use futures::task::AtomicWaker;
 
 use crate::body::{AsyncBody, Outcome};
-use crate::cell::{Ready, Ref, Schedule, Weak};
 use crate::context::Context;
 use crate::control::AnyControl;
+use crate::counted::{Ready, Ref, Schedule, Weak};
 use crate::host::Host;
+use crate::job::Job;
 use crate::join::JoinHandle;
 use crate::process::Process;
-use crate::runnable::Job;
 use crate::runtime::Runtime;
 use crate::spawn::Options;
 use crate::sync::{Arc, Mutex, planted, thread, thread_local};

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::cell::Ref;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::host::{Host, Route, Target, Way};
 use crate::me::Me;
 use crate::process::pid::Pid;

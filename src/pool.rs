@@ -17,10 +17,10 @@ use futures::stream::FuturesUnordered;
 
 use self::members::{Members, Routing};
 use crate::body::{Body, BodyFuture, Output};
-use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::context::Context;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::host::Host;
 use crate::intensity::Intensity;
 use crate::join::{JoinHandle, KillOnDrop};

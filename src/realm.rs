@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::cell::Ref;
 use crate::control::AnyControl;
+use crate::counted::Ref;
 use crate::dispatch::Dispatcher;
 use crate::limits::Limits;
 use crate::process::refusal::{BuildError, SpawnRefusal};

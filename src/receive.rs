@@ -10,8 +10,8 @@ use futures::future::FusedFuture;
 use futures::stream::FusedStream;
 
 use crate::address::Address;
-use crate::cell::Ref;
 use crate::control::{Control, flag};
+use crate::counted::Ref;
 use crate::host::Host;
 use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
 use crate::me::Me;

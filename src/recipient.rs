@@ -4,8 +4,8 @@ use std::any::type_name;
 use std::fmt;
 
 use crate::address::Address;
-use crate::cell::Ref;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::observe::Counter;
 use crate::process::pid::Pid;
 use crate::process::refusal::SendError;

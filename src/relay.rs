@@ -6,7 +6,7 @@
 pub(crate) mod groups;
 pub(crate) mod names;
 
-use crate::cell::Ref;
+use crate::counted::Ref;
 use crate::prefetch::prefetch;
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};

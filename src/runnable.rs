@@ -1,14 +1,11 @@
-//! What the scheduler runs: a process, or a future that is a task of async-task's; how it comes into the queues, and how it
-//! is run.
+//! Jobs as what the scheduler runs: how they come into its queues, and what a turn is.
 
 use std::any::Any;
 
-use async_task::{Runnable, ScheduleInfo};
-
-use crate::cell::{Ready, Schedule};
 use crate::clock::Instant;
 use crate::crowd;
 use crate::host::Host;
+use crate::job::Job;
 use crate::process::panic::catch;
 use crate::process::placing::{self, Placing};
 use crate::process::priority::Priority;
@@ -18,72 +15,6 @@ use crate::sync::{Arc, thread_local};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(None) };
-}
-
-/// What is queued.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Process(Ready),
-    /// A future without a pid: an async handler, or what came by `spawn_future`.
-    Future(Runnable<Host>),
-}
-
-impl Job {
-    #[inline]
-    fn host(&self) -> &Host {
-        match self {
-            Self::Process(ready) => ready.head().host(),
-            Self::Future(runnable) => runnable.metadata(),
-        }
-    }
-
-    /// Queues it as one that was woken just now.
-    #[inline]
-    pub(crate) fn schedule(self) {
-        match self {
-            Self::Process(ready) => ready.schedule(false),
-            Self::Future(runnable) => runnable.schedule(),
-        }
-    }
-
-    /// Runs it on this thread, outside the workers. What panics there is no process's, for those are caught in their turn.
-    pub(crate) fn run_here(self) {
-        let _ = catch(|| {
-            let (_, begun) = self.begin();
-            Task::run(self, begun);
-        });
-    }
-}
-
-/// How every process is queued that may run on any worker.
-#[derive(Debug)]
-pub(crate) struct Anywhere;
-
-impl Schedule for Anywhere {
-    #[inline]
-    fn schedule(&self, ready: Ready, again: bool) {
-        queue(Job::Process(ready), again);
-    }
-
-    fn is_here(&self) -> bool {
-        true
-    }
-}
-
-/// The schedule function of every future: it takes up no room in the task.
-#[inline]
-pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
-    queue(Job::Future(runnable), info.woken_while_running);
-}
-
-/// Asks the host of a job where it goes.
-#[inline]
-fn queue(job: Job, again: bool) {
-    if placing::now() == Placing::Together && !again {
-        return crowd::join(job);
-    }
-    let schedule = job.host().shared().schedule;
-    schedule(job, again);
 }
 
 impl Task for Job {
@@ -120,6 +51,16 @@ impl Task for Job {
 
     fn current() -> &'static LocalKey<Here<Self>> {
         &CURRENT
+    }
+}
+
+impl Job {
+    /// Runs it on this thread, outside the workers. What panics there is no process's, for those are caught in their turn.
+    pub(crate) fn run_here(self) {
+        let _ = catch(|| {
+            let (_, begun) = self.begin();
+            Task::run(self, begun);
+        });
     }
 }
 

@@ -10,8 +10,8 @@ use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::address::Address;
-use crate::cell::Ref;
 use crate::control::Control;
+use crate::counted::Ref;
 use crate::host::{Destination, Host, Target};
 use crate::observe::Counter;
 use crate::process::payload::Payload;

@@ -9,9 +9,9 @@ use std::future::{poll_fn, ready};
 use std::task::Poll;
 
 use crate::body::{Body, BodyFuture, Outcome, Output};
-use crate::cell::Ref;
 use crate::context::Context;
 use crate::control::{AnyControl, flag};
+use crate::counted::Ref;
 use crate::process::exit::Exit;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;

@@ -12,11 +12,11 @@ use pin_project_lite::pin_project;
 
 use crate::blocking::{Job, PoolRefusal};
 use crate::host::{Host, Phase};
+use crate::job::schedule;
 use crate::observe::Counter;
 use crate::oneshot::Oneshot;
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
-use crate::runnable::schedule;
 use crate::sync::Arc;
 
 impl Host {

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cell::{self, Ref};
+use crate::counted::{self, Ref};
 use crate::process::exit::Reason;
 use crate::sync::{Arc, Event, Mutex, Weak, planted};
 
@@ -42,7 +42,7 @@ pub(crate) struct Node<E: ?Sized> {
 struct State<E: ?Sized> {
     next: u64,
     nodes: BTreeMap<u64, Weak<Node<E>>>,
-    subjects: BTreeMap<u64, cell::Weak<E>>,
+    subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Set when it is closed.
     cause: Option<Cause>,
     /// Set when all that was below it then has been told.

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 use futures::future::FusedFuture;
 
 use super::attempt::Gate;
-use crate::cell::Ref;
 use crate::control::AnyControl;
+use crate::counted::Ref;
 use crate::host::Host;
 use crate::observe::Counter;
 use crate::process::event::Tag;

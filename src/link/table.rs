@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use super::watched::Watched;
-use crate::cell::Ref;
+use crate::counted::Ref;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::Exit;

@@ -2,7 +2,7 @@
 //!
 //! A number is a slot and its generation, and is never issued twice: a slot whose generations are used up is left alone.
 
-use crate::cell::Ref;
+use crate::counted::Ref;
 
 /// Emptied, a row that is longer than this is given back.
 const KEPT: usize = 64;

@@ -3,12 +3,12 @@
 #[cfg(procession_loom)]
 use std::task::Waker;
 
-use crate::cell::{self, Ready};
+use crate::counted::{self, Ready};
 
 /// How the task is woken.
 #[derive(Debug)]
 pub(crate) enum Own {
-    Task(cell::Own),
+    Task(counted::Own),
     /// Of a model, which has no tasks.
     #[cfg(procession_loom)]
     Waker(Waker),

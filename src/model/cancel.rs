@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{join, spawn};
 use crate::cancel::tree::{Cause, Node, Subject};
-use crate::cell::{Counted, Ref};
+use crate::counted::{Counted, Ref};
 use crate::process::exit::Reason;
 use crate::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! Groups that are monitored, against those who join and leave, and against the end of the watcher.
 
 use super::{join, spawn};
-use crate::cell::{Counted, Ref};
+use crate::counted::{Counted, Ref};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::event::Signal;

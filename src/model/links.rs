@@ -1,7 +1,7 @@
 //! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
 
 use super::{join, spawn};
-use crate::cell::{Counted, Ref};
+use crate::counted::{Counted, Ref};
 use crate::link::table::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
 use crate::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::event::{MonitorRef, Signal};

@@ -1,7 +1,7 @@
 //! Names against ends: a name leads to one tenant, and never outlives it.
 
 use super::{join, spawn};
-use crate::cell::{Counted, Ref};
+use crate::counted::{Counted, Ref};
 use crate::relay::names::{Gone, Names, Own, Unclaimed};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The run state of a process: whoever is woken looks again, and is queued once.
 
 use super::{Waiter, join, spawn};
-use crate::cell::RunState;
+use crate::counted::RunState;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex};
 

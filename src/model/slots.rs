@@ -1,7 +1,7 @@
 //! Pid slot reuse: who holds a pid gets what it named, or nothing.
 
 use super::{join, spawn};
-use crate::cell::{Counted, Ref};
+use crate::counted::{Counted, Ref};
 use crate::process::pid::Pid;
 use crate::relay::{Lane, Place, Relay, Tenant};
 use crate::sync::Arc;

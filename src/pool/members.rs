@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::task::{Context, Waker};
 
-use crate::cell::{Ref, Weak};
 use crate::control::{AnyControl, Control};
+use crate::counted::{Ref, Weak};
 use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
 use crate::process::exit::Exit;
 use crate::receive::Mailbox;

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::names::{Text, hash};
-use crate::cell::Ref;
+use crate::counted::Ref;
 use crate::link::table::Party;
 use crate::mailbox::Wakes;
 use crate::process::event::{MonitorRef, Signal};

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::cell::Ref;
+use crate::counted::Ref;
 use crate::sync::{CachePadded, Mutex, planted};
 
 /// How many locks there are; a name hashes to one of them.

@@ -7,9 +7,9 @@ use slab::Slab;
 
 use super::interval::{Missed, next};
 use super::timers::{Fire, Key};
-use crate::cell::Ref;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Head};
+use crate::counted::Ref;
 use crate::host::{Destination, Host, Target};
 use crate::process::panic::{catch, drop_caught};
 use crate::process::refusal::Refusal;

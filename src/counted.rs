@@ -1,21 +1,25 @@
-//! Who refers to a process: counted in the process itself, so that it is one allocation with its task, and a reference is
-//! one word where the type of its messages is known. A file with unsafe code, which is what `Arc` would be if it could
-//! hold a value together with a part of it of another type; with the [cell](super) it makes spawns a third cheaper (bench
-//! `spawn`, `create`).
+//! References to processes: counted in the process itself, so that it is one allocation with its task, and a reference is
+//! one word where the type of its messages is known; and the right to run it, of which there is [one](Ready). A file with
+//! unsafe code, which is `Arc`'s, if that could hold a value together with others of which it is the beginning; the
+//! [cell](crate::cell) is made of it, and says what it bought.
 //!
 //! The counts are those of `Arc`: strong ones, and weak ones, of which all strong ones together have one.
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, dealloc};
+mod memory;
+mod ready;
+mod run_state;
+
+pub(crate) use ready::{Own, Ready, Schedule, Task, WAKER};
+pub(crate) use run_state::RunState;
+
+use std::alloc::Layout;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{NonNull, drop_in_place};
 
-use super::run_state::RunState;
-use crate::control::{AnyControl, Control};
-use crate::recipient::Takes;
 use crate::sync::tally::{AtomicU32, Ordering, fence};
 
 /// Beyond this many somebody leaks references, and the count would wrap.
@@ -26,16 +30,16 @@ const MOST: u32 = u32::MAX / 2;
 pub(crate) struct Life {
     strong: AtomicU32,
     weak: AtomicU32,
-    pub(super) run: RunState,
-    pub(super) kind: &'static Kind,
+    pub(crate) run: RunState,
+    kind: &'static Kind,
 }
 
 /// What has to be known of a value whose type is not.
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// Drops the value in its place.
-    pub(super) clear: unsafe fn(NonNull<Life>),
-    pub(super) layout: Layout,
-    pub(super) task: super::Task,
+    clear: unsafe fn(NonNull<Life>),
+    layout: Layout,
+    task: Task,
 }
 
 impl fmt::Debug for Kind {
@@ -49,9 +53,6 @@ impl fmt::Debug for Kind {
 /// # Safety
 /// It is `repr(C)`, and its first field is a [`Life`], or `Rooted` itself: a pointer to it is one to its life.
 pub(crate) unsafe trait Rooted {}
-
-// SAFETY: `repr(C)`, and its first field is its life.
-unsafe impl<M> Rooted for Control<M> {}
 
 /// A value that has nothing to do with its life.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Life {
     }
 
     #[inline]
-    pub(super) fn retain(&self) {
+    pub(crate) fn retain(&self) {
         // Relaxed, as with `Arc`: whoever clones has a reference already.
         if self.strong.fetch_add(1, Ordering::Relaxed) > MOST {
             std::process::abort();
@@ -111,7 +112,7 @@ impl Life {
     /// # Safety
     /// `this` is alive, and the caller has one of its strong counts, which is given up.
     #[inline]
-    pub(super) unsafe fn release(this: NonNull<Self>) {
+    pub(crate) unsafe fn release(this: NonNull<Self>) {
         // SAFETY: alive, says the caller.
         let life = unsafe { this.as_ref() };
         if life.strong.fetch_sub(1, Ordering::Release) == 1 {
@@ -145,18 +146,23 @@ impl Life {
             let life = this.as_ref();
             let layout = life.kind.layout;
             if life.weak.load(Ordering::Acquire) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
-                dealloc(this.as_ptr().cast(), layout);
+                memory::give_back(this.cast(), layout);
             }
         }
     }
 }
 
 impl<T: Rooted> Ref<T> {
-    const PLAIN: &'static Kind = &Kind { clear: Self::clear, layout: Layout::new::<T>(), task: super::Task::NONE };
+    const PLAIN: &'static Kind = &Self::kind(Task::NONE);
+
+    /// The kind of a `T` that is this task.
+    pub(crate) const fn kind(task: Task) -> Kind {
+        Kind { clear: Self::clear, layout: Layout::new::<T>(), task }
+    }
 
     /// # Safety
     /// `this` is a `T` that is to be dropped.
-    pub(super) unsafe fn clear(this: NonNull<Life>) {
+    unsafe fn clear(this: NonNull<Life>) {
         // SAFETY: says the caller.
         unsafe { drop_in_place(this.cast::<T>().as_ptr()) };
     }
@@ -181,16 +187,15 @@ impl<T: Rooted> Ref<T> {
     ///
     /// # Safety
     /// `kind` is that of a `T`.
-    pub(super) unsafe fn with(
+    pub(crate) unsafe fn with(
         kind: &'static Kind,
         strong: u32,
         run: RunState,
         make: impl FnOnce(Life, NonNull<Life>) -> T,
     ) -> Self {
-        let memory = Box::into_raw(Box::<T>::new_uninit());
-        // SAFETY: a box is not null, and there is room for a `T`; if `make` panics that is leaked.
+        let at = memory::take(Layout::new::<T>()).cast::<T>();
+        // SAFETY: there is room for a `T`; if `make` panics that is leaked.
         unsafe {
-            let at = NonNull::new_unchecked(memory).cast::<T>();
             at.write(make(Life::new(kind, strong, run), at.cast()));
             Self::from_at(at)
         }
@@ -201,23 +206,23 @@ impl<T: ?Sized> Ref<T> {
     /// # Safety
     /// One of the counts of this value is the caller's, and is handed over.
     #[inline]
-    pub(super) unsafe fn from_at(at: NonNull<T>) -> Self {
+    pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
     }
 
     #[inline]
-    pub(super) fn at(&self) -> NonNull<T> {
+    pub(crate) fn at(&self) -> NonNull<T> {
         self.at
     }
 
     /// Where it is; the count becomes the caller's.
     #[inline]
-    pub(super) fn into_at(self) -> NonNull<T> {
+    pub(crate) fn into_at(self) -> NonNull<T> {
         ManuallyDrop::new(self).at
     }
 
     #[inline]
-    pub(super) fn life(&self) -> &Life {
+    pub(crate) fn life(&self) -> &Life {
         // SAFETY: a pointer to what is `Rooted` is one to its life.
         unsafe { self.at.cast::<Life>().as_ref() }
     }
@@ -301,49 +306,5 @@ impl<T: ?Sized> Drop for Weak<T> {
 impl<T: ?Sized> fmt::Debug for Weak<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Weak")
-    }
-}
-
-impl<M: Send + 'static> Ref<Control<M>> {
-    /// The same for whoever does not know the type of its messages.
-    #[inline]
-    pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
-        self.clone().into_any()
-    }
-
-    #[inline]
-    pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
-        let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: the same value, whose count was taken just now.
-        unsafe { Ref::from_at(at) }
-    }
-}
-
-impl<M: Send + 'static> Ref<Control<M>> {
-    /// The same for whoever knows it as one that takes `A`.
-    pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
-    where
-        M: From<A>,
-    {
-        let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: the same value, whose count was taken just now.
-        unsafe { Ref::from_at(at) }
-    }
-}
-
-impl Ref<dyn AnyControl> {
-    pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
-        let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: the same value, whose count was taken just now.
-        unsafe { Ref::from_at(at) }
-    }
-
-    /// The typed reference, if it takes messages of this type.
-    pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
-        if !self.as_any().is::<Control<M>>() {
-            return None;
-        }
-        // SAFETY: it is a `Control<M>`, and its count was taken just now.
-        Some(unsafe { Ref::from_at(self.into_at().cast()) })
     }
 }

@@ -1,0 +1,197 @@
+//! Where cells come from: blocks of memory that were cells before, kept by each thread and passed between threads by the
+//! handful. A file with unsafe code: processes are often spawned on one thread and end on another, which the allocators of
+//! most systems are slow at, and of their allocation is most of what a spawn costs; two cores spawn a third cheaper by it
+//! (bench `spawn`).
+//!
+//! These are the magazines of Bonwick and Adams ("Magazines and Vmem", USENIX 2001): each thread has two for each size, of
+//! which one is full or empty, so that it is only after so many spawns, or ends, in a row that it comes to the depot. What
+//! is kept is bounded: the rest goes back to the global allocator, block by block, for that is how they came.
+//!
+//! Under `--cfg procession_plain_memory`, for the sanitizers, which see a use after free only if it is freed, and under the
+//! model checkers, all comes from the global allocator.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use crate::sync::Lock;
+
+/// Sizes are multiples of this many bytes …
+const GRAIN: usize = 32;
+/// … and there are so many of them: what is larger is not kept.
+const SIZES: usize = 32;
+/// How many blocks a magazine holds.
+const ROUNDS: usize = 32;
+/// How many bytes of each size the depot keeps.
+const KEPT: usize = 1 << 20;
+/// Blocks are aligned as every allocator aligns what is that large.
+const ALIGN: usize = 16;
+
+/// Whether blocks are kept at all.
+const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
+
+/// A block that is kept: where the next one is.
+struct Free(Option<NonNull<Free>>);
+
+/// Up to so many blocks of one size.
+#[derive(Clone, Copy)]
+struct Magazine {
+    first: Option<NonNull<Free>>,
+    rounds: usize,
+}
+
+// SAFETY: whoever has a magazine is alone with its blocks, which belong to no thread.
+unsafe impl Send for Magazine {}
+
+impl Magazine {
+    const EMPTY: Self = Self { first: None, rounds: 0 };
+
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let first = self.first?;
+        // SAFETY: what is in a magazine is a block that `push` wrote.
+        self.first = unsafe { first.as_ref().0 };
+        self.rounds -= 1;
+        Some(first.cast())
+    }
+
+    /// # Safety
+    /// It is a block of this size, and the caller's.
+    #[inline]
+    unsafe fn push(&mut self, block: NonNull<u8>) {
+        let block = block.cast();
+        // SAFETY: a block has room for a pointer, and is aligned for it.
+        unsafe { block.write(Free(self.first)) };
+        self.first = Some(block);
+        self.rounds += 1;
+    }
+
+    /// Gives all of it back to the allocator.
+    fn empty(mut self, size: usize) {
+        while let Some(block) = self.pop() {
+            // SAFETY: that is how it came, see `fresh`.
+            unsafe { dealloc(block.as_ptr(), of(size)) };
+        }
+    }
+}
+
+/// The layout of a block.
+#[inline]
+const fn of(size: usize) -> Layout {
+    match Layout::from_size_align((size + 1) * GRAIN, ALIGN) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    }
+}
+
+fn fresh(layout: Layout) -> NonNull<u8> {
+    // SAFETY: nothing that is counted is without size: it has a count.
+    let block = unsafe { alloc(layout) };
+    NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Full magazines, by size.
+static DEPOT: [Lock<Vec<Magazine>>; SIZES] = [const { Lock::new(Vec::new()) }; SIZES];
+
+/// What a thread keeps of one size.
+struct Shelf {
+    loaded: Magazine,
+    /// Full, or empty.
+    spare: Magazine,
+}
+
+impl Shelf {
+    const EMPTY: Self = Self { loaded: Magazine::EMPTY, spare: Magazine::EMPTY };
+
+    #[cold]
+    fn reload(&mut self, size: usize) -> Option<NonNull<u8>> {
+        std::mem::swap(&mut self.loaded, &mut self.spare);
+        if self.loaded.rounds == 0 {
+            self.loaded = DEPOT[size].lock().pop()?;
+        }
+        self.loaded.pop()
+    }
+
+    /// The loaded one is full.
+    #[cold]
+    fn unload(&mut self, size: usize) {
+        let full = std::mem::replace(&mut self.spare, self.loaded);
+        self.loaded = Magazine::EMPTY;
+        if full.rounds != 0 {
+            store(full, size);
+        }
+    }
+}
+
+/// Puts a magazine into the depot, if that has room.
+fn store(full: Magazine, size: usize) {
+    let most = KEPT / (ROUNDS * of(size).size());
+    let mut depot = DEPOT[size].lock();
+    if depot.len() < most {
+        depot.push(full);
+    } else {
+        drop(depot);
+        full.empty(size);
+    }
+}
+
+/// What a thread keeps.
+struct Shelves([Shelf; SIZES]);
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        for (size, shelf) in self.0.iter().enumerate() {
+            shelf.loaded.empty(size);
+            shelf.spare.empty(size);
+        }
+    }
+}
+
+std::thread_local! {
+    static SHELVES: RefCell<Shelves> = const { RefCell::new(Shelves([const { Shelf::EMPTY }; SIZES])) };
+}
+
+/// Which size that is, if blocks of it are kept.
+#[inline]
+const fn size_of_layout(layout: Layout) -> Option<usize> {
+    let size = layout.size().div_ceil(GRAIN).wrapping_sub(1);
+    if KEEPS && layout.align() <= ALIGN && size < SIZES { Some(size) } else { None }
+}
+
+/// Memory for this. It is aborted if there is none, as for a `Box`.
+#[inline]
+pub(super) fn take(layout: Layout) -> NonNull<u8> {
+    let Some(size) = size_of_layout(layout) else { return fresh(layout) };
+    let kept = SHELVES.try_with(|shelves| {
+        let shelf = &mut shelves.borrow_mut().0[size];
+        shelf.loaded.pop().or_else(|| shelf.reload(size))
+    });
+    kept.ok().flatten().unwrap_or_else(|| fresh(of(size)))
+}
+
+/// Takes it back.
+///
+/// # Safety
+/// It was [taken](take) for this layout, and is the caller's.
+#[inline]
+pub(super) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
+    let Some(size) = size_of_layout(layout) else {
+        // SAFETY: that is how it came.
+        return unsafe { dealloc(block.as_ptr(), layout) };
+    };
+    let kept = SHELVES.try_with(|shelves| {
+        let shelf = &mut shelves.borrow_mut().0[size];
+        if shelf.loaded.rounds == ROUNDS {
+            shelf.unload(size);
+        }
+        // SAFETY: says the caller.
+        unsafe { shelf.loaded.push(block) };
+    });
+    if kept.is_err() {
+        // The thread ends.
+        // SAFETY: that is how it came.
+        unsafe { dealloc(block.as_ptr(), of(size)) };
+    }
+}

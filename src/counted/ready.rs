@@ -1,0 +1,200 @@
+//! The right to run a process, how one comes by it, and the waker by which others do. A file with unsafe code.
+//!
+//! There is one [`Ready`] for each process that is queued or runs, and none for one that waits. By the
+//! [run state](super::run_state) whoever wakes it comes by that right, and queues it. It comes with one of the counts, which
+//! is the process's own until it ends: so neither a wake nor a turn counts anything. Whoever drops the right in place of
+//! using it ends the process.
+
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::task::{RawWaker, RawWakerVTable};
+
+use super::Life;
+use crate::process::turn;
+
+/// What can be done with a cell by whoever has the right to run it, and does not know its type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    pub(crate) run: unsafe fn(NonNull<Life>),
+    pub(crate) cancel: unsafe fn(NonNull<Life>),
+    pub(crate) schedule: unsafe fn(NonNull<Life>, bool),
+    /// How far from its beginning the part is that [`Ready::part`] leads to.
+    pub(crate) part: usize,
+}
+
+impl Task {
+    /// Of what is no task, and never in a state in which it might be run.
+    pub(super) const NONE: Self = {
+        unsafe fn never(_: NonNull<Life>) {
+            unreachable!("it is no task")
+        }
+        unsafe fn nowhere(_: NonNull<Life>, _: bool) {
+            unreachable!("it is no task")
+        }
+        Self { run: never, cancel: never, schedule: nowhere, part: 0 }
+    };
+}
+
+/// Where a process is queued when it is to run.
+pub(crate) trait Schedule: Send + Sync + 'static {
+    /// `again` if it is one that runs now and goes on.
+    fn schedule(&self, ready: Ready, again: bool);
+
+    /// Whether it may be run, and dropped, on this thread.
+    fn is_here(&self) -> bool;
+}
+
+/// The right to run a process, which is queued, or about to be.
+#[must_use = "dropping it ends the process"]
+pub(crate) struct Ready(NonNull<Life>);
+
+// SAFETY: what it leads to is `Send`; or is bound to a thread, and then its place sees to it that it is run there, and
+// `cancel` looks.
+unsafe impl Send for Ready {}
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ready").field(&self.0).finish()
+    }
+}
+
+impl Ready {
+    /// # Safety
+    /// It is a task, and nobody else has the right to run it. One of its counts is the process's own.
+    #[inline]
+    pub(crate) unsafe fn new(at: NonNull<Life>) -> Self {
+        Self(at)
+    }
+
+    /// The life of what it is the right to run, which it no longer is.
+    #[inline]
+    pub(crate) fn into_at(self) -> NonNull<Life> {
+        ManuallyDrop::new(self).0
+    }
+
+    fn life(&self) -> &Life {
+        // SAFETY: the right to run comes with a count.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// # Safety
+    /// That is what its [task](Task) says that is there.
+    #[inline]
+    pub(crate) unsafe fn part<T>(&self) -> &T {
+        // SAFETY: alive, and says the caller.
+        unsafe { self.0.byte_add(self.life().kind.task.part).cast().as_ref() }
+    }
+
+    /// Where it is.
+    #[inline]
+    pub(crate) fn at(&self) -> *const () {
+        self.0.as_ptr().cast()
+    }
+
+    /// Runs it for a turn.
+    #[inline]
+    pub(crate) fn run(self) {
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: that right is this.
+        unsafe { (at.as_ref().kind.task.run)(at) };
+    }
+
+    /// Queues it.
+    #[inline]
+    pub(crate) fn schedule(self, again: bool) {
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: that right is this.
+        unsafe { (at.as_ref().kind.task.schedule)(at, again) };
+    }
+
+    /// It has run, and waits, if nobody has woken it meanwhile.
+    #[inline]
+    pub(crate) fn wait(self) {
+        // Once it waits another thread may run it: the right is given up before.
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
+        unsafe {
+            if !at.as_ref().run.wait() {
+                Self(at).schedule(true);
+            }
+        }
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // SAFETY: that right is this.
+        unsafe { (self.0.as_ref().kind.task.cancel)(self.0) };
+    }
+}
+
+/// The way from the inbox of a process to its task. It counts nothing: the inbox is a part of the process.
+#[derive(Debug)]
+pub(crate) struct Own(NonNull<Life>);
+
+impl Own {
+    /// # Safety
+    /// It is kept in what lives there, and nowhere else.
+    pub(crate) unsafe fn new(at: NonNull<Life>) -> Self {
+        Self(at)
+    }
+}
+
+// SAFETY: it leads to atomics.
+unsafe impl Send for Own {}
+// SAFETY: the same.
+unsafe impl Sync for Own {}
+
+impl Own {
+    /// Wakes the process: if that needs it, the right to run it comes back, to be queued.
+    #[inline]
+    pub(crate) fn wake(&self) -> Option<Ready> {
+        // SAFETY: whoever has the inbox has the process.
+        unsafe { Self::wake_at(self.0) }
+    }
+
+    /// # Safety
+    /// There is a process, and it is counted.
+    #[inline]
+    unsafe fn wake_at(at: NonNull<Life>) -> Option<Ready> {
+        // SAFETY: says the caller.
+        unsafe { at.as_ref() }.run.wake().then(|| Ready(at))
+    }
+}
+
+/// The waker of a process that is run: a counted reference, whatever the type of the cell.
+pub(crate) static WAKER: RawWakerVTable = {
+    fn life(at: *const ()) -> NonNull<Life> {
+        NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
+    }
+    unsafe fn clone(at: *const ()) -> RawWaker {
+        // SAFETY: a waker has one of the counts, or is borrowed from whoever runs it.
+        unsafe { life(at).as_ref() }.retain();
+        RawWaker::new(at, &WAKER)
+    }
+    unsafe fn wake(at: *const ()) {
+        // SAFETY: it is the caller's, and gone after this.
+        unsafe {
+            wake_by_ref(at);
+            drop(at);
+        }
+    }
+    unsafe fn wake_by_ref(at: *const ()) {
+        if turn::is_within(at as usize) {
+            // By itself, in its own turn: noted for the end of that.
+            return turn::woken();
+        }
+        // SAFETY: as above.
+        if let Some(ready) = unsafe { Own::wake_at(life(at)) } {
+            ready.schedule(false);
+        }
+    }
+    unsafe fn drop(at: *const ()) {
+        // SAFETY: as above, and a waker is dropped once.
+        unsafe { Life::release(life(at)) };
+    }
+    RawWakerVTable::new(clone, wake, wake_by_ref, drop)
+};

@@ -1,0 +1,66 @@
+//! What is queued: a process that is to have a turn, or a future that is a task of async-task's; and how either gets there.
+
+use async_task::{Runnable, ScheduleInfo};
+
+use crate::counted::{Ready, Schedule};
+use crate::crowd;
+use crate::host::Host;
+use crate::process::placing::{self, Placing};
+
+/// What is queued.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Process(Ready),
+    /// A future without a pid: an async handler, or what came by `spawn_future`.
+    Future(Runnable<Host>),
+}
+
+impl Job {
+    #[inline]
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Process(ready) => ready.head().host(),
+            Self::Future(runnable) => runnable.metadata(),
+        }
+    }
+
+    /// Queues it as one that was woken just now.
+    #[inline]
+    pub(crate) fn schedule(self) {
+        match self {
+            Self::Process(ready) => ready.schedule(false),
+            Self::Future(runnable) => runnable.schedule(),
+        }
+    }
+}
+
+/// How every process is queued that may run on any worker.
+#[derive(Debug)]
+pub(crate) struct Anywhere;
+
+impl Schedule for Anywhere {
+    #[inline]
+    fn schedule(&self, ready: Ready, again: bool) {
+        queue(Job::Process(ready), again);
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
+}
+
+/// The schedule function of every future: it takes up no room in the task.
+#[inline]
+pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
+    queue(Job::Future(runnable), info.woken_while_running);
+}
+
+/// Asks the host of a job where it goes.
+#[inline]
+fn queue(job: Job, again: bool) {
+    if placing::now() == Placing::Together && !again {
+        return crowd::join(job);
+    }
+    let schedule = job.host().shared().schedule;
+    schedule(job, again);
+}

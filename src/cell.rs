@@ -20,14 +20,14 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
+use std::mem::{MaybeUninit, offset_of};
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::{Context, Poll, RawWaker, Waker};
+use std::task::{Context, Poll, Waker};
 
 use crate::address::Address;
 use crate::control::{AnyControl, Control, Head};
-use crate::counted::{Kind, Life, Own, Ready, Ref, Rooted, RunState, Schedule, Task, WAKER};
+use crate::counted::{Borrowed, Kind, Life, Own, Ready, Ref, Rooted, RunState, Schedule, Task};
 use crate::host::Blank;
 use crate::mailbox;
 use crate::me::Me;
@@ -80,28 +80,23 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     });
 
     /// # Safety
-    /// `at` is the life of a cell of this type; the caller has the right to run it, and gives it up.
+    /// `at` is the life of a cell of this type, whose process has hatched and not ended; the caller has the right to run it,
+    /// and gives it up.
     unsafe fn run(at: NonNull<Life>) {
-        /// The machine does not panic, for what is the user's is caught in there. If it did, nobody would ever run it.
-        struct Unwound(Ready);
-        // SAFETY: that is what the caller gives up.
-        let whole = Unwound(unsafe { Ready::new(at) });
-        // SAFETY: alive, for the right to run comes with a count. Nobody else has that right, so the machine is ours alone; it
-        // is there, for it has hatched and not ended; and it stays where it is until it is dropped.
-        let turned = unsafe {
-            let cell = at.cast::<Self>().as_ref();
-            cell.shell.control.life.run.begin();
-            // Neither is counted: they are gone when this returns, and so is what could be cloned from them without.
-            let waker = ManuallyDrop::new(Waker::from_raw(RawWaker::new(at.as_ptr().cast(), &WAKER)));
-            let me = ManuallyDrop::new(Me::new(Ref::from_at(at.cast())));
-            let machine = Pin::new_unchecked((*cell.machine.get()).assume_init_mut());
-            task::turn(machine, &me, &mut Context::from_waker(&waker))
-        };
-        let Unwound(ready) = whole;
-        match turned {
+        // SAFETY: that right.
+        let ready = unsafe { Ready::new(at) };
+        // SAFETY: alive, for the right comes with a count.
+        let cell = unsafe { at.cast::<Self>().as_ref() };
+        cell.shell.control.life.run.begin();
+        // SAFETY: nobody else has the right to run it.
+        let machine = unsafe { cell.machine() };
+        // SAFETY: the same.
+        let me = unsafe { Self::me(at) };
+        // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
+        match task::turn(machine, &me, &mut Context::from_waker(&ready.waker())) {
             Turned::Again => ready.schedule(true),
             Turned::Waits => ready.wait(),
-            // SAFETY: as above, and this is its end.
+            // SAFETY: it is the right to run this cell, and that is its end.
             Turned::Over(outcome) => unsafe { Self::finish(ready, Some(outcome)) },
         }
     }
@@ -109,39 +104,70 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Life>) {
-        // SAFETY: as above.
-        unsafe {
-            let cell = at.cast::<Self>().as_ref();
-            if !cell.schedule.is_here() {
-                // On another thread than the only one that may drop it: it is leaked, with its count.
-                return;
-            }
-            let me = ManuallyDrop::new(Me::new(Ref::from_at(at.cast())));
-            task::give_up(Pin::new_unchecked((*cell.machine.get()).assume_init_mut()), &me);
-            Self::finish(Ready::new(at), None);
+        // SAFETY: that right.
+        let ready = unsafe { Ready::new(at) };
+        // SAFETY: alive, for the right comes with a count.
+        let cell = unsafe { at.cast::<Self>().as_ref() };
+        if !cell.schedule.is_here() {
+            // On another thread than the only one that may drop it: it is leaked, with its count.
+            return std::mem::forget(ready);
         }
+        // SAFETY: nobody else has the right to run it.
+        let machine = unsafe { cell.machine() };
+        // SAFETY: the same.
+        let me = unsafe { Self::me(at) };
+        task::give_up(machine, &me);
+        // SAFETY: it is the right to run this cell, and that was its end.
+        unsafe { Self::finish(ready, None) };
     }
 
     /// # Safety
-    /// The right is to run a cell of this type, whose process has ended.
+    /// The caller has the right to run it, and uses what it gets no longer than it has that.
+    #[expect(clippy::mut_from_ref, reason = "whoever has the right to run it is alone with it")]
+    unsafe fn machine(&self) -> Pin<&mut X> {
+        // SAFETY: alone with it, says the caller.
+        let machine = unsafe { &mut *self.machine.get() };
+        // SAFETY: it is there between `hatch` and `finish`.
+        let machine = unsafe { machine.assume_init_mut() };
+        // SAFETY: it stays where it is until it is dropped there.
+        unsafe { Pin::new_unchecked(machine) }
+    }
+
+    /// What a process acts by; not counted.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run): it is used no longer than the caller has the right to run it.
+    #[inline]
+    unsafe fn me<'a>(at: NonNull<Life>) -> Borrowed<'a, Me<X::Message>> {
+        // SAFETY: a cell begins with its control block. This is not counted, so it is not dropped either.
+        Borrowed::new(Me::new(unsafe { Ref::from_at(at.cast()) }))
+    }
+
+    /// The last that is done with it: its machine is dropped, the handle is told.
+    ///
+    /// # Safety
+    /// The right is to run this cell, whose process has ended.
     unsafe fn finish(ready: Ready, outcome: Option<Result<X::Output, Exit>>) {
         let at = ready.into_at();
-        // SAFETY: alive until its count is released, last of all. The machine is there, and is dropped once: from here on
-        // nobody comes by a right to run it.
-        unsafe {
-            let cell = at.cast::<Self>().as_ref();
-            cell.shell.control.life.run.end();
-            (*cell.machine.get()).assume_init_drop();
-            cell.shell.settle(outcome);
-            Life::release(at);
-        }
+        // SAFETY: alive until that count is released.
+        let cell = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: nobody else has the right to run it, and nobody will.
+        let machine = unsafe { &mut *cell.machine.get() };
+        // SAFETY: it is there, and not looked at again.
+        unsafe { machine.assume_init_drop() };
+        cell.shell.settle(outcome);
+        cell.shell.control.life.run.end();
+        // SAFETY: the process's own count, and nothing of the cell is looked at after this.
+        unsafe { Life::release(at) };
     }
 
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Life>, again: bool) {
-        // SAFETY: as there. Once it is queued it may run, end, and be gone: so may the place.
-        unsafe { at.cast::<Self>().as_ref().schedule.schedule(Ready::new(at), again) };
+        // SAFETY: alive, for the right comes with a count. Once it is queued it may run, end, and be gone: hence the clone.
+        let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
+        // SAFETY: that right.
+        schedule.schedule(unsafe { Ready::new(at) }, again);
     }
 }
 
@@ -161,25 +187,25 @@ impl<M, T> Shell<M, T> {
         }
     }
 
-    /// What it returned, once it has; nothing if that was lost.
-    fn poll(&self, waker: &Waker) -> Poll<Option<Result<T, Exit>>> {
-        // A clone is somebody's code.
-        let waker = waker.clone();
-        let mut current = self.outcome.lock();
-        match &mut *current {
-            Outcome::Over(outcome) => {
-                let outcome = outcome.take();
-                drop(current);
-                Poll::Ready(outcome.map(Held::into_inner))
-            }
-            Outcome::Awaited(waiting) => {
-                let former = waiting.replace(waker);
-                drop(current);
-                drop(former);
-                Poll::Pending
-            }
+    /// What it returned, if it has; nothing if that was lost.
+    fn take(&self) -> Option<Option<Result<T, Exit>>> {
+        match &mut *self.outcome.lock() {
+            Outcome::Over(outcome) => Some(outcome.take().map(Held::into_inner)),
+            Outcome::Awaited(_) => None,
             Outcome::Detached => unreachable!("its handle detaches it when it goes"),
         }
+    }
+
+    /// Leaves a waker for when it has; false if it has already.
+    fn await_with(&self, waker: &Waker) -> bool {
+        // A clone is somebody's code, as is a drop.
+        let waker = waker.clone();
+        let mut current = self.outcome.lock();
+        let Outcome::Awaited(waiting) = &mut *current else { return false };
+        let former = waiting.replace(waker);
+        drop(current);
+        drop(former);
+        true
     }
 
     fn detach(&self) {
@@ -193,6 +219,8 @@ pub(crate) struct Embryo<X: Machine, S> {
     /// That of the process itself.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
+    /// The one that its machine is to have.
+    own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
 
@@ -211,13 +239,14 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
             let shell = Shell { control: blank.fill(life, Some(own)), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
-        // SAFETY: that is the kind of this cell, and three references are made of its three counts. A reference to the cell
-        // is one to its control block, which is its beginning.
-        unsafe {
-            let at = Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, 3, RunState::active(), make).into_at().cast();
-            let (table, run, handle) = (Ref::from_at(at), Ref::from_at(at), Ref::from_at(at));
-            (Ref::<Control<X::Message>>::into_any(table), Self { run, handle, _cell: PhantomData })
-        }
+        let counts = 3 + u32::from(X::OWNS);
+        // SAFETY: that is the kind of this cell, and as many references are made of it.
+        let at =
+            unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, RunState::active(), make) }.into_at().cast();
+        // SAFETY: a reference to the cell is one to its control block, which is its beginning; and it is one of the counts.
+        let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
+        let embryo = Self { run: count(), handle: count(), own: X::OWNS.then(count), _cell: PhantomData };
+        (count().into_any(), embryo)
     }
 
     pub(crate) fn control(&self) -> &Ref<Control<X::Message>> {
@@ -225,15 +254,17 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
     }
 
     /// Puts the machine into its place: what is missing then is that it is queued.
-    pub(crate) fn hatch(self, machine: X) -> (Joined<X::Output, X::Message>, Ready) {
+    pub(crate) fn hatch(self, mut machine: X) -> (Joined<X::Output, X::Message>, Ready) {
+        if let Some(own) = self.own {
+            machine.own(own);
+        }
         let at = self.run.into_at().cast::<Life>();
-        // SAFETY: it is such a cell; nobody has the right to run it, for its state was active from the beginning, so nobody
-        // is at the machine. From here on there is the one that is returned, with the count that was taken.
-        let ready = unsafe {
-            (*at.cast::<Cell<X, S>>().as_ref().machine.get()).write(machine);
-            Ready::new(at)
-        };
-        (Joined { address: Address::new(self.handle), begun: true, _outcome: PhantomData }, ready)
+        // SAFETY: it is such a cell, and counted.
+        let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
+        // SAFETY: nobody has the right to run it, for its state was active from the beginning, so nobody is at the machine.
+        unsafe { (*cell.machine.get()).write(machine) };
+        // SAFETY: the one that there is from here on, with the count that was taken.
+        (Joined::new(self.handle, true), unsafe { Ready::new(at) })
     }
 }
 
@@ -242,7 +273,17 @@ pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     /// Then it leads to a shell; else there never was a process.
     begun: bool,
+    /// What it returned has come, or is to come with a wake.
+    asked: Asked,
     _outcome: PhantomData<fn() -> T>,
+}
+
+/// What a handle has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Waits,
+    Answered,
 }
 
 // SAFETY: it hands out what the process returned, which was sent; and that to one that has it mutably.
@@ -255,9 +296,13 @@ impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
 }
 
 impl<T, M: Send + 'static> Joined<T, M> {
+    fn new(control: Ref<Control<M>>, begun: bool) -> Self {
+        Self { address: Address::new(control), begun, asked: Asked::Nothing, _outcome: PhantomData }
+    }
+
     /// Of what never began: how it ended, its control block says.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
-        Self { address: Address::new(control), begun: false, _outcome: PhantomData }
+        Self::new(control, false)
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -278,14 +323,28 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     /// What it returned, once it has; nothing if that was lost with its runtime, or it never began.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
-        self.shell().map_or(Poll::Ready(None), |shell| shell.poll(cx.waker()))
+        let Some(shell) = self.shell() else { return Poll::Ready(None) };
+        // Most that are asked for when they have ended need no waker.
+        if !shell.control.life.run.is_over() && shell.await_with(cx.waker()) {
+            self.asked = Asked::Waits;
+            return Poll::Pending;
+        }
+        let outcome = shell.take().expect("it is over");
+        self.asked = Asked::Answered;
+        Poll::Ready(outcome)
     }
 }
 
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(shell) = self.shell() {
+        // What it did not ask for may stay where it is, if it does not matter when that is dropped.
+        let stays = match self.asked {
+            Asked::Nothing => !std::mem::needs_drop::<T>(),
+            Asked::Waits => false,
+            Asked::Answered => true,
+        };
+        if !stays && let Some(shell) = self.shell() {
             shell.detach();
         }
     }

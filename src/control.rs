@@ -167,8 +167,9 @@ impl<M: Send + 'static> Control<M> {
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
     pub(crate) fn disperse(&self) {
-        self.inbox.rouse().wake();
-        self.inbox.strand().into_iter().for_each(panic::wake);
+        let (wakes, senders) = self.inbox.disperse();
+        wakes.wake();
+        senders.into_iter().for_each(panic::wake);
     }
 }
 

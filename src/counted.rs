@@ -11,11 +11,12 @@ mod memory;
 mod ready;
 mod run_state;
 
-pub(crate) use ready::{Own, Ready, Schedule, Task, WAKER};
+pub(crate) use ready::{Own, Ready, Schedule, Task};
 pub(crate) use run_state::RunState;
 
 use std::alloc::Layout;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{NonNull, drop_in_place};
@@ -84,6 +85,25 @@ pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
+/// Something with a count that it does not have: it is used for a while, and not dropped.
+pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
+
+impl<T> Borrowed<'_, T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value), PhantomData)
+    }
+}
+
+impl<T> Deref for Borrowed<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// One that does not keep the value.
 pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 
@@ -126,28 +146,27 @@ impl Life {
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
-        // SAFETY: the memory stays until the weak count of the strong references is given up, below. What others did with
-        // the value was released with their counts, and is acquired here.
-        unsafe {
-            fence(Ordering::Acquire);
-            let clear = this.as_ref().kind.clear;
-            clear(this);
-            Self::release_weak(this);
-        }
+        // What others did with the value was released with their counts.
+        fence(Ordering::Acquire);
+        // SAFETY: the memory stays until the weak count of the strong references is given up, below.
+        let clear = unsafe { this.as_ref() }.kind.clear;
+        // SAFETY: it is of that kind, and nobody refers to it.
+        unsafe { clear(this) };
+        // SAFETY: that of the strong ones.
+        unsafe { Self::release_weak(this) };
     }
 
     /// # Safety
     /// The caller has one of the weak counts, which is given up.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
-        // SAFETY: the memory is there as long as somebody has a weak count. Dropping the value has not touched the life's
-        // own fields, which have no drop; the last one is alone with it.
-        unsafe {
-            let life = this.as_ref();
-            let layout = life.kind.layout;
-            if life.weak.load(Ordering::Acquire) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
-                memory::give_back(this.cast(), layout);
-            }
+        // SAFETY: the memory is there as long as somebody has a weak count. Dropping the value has not touched the life, whose
+        // fields have no drop.
+        let life = unsafe { this.as_ref() };
+        let layout = life.kind.layout;
+        if life.weak.load(Ordering::Acquire) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // SAFETY: it was taken for that, in `with`; and the last one is alone with it.
+            unsafe { memory::give_back(this.cast(), layout) };
         }
     }
 }
@@ -175,11 +194,10 @@ impl<T: Rooted> Ref<T> {
 
     /// The same, with two references to it.
     pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
-        // SAFETY: that is the kind of a `T`, and both counts are given out.
-        unsafe {
-            let one = Self::with(Self::PLAIN, 2, RunState::over(), |life, _| make(life));
-            (Self::from_at(one.at), one)
-        }
+        // SAFETY: that is the kind of a `T`.
+        let one = unsafe { Self::with(Self::PLAIN, 2, RunState::over(), |life, _| make(life)) };
+        // SAFETY: the other count.
+        (unsafe { Self::from_at(one.at) }, one)
     }
 
     /// Counts a value, `strong` times: of these one is returned, the others are the caller's. It is made with its life, and
@@ -194,11 +212,11 @@ impl<T: Rooted> Ref<T> {
         make: impl FnOnce(Life, NonNull<Life>) -> T,
     ) -> Self {
         let at = memory::take(Layout::new::<T>()).cast::<T>();
-        // SAFETY: there is room for a `T`; if `make` panics that is leaked.
-        unsafe {
-            at.write(make(Life::new(kind, strong, run), at.cast()));
-            Self::from_at(at)
-        }
+        let value = make(Life::new(kind, strong, run), at.cast());
+        // SAFETY: there is room for a `T`. If `make` panics that is leaked.
+        unsafe { at.write(value) };
+        // SAFETY: one of its counts.
+        unsafe { Self::from_at(at) }
     }
 }
 

@@ -35,12 +35,12 @@ impl Job {
 }
 
 /// How every process is queued that may run on any worker.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Anywhere;
 
 impl Schedule for Anywhere {
     #[inline]
-    fn schedule(&self, ready: Ready, again: bool) {
+    fn schedule(self, ready: Ready, again: bool) {
         queue(Job::Process(ready), again);
     }
 

@@ -73,6 +73,7 @@ struct Queue {
 }
 
 /// How a process is queued that is not `Send`.
+#[derive(Clone)]
 struct OnThread {
     queue: Arc<Queue>,
     /// By the address of what each thread has of its own.
@@ -88,10 +89,8 @@ fn here() -> usize {
 }
 
 impl Schedule for OnThread {
-    fn schedule(&self, ready: Ready, _: bool) {
-        // It may run, and be gone with this, as soon as it is there.
-        let queue = Arc::clone(&self.queue);
-        queue.push(ready);
+    fn schedule(self, ready: Ready, _: bool) {
+        self.queue.push(ready);
     }
 
     fn is_here(&self) -> bool {

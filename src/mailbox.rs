@@ -364,9 +364,10 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// The senders that wait in an inbox that was closed.
-    pub(crate) fn strand(&self) -> Vec<Waker> {
-        self.state.lock().bounded().map_or_else(Vec::new, Bounded::strand)
+    /// Of an inbox that was closed: whom to wake who waits to read, and who waits to send.
+    pub(crate) fn disperse(&self) -> (Wakes, Vec<Waker>) {
+        let mut state = self.state.lock();
+        (state.everybody(), state.bounded().map_or_else(Vec::new, Bounded::strand))
     }
 
     /// How many messages and signals wait here.

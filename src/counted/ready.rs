@@ -10,9 +10,9 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::task::{RawWaker, RawWakerVTable};
+use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::Life;
+use super::{Borrowed, Life};
 use crate::process::turn;
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -39,9 +39,9 @@ impl Task {
 }
 
 /// Where a process is queued when it is to run.
-pub(crate) trait Schedule: Send + Sync + 'static {
+pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// `again` if it is one that runs now and goes on.
-    fn schedule(&self, ready: Ready, again: bool);
+    fn schedule(self, ready: Ready, again: bool);
 
     /// Whether it may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
@@ -75,6 +75,12 @@ impl Ready {
         ManuallyDrop::new(self).0
     }
 
+    #[inline]
+    fn task(&self) -> &'static Task {
+        &self.life().kind.task
+    }
+
+    #[inline]
     fn life(&self) -> &Life {
         // SAFETY: the right to run comes with a count.
         unsafe { self.0.as_ref() }
@@ -84,8 +90,18 @@ impl Ready {
     /// That is what its [task](Task) says that is there.
     #[inline]
     pub(crate) unsafe fn part<T>(&self) -> &T {
-        // SAFETY: alive, and says the caller.
-        unsafe { self.0.byte_add(self.life().kind.task.part).cast().as_ref() }
+        // SAFETY: it lies within what lives there, says its task.
+        let part = unsafe { self.0.byte_add(self.task().part) };
+        // SAFETY: alive, and a `T`, says the caller.
+        unsafe { part.cast().as_ref() }
+    }
+
+    /// The waker of the process; not counted, as it is borrowed.
+    #[inline]
+    pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
+        // SAFETY: the functions are those for a life. It is not counted, so it is not dropped either, and lives no longer than
+        // the right, which comes with a count.
+        Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
     /// Where it is.
@@ -97,17 +113,17 @@ impl Ready {
     /// Runs it for a turn.
     #[inline]
     pub(crate) fn run(self) {
-        let at = ManuallyDrop::new(self).0;
+        let run = self.task().run;
         // SAFETY: that right is this.
-        unsafe { (at.as_ref().kind.task.run)(at) };
+        unsafe { run(self.into_at()) };
     }
 
     /// Queues it.
     #[inline]
     pub(crate) fn schedule(self, again: bool) {
-        let at = ManuallyDrop::new(self).0;
+        let schedule = self.task().schedule;
         // SAFETY: that right is this.
-        unsafe { (at.as_ref().kind.task.schedule)(at, again) };
+        unsafe { schedule(self.into_at(), again) };
     }
 
     /// It has run, and waits, if nobody has woken it meanwhile.
@@ -127,7 +143,7 @@ impl Ready {
 impl Drop for Ready {
     fn drop(&mut self) {
         // SAFETY: that right is this.
-        unsafe { (self.0.as_ref().kind.task.cancel)(self.0) };
+        unsafe { (self.task().cancel)(self.0) };
     }
 }
 
@@ -166,7 +182,7 @@ impl Own {
 }
 
 /// The waker of a process that is run: a counted reference, whatever the type of the cell.
-pub(crate) static WAKER: RawWakerVTable = {
+static WAKER: RawWakerVTable = {
     fn life(at: *const ()) -> NonNull<Life> {
         NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
     }
@@ -176,11 +192,10 @@ pub(crate) static WAKER: RawWakerVTable = {
         RawWaker::new(at, &WAKER)
     }
     unsafe fn wake(at: *const ()) {
-        // SAFETY: it is the caller's, and gone after this.
-        unsafe {
-            wake_by_ref(at);
-            drop(at);
-        }
+        // SAFETY: it is the caller's.
+        unsafe { wake_by_ref(at) };
+        // SAFETY: and is gone after this.
+        unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
         if turn::is_within(at as usize) {

@@ -85,6 +85,12 @@ impl RunState {
         self.0.compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// Whether it has ended: then whatever was done before that is seen.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == OVER
+    }
+
     /// It has ended, and is never queued again.
     #[inline]
     pub(crate) fn end(&self) {

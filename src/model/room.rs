@@ -74,7 +74,7 @@ pub fn room_against_close() {
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
     // As `Control::disperse` does.
-    inbox.strand().into_iter().for_each(|sender| sender.wake());
+    inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.settle();
     read.sort_unstable();

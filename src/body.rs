@@ -12,8 +12,6 @@ use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 
 use crate::context::Context;
-use crate::control::Control;
-use crate::counted::Ref;
 use crate::me::Me;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::payload::Payload;
@@ -73,7 +71,7 @@ pin_project! {
         Fut: Future,
         Fut::Output: Outcome,
     {
-        Unstarted { start: Option<(F, Option<Box<Entry>>)>, own: Option<Ref<Control<M>>> },
+        Unstarted { start: Option<(F, Option<Box<Entry>>)>, marker: std::marker::PhantomData<fn(M)> },
         Running { #[pin] future: Fut },
         Upgraded { future: Successor<Fut> },
         Gone,
@@ -109,7 +107,7 @@ fn heed<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::
 
 impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
-        Self::Unstarted { start: Some((body, entry)), own: None }
+        Self::Unstarted { start: Some((body, entry)), marker: std::marker::PhantomData }
     }
 
     pub(crate) fn into_inner(self) -> Option<F> {
@@ -129,14 +127,6 @@ where
     type Message = M;
     type Output = Output<Fut>;
 
-    const OWNS: bool = true;
-
-    fn own(&mut self, reference: Ref<Control<M>>) {
-        if let Self::Unstarted { own, .. } = self {
-            *own = Some(reference);
-        }
-    }
-
     fn is_fresh(&self) -> bool {
         matches!(self, Self::Unstarted { .. })
     }
@@ -154,11 +144,10 @@ where
     }
 
     fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
-        if let BodyProjection::Unstarted { start, own } = self.as_mut().project()
+        if let BodyProjection::Unstarted { start, .. } = self.as_mut().project()
             && let Some((body, _)) = start.take()
         {
-            let own = own.take().unwrap_or_else(|| me.control().clone());
-            let future = body(Context::new(own));
+            let future = body(Context::new(me.control().clone()));
             self.set(Self::Running { future });
         }
         loop {

@@ -219,8 +219,6 @@ pub(crate) struct Embryo<X: Machine, S> {
     /// That of the process itself.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
-    /// The one that its machine is to have.
-    own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
 
@@ -239,13 +237,11 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
             let shell = Shell { control: blank.fill(life, Some(own)), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
-        let counts = 3 + u32::from(X::OWNS);
         // SAFETY: that is the kind of this cell, and as many references are made of it.
-        let at =
-            unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, RunState::active(), make) }.into_at().cast();
+        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, 3, RunState::active(), make) }.into_at().cast();
         // SAFETY: a reference to the cell is one to its control block, which is its beginning; and it is one of the counts.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
-        let embryo = Self { run: count(), handle: count(), own: X::OWNS.then(count), _cell: PhantomData };
+        let embryo = Self { run: count(), handle: count(), _cell: PhantomData };
         (count().into_any(), embryo)
     }
 
@@ -254,10 +250,7 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
     }
 
     /// Puts the machine into its place: what is missing then is that it is queued.
-    pub(crate) fn hatch(self, mut machine: X) -> (Joined<X::Output, X::Message>, Ready) {
-        if let Some(own) = self.own {
-            machine.own(own);
-        }
+    pub(crate) fn hatch(self, machine: X) -> (Joined<X::Output, X::Message>, Ready) {
         let at = self.run.into_at().cast::<Life>();
         // SAFETY: it is such a cell, and counted.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };

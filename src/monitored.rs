@@ -6,8 +6,7 @@ use std::task::Context as Cx;
 
 use pin_project_lite::pin_project;
 
-use crate::control::{AnyControl, Control};
-use crate::counted::Ref;
+use crate::control::AnyControl;
 use crate::link::table::Watch;
 use crate::me::Me;
 use crate::process::Next;
@@ -37,13 +36,6 @@ impl<X> Monitored<X> {
 impl<X: Machine> Machine for Monitored<X> {
     type Message = X::Message;
     type Output = X::Output;
-
-    const OWNS: bool = X::OWNS;
-
-    #[inline]
-    fn own(&mut self, own: Ref<Control<X::Message>>) {
-        self.machine.own(own);
-    }
 
     #[inline]
     fn is_fresh(&self) -> bool {

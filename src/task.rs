@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::clock::Instant;
-use crate::control::{Control, Head, flag};
-use crate::counted::Ref;
+use crate::control::{Head, flag};
 use crate::express::{self, Parcel};
 use crate::home;
 use crate::me::Me;
@@ -30,12 +29,6 @@ const ANSWERED_IN_TURN: u32 = 32;
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
-
-    /// Whether it [is given](Self::own) a reference to its process.
-    const OWNS: bool = false;
-
-    /// Gives it that, before all else.
-    fn own(&mut self, _: Ref<Control<Self::Message>>) {}
 
     /// Whether it waits for its first turn.
     fn is_fresh(&self) -> bool;

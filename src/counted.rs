@@ -326,3 +326,64 @@ impl<T: ?Sized> fmt::Debug for Weak<T> {
         f.write_str("Weak")
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    #[test]
+    fn the_last_one_drops_it() {
+        let told = Arc::new(());
+        let one = Ref::counted(Arc::clone(&told));
+        let (other, weak) = (one.clone(), Ref::downgrade(&one));
+        assert!(one.is_same(&other) && one.count() == 2);
+        drop(one);
+        assert!(weak.upgrade().is_some_and(|again| again.is_same(&other)));
+        assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));
+        drop(other);
+        assert_eq!(Arc::strong_count(&told), 1);
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_drop_that_panics_happens_once() {
+        struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let told = Arc::new(());
+        let one = Ref::counted(Panics(Arc::clone(&told)));
+        let weak = Ref::downgrade(&one);
+        assert!(crate::process::panic::catch(|| drop(one)).is_err());
+        assert!(weak.upgrade().is_none() && Arc::strong_count(&told) == 1);
+    }
+
+    #[test]
+    fn counts_add_up_on_many_threads() {
+        let told = Arc::new(());
+        for _ in 0..200 {
+            let one = Ref::counted((7_u64, Arc::clone(&told)));
+            let weak = Ref::downgrade(&one);
+            thread::scope(|threads| {
+                for _ in 0..2 {
+                    let (own, weak) = (one.clone(), &weak);
+                    threads.spawn(move || {
+                        for _ in 0..50 {
+                            assert_eq!(own.clone().0, 7);
+                            drop(Ref::downgrade(&own));
+                        }
+                        drop(own);
+                        // There, or not: never half.
+                        assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
+                    });
+                }
+                threads.spawn(move || drop(one));
+            });
+            assert!(weak.upgrade().is_none());
+        }
+        assert_eq!(Arc::strong_count(&told), 1);
+    }
+}

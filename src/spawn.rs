@@ -35,6 +35,9 @@ use crate::sync::{thread, thread_local};
 use crate::task::{Entry, Machine, Raw};
 use crate::time::later::call_at;
 
+/// Machines that are larger than this many bytes have a box of their own: see [`Machine`].
+const LARGE: usize = 1024;
+
 /// Which shard of the pid table this thread uses.
 #[inline]
 fn shard() -> usize {
@@ -124,7 +127,14 @@ impl Host {
         schedule: S,
     ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
         let heeds = options.heeds();
-        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit::<X, S>(options, schedule)?)));
+        if const { size_of::<X>() > LARGE } {
+            let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options, schedule)?)));
+            return match admitted {
+                Ok((parent, embryo)) => Ok(self.begin(Box::pin(machine), embryo, heeds, parent)),
+                Err(refusal) => Err((refusal, machine)),
+            };
+        }
+        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options, schedule)?)));
         match admitted {
             Ok((parent, embryo)) => Ok(self.begin(machine, embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),

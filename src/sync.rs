@@ -170,6 +170,20 @@ impl<T> Mutex<T> {
     }
 }
 
+/// The same for what no protocol of ours rests on, as [`tally`].
+#[derive(Debug)]
+pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
+
+impl<T> TallyLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
 /// Waits on `condvar`, at most `time` long if one is given.
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) fn wait<'a, T>(

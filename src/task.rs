@@ -51,6 +51,41 @@ pub(crate) trait Machine {
     fn ended(self: Pin<&mut Self>, _: &Me<Self::Message>, _: &Exit) {}
 }
 
+/// A machine that is too large to lie in its process: that stays as long as anybody has its address, the machine until its
+/// end.
+impl<X: Machine> Machine for Pin<Box<X>> {
+    type Message = X::Message;
+    type Output = X::Output;
+
+    fn is_fresh(&self) -> bool {
+        (**self).is_fresh()
+    }
+
+    fn init(self: Pin<&mut Self>, me: &Me<X::Message>) -> Result<(), InitError> {
+        self.get_mut().as_mut().init(me)
+    }
+
+    fn step(self: Pin<&mut Self>, me: &Me<X::Message>, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
+        self.get_mut().as_mut().step(me, cx)
+    }
+
+    fn close(self: Pin<&mut Self>) {
+        self.get_mut().as_mut().close();
+    }
+
+    fn clear(self: Pin<&mut Self>, me: &Me<X::Message>) {
+        self.get_mut().as_mut().clear(me);
+    }
+
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
+    }
+
+    fn ended(self: Pin<&mut Self>, me: &Me<X::Message>, exit: &Exit) {
+        self.get_mut().as_mut().ended(me, exit);
+    }
+}
+
 /// What a process is started with.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {

@@ -16,7 +16,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-use crate::sync::Lock;
+use crate::sync::TallyLock;
 
 /// Sizes are multiples of this many bytes …
 const GRAIN: usize = 32;
@@ -93,7 +93,7 @@ fn fresh(layout: Layout) -> NonNull<u8> {
 }
 
 /// Full magazines, by size.
-static DEPOT: [Lock<Vec<Magazine>>; SIZES] = [const { Lock::new(Vec::new()) }; SIZES];
+static DEPOT: [TallyLock<Vec<Magazine>>; SIZES] = [const { TallyLock::new(Vec::new()) }; SIZES];
 
 /// What a thread keeps of one size.
 struct Shelf {
@@ -109,7 +109,7 @@ impl Shelf {
     fn reload(&mut self, size: usize) -> Option<NonNull<u8>> {
         std::mem::swap(&mut self.loaded, &mut self.spare);
         if self.loaded.rounds == 0 {
-            self.loaded = DEPOT[size].lock().pop()?;
+            self.loaded = DEPOT[size].with(Vec::pop)?;
         }
         self.loaded.pop()
     }
@@ -128,11 +128,14 @@ impl Shelf {
 /// Puts a magazine into the depot, if that has room.
 fn store(full: Magazine, size: usize) {
     let most = KEPT / (ROUNDS * of(size).size());
-    let mut depot = DEPOT[size].lock();
-    if depot.len() < most {
-        depot.push(full);
-    } else {
-        drop(depot);
+    let stored = DEPOT[size].with(|depot| {
+        let has_room = depot.len() < most;
+        if has_room {
+            depot.push(full);
+        }
+        has_room
+    });
+    if !stored {
         full.empty(size);
     }
 }
@@ -193,5 +196,75 @@ pub(super) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         // The thread ends.
         // SAFETY: that is how it came.
         unsafe { dealloc(block.as_ptr(), of(size)) };
+    }
+}
+
+#[cfg(all(test, not(any(procession_plain_memory, procession_loom, procession_shuttle))))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::sync::thread;
+
+    /// A size that no other test has.
+    const LARGEST: Layout = match Layout::from_size_align(SIZES * GRAIN, 8) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    };
+
+    fn give(block: NonNull<u8>) {
+        // SAFETY: the tests take all they give back for that, and give each back once.
+        unsafe { give_back(block, LARGEST) };
+    }
+
+    #[test]
+    fn each_layout_has_room_in_its_size() {
+        for bytes in 1..=SIZES * GRAIN {
+            let layout = Layout::from_size_align(bytes, 8).expect("it is small");
+            let size = size_of_layout(layout).expect("it is small");
+            assert!(of(size).size() >= bytes && of(size).size() < bytes + GRAIN);
+        }
+        let beyond = [(SIZES * GRAIN + 1, 8), (64, 2 * ALIGN), (0, 1)];
+        assert!(beyond.iter().all(|&(bytes, align)| {
+            size_of_layout(Layout::from_size_align(bytes, align).expect("it is a layout")).is_none()
+        }));
+    }
+
+    /// In one test, for they share what is kept of that size.
+    #[test]
+    fn blocks_come_back_and_no_more_are_kept_than_that() {
+        let block = take(LARGEST);
+        give(block);
+        assert_eq!(take(LARGEST), block, "the last one that was given back is warm");
+        give(block);
+
+        // What one thread takes and another one gives back goes round: nobody has a block that somebody else has.
+        let (sender, receiver) = channel::<usize>();
+        let gives = thread::spawn(move || {
+            for address in receiver {
+                let block = NonNull::new(address as *mut u8).expect("it was taken");
+                // SAFETY: taken, and this thread's now.
+                assert_eq!(unsafe { block.cast::<usize>().read() }, address, "somebody else has it");
+                give(block);
+            }
+        });
+        for _ in 0..100 * ROUNDS {
+            let block = take(LARGEST);
+            let address = block.as_ptr() as usize;
+            // SAFETY: there is room for it.
+            unsafe { block.cast::<usize>().write(address) };
+            sender.send(address).expect("it listens");
+        }
+        drop(sender);
+        gives.join().expect("nobody else had any of them");
+
+        let kept = || DEPOT[SIZES - 1].with(|depot| depot.len());
+        let most = KEPT / (ROUNDS * SIZES * GRAIN);
+        let all: BTreeSet<_> = (0..(most + 4) * ROUNDS).map(|_| take(LARGEST)).collect();
+        assert_eq!(all.len(), (most + 4) * ROUNDS, "one was given out twice");
+        assert_eq!(kept(), 0);
+        all.into_iter().for_each(give);
+        assert_eq!(kept(), most);
     }
 }

@@ -202,7 +202,6 @@ pub(super) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
 #[cfg(all(test, not(any(procession_plain_memory, procession_loom, procession_shuttle))))]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::mpsc::channel;
 
     use super::*;
     use crate::sync::thread;
@@ -240,24 +239,23 @@ mod tests {
         give(block);
 
         // What one thread takes and another one gives back goes round: nobody has a block that somebody else has.
-        let (sender, receiver) = channel::<usize>();
-        let gives = thread::spawn(move || {
-            for address in receiver {
-                let block = NonNull::new(address as *mut u8).expect("it was taken");
-                // SAFETY: taken, and this thread's now.
-                assert_eq!(unsafe { block.cast::<usize>().read() }, address, "somebody else has it");
-                give(block);
+        for _ in 0..100 {
+            let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| take(LARGEST).as_ptr() as usize).collect();
+            for &address in &taken {
+                let block = NonNull::new(address as *mut usize).expect("it was taken");
+                // SAFETY: there is room for it.
+                unsafe { block.write(address) };
             }
-        });
-        for _ in 0..100 * ROUNDS {
-            let block = take(LARGEST);
-            let address = block.as_ptr() as usize;
-            // SAFETY: there is room for it.
-            unsafe { block.cast::<usize>().write(address) };
-            sender.send(address).expect("it listens");
+            let gives = move || {
+                for address in taken {
+                    let block = NonNull::new(address as *mut usize).expect("it was taken");
+                    // SAFETY: written above.
+                    assert_eq!(unsafe { block.read() }, address, "somebody else has it");
+                    give(block.cast());
+                }
+            };
+            thread::scope(|threads| threads.spawn(gives).join()).expect("nobody else had any of them");
         }
-        drop(sender);
-        gives.join().expect("nobody else had any of them");
 
         let kept = || DEPOT[SIZES - 1].with(|depot| depot.len());
         let most = KEPT / (ROUNDS * SIZES * GRAIN);

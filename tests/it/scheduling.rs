@@ -406,23 +406,27 @@ fn wakes_between_workers_are_not_lost() {
     });
 }
 
-/// 4.2: more than a local queue holds goes to the global one, and all of it is run.
+/// 4.2: more than a local queue holds goes to the global one, and all of it is run. (Where the parent is kept from its core
+/// for long, others take what it has before that is too much: then once more.)
 #[test]
 fn what_is_too_much_for_a_local_queue_is_run() {
     for workers in [1, 2] {
-        within(60, move || {
-            let rt = with(workers);
-            let parent = rt.spawn(async |ctx: Context| {
-                let children: Vec<_> =
-                    (0..10_000_u64).map(|n| ctx.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
-                let mut sum = 0;
-                for child in children {
-                    sum += child.await?;
-                }
-                Ok::<_, Exit>(sum)
-            });
-            assert_eq!(block_on(parent).unwrap(), 49_995_000);
-            assert!(rt.counters().overflows > 0);
+        within(120, move || {
+            let overflows = |_| {
+                let rt = with(workers);
+                let parent = rt.spawn(async |ctx: Context| {
+                    let children: Vec<_> =
+                        (0..10_000_u64).map(|n| ctx.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+                    let mut sum = 0;
+                    for child in children {
+                        sum += child.await?;
+                    }
+                    Ok::<_, Exit>(sum)
+                });
+                assert_eq!(block_on(parent).unwrap(), 49_995_000);
+                rt.counters().overflows > 0
+            };
+            assert!((0..20).any(overflows));
         });
     }
 }

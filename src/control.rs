@@ -29,14 +29,14 @@ use crate::relay::Tenant;
 use crate::sync::thread_local;
 use crate::yields::{Answer, Answered, Late};
 
-/// The control block. What others write, the mailbox, comes first, behind the count of references, which they write too: so
-/// those writes share cache lines, and those of whoever steps the process, into the head, have others.
+/// The control block. What a turn needs lies together, before the mailbox: most turns that read no mail touch one cache line
+/// of this.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
     pub(crate) life: Life,
-    pub(crate) inbox: Inbox<M>,
     pub(crate) head: Head,
+    pub(crate) inbox: Inbox<M>,
 }
 
 impl<M: Send + 'static> Control<M> {

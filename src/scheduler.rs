@@ -1,7 +1,7 @@
 //! Where tasks run: worker threads and lent ones, their queues, and who wakes whom.
 //!
 //! It is generic over what it runs and knows nothing of processes; time comes in as a [`Driver`]. What it relies on is
-//! that a task is in one queue at a time, which async-task sees to. The order in which a worker looks for work is in
+//! that a task is in one queue at a time, which its run state sees to. The order in which a worker looks for work is in
 //! `worker.rs`, the protocols and their proofs in `README.md` beside it.
 
 mod crew;

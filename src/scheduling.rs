@@ -77,6 +77,21 @@
 //! global queue are looked up two handfuls ahead. A million sleeps cost a third less by that, a million spawns from outside
 //! a sixth (benches `sleep`, `spawn-outside`). It is a hint to the processor, on x86-64; elsewhere nothing is fetched.
 //!
+//! # What a process is made of
+//!
+//! One piece of memory: its pid, mailbox and state, what it returns, and its body or machine, if that is no larger than
+//! 1 KiB; else that has a second one. One that waits for mail needs some 230 bytes by hand and 265 as an async body, with its
+//! place in the pid table. It is freed when the process has ended and nobody has its [address](crate::Address) or handle any
+//! more; the body is dropped at the end, but the memory of a small one stays as long as the rest.
+//!
+//! A byte in there says whether the process waits, is queued or runs, or was woken meanwhile. Whoever wakes one that waits
+//! comes by the right to run it, and queues that: so it is in one queue at a time, and neither the wake nor the turn counts
+//! a reference. A turn that yields leaves the byte as it is; one that waits costs a compare-and-swap.
+//!
+//! Processes begin on one thread and end on another. What was one before is kept for the next: by each thread up to 64 of
+//! a size, and 1 MiB of each size for all of them (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). More than that
+//! goes back to the allocator, so a burst of processes is not kept.
+//!
 //! # Where it differs from its models
 //!
 //! Those are Go's runtime and Wippy's process scheduler. The figures are CPU time on two cores, ours against what the model

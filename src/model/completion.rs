@@ -84,7 +84,7 @@ pub fn two_answers() {
 pub fn answer_against_exit() {
     let world = World::new(Ear::Event);
     let answer = spawn(&world, World::answer);
-    // The order of an exit is that of `Driver::end`.
+    // The order of an exit is that of `Turn::end`.
     drop(world.inbox.close());
     world.yields.close();
     assert!(!world.answer(), "its process has ended");

@@ -81,7 +81,7 @@ impl World {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
     }
 
-    /// As `Driver::end` does.
+    /// As `Turn::end` does.
     fn end(&self, guest: &Guest) {
         drop(guest.inbox.close());
         self.groups.release(guest.pid, &guest.own);

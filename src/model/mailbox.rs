@@ -216,7 +216,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.settle());
-    // The end is known: as `Driver::end` does.
+    // The end is known: as `Turn::end` does.
     inbox.rouse().wake();
     if waits {
         other.wait();

@@ -30,7 +30,7 @@ impl World {
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
-    /// As `Driver::end` does.
+    /// As `Turn::end` does.
     fn end(&self, lodger: &Ref<Counted<Lodger>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {

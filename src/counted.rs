@@ -11,7 +11,7 @@ mod memory;
 mod ready;
 mod run_state;
 
-pub(crate) use ready::{Own, Ready, Schedule, Task};
+pub(crate) use ready::{Owed, Own, Ready, Schedule, Task};
 pub(crate) use run_state::RunState;
 
 use std::alloc::Layout;

@@ -72,9 +72,7 @@ impl Wakes {
 
     #[inline]
     pub(crate) fn wake(self) {
-        if let Some(owed) = self.own {
-            owed.pay();
-        }
+        drop(self.own);
         if let Some(waker) = self.other {
             panic::wake(waker);
         }

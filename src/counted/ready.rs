@@ -147,6 +147,21 @@ impl Drop for Ready {
     }
 }
 
+/// A process that was woken, and is queued when this is dropped: when no lock is held, that is.
+#[must_use = "it is queued when this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Owed(NonNull<Life>);
+
+// SAFETY: as `Ready`, which it stands for.
+unsafe impl Send for Owed {}
+
+impl Drop for Owed {
+    #[inline]
+    fn drop(&mut self) {
+        Ready(self.0).schedule(false);
+    }
+}
+
 /// The way from the inbox of a process to its task. It counts nothing: the inbox is a part of the process.
 #[derive(Debug)]
 pub(crate) struct Own(NonNull<Life>);
@@ -165,9 +180,9 @@ unsafe impl Send for Own {}
 unsafe impl Sync for Own {}
 
 impl Own {
-    /// Wakes the process: if that needs it, the right to run it comes back, to be queued.
+    /// Wakes the process: if it waits, it is to be queued.
     #[inline]
-    pub(crate) fn wake(&self) -> Option<Ready> {
+    pub(crate) fn wake(&self) -> Option<Owed> {
         // SAFETY: whoever has the inbox has the process.
         unsafe { Self::wake_at(self.0) }
     }
@@ -175,9 +190,9 @@ impl Own {
     /// # Safety
     /// There is a process, and it is counted.
     #[inline]
-    unsafe fn wake_at(at: NonNull<Life>) -> Option<Ready> {
+    unsafe fn wake_at(at: NonNull<Life>) -> Option<Owed> {
         // SAFETY: says the caller.
-        unsafe { at.as_ref() }.run.wake().then(|| Ready(at))
+        unsafe { at.as_ref() }.run.wake().then(|| Owed(at))
     }
 }
 
@@ -203,9 +218,7 @@ static WAKER: RawWakerVTable = {
             return turn::woken();
         }
         // SAFETY: as above.
-        if let Some(ready) = unsafe { Own::wake_at(life(at)) } {
-            ready.schedule(false);
-        }
+        std::mem::drop(unsafe { Own::wake_at(life(at)) });
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: as above, and a waker is dropped once.

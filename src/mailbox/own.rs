@@ -3,7 +3,7 @@
 #[cfg(procession_loom)]
 use std::task::Waker;
 
-use crate::counted::{self, Ready};
+use crate::counted;
 
 /// How the task is woken.
 #[derive(Debug)]
@@ -14,19 +14,19 @@ pub(crate) enum Own {
     Waker(Waker),
 }
 
-/// It was woken, and is to be queued.
-#[must_use = "a task that is woken and not queued is ended"]
-#[derive(Debug)]
-pub(super) enum Owed {
-    Task(Ready),
-    #[cfg(procession_loom)]
-    Waker(Waker),
-}
+/// It was woken, and is to be queued, which happens when this is dropped.
+#[cfg(not(procession_loom))]
+pub(super) type Owed = counted::Owed;
+#[cfg(procession_loom)]
+pub(super) use model::Owed;
 
 impl Own {
     #[inline]
     pub(super) fn wake(&self) -> Option<Owed> {
         match self {
+            #[cfg(not(procession_loom))]
+            Self::Task(task) => task.wake(),
+            #[cfg(procession_loom)]
             Self::Task(task) => task.wake().map(Owed::Task),
             #[cfg(procession_loom)]
             Self::Waker(waker) => Some(Owed::Waker(waker.clone())),
@@ -34,13 +34,23 @@ impl Own {
     }
 }
 
-impl Owed {
-    #[inline]
-    pub(super) fn pay(self) {
-        match self {
-            Self::Task(ready) => ready.schedule(false),
-            #[cfg(procession_loom)]
-            Self::Waker(waker) => waker.wake(),
+#[cfg(procession_loom)]
+mod model {
+    use std::task::Waker;
+
+    use crate::counted;
+
+    #[derive(Debug)]
+    pub(in super::super) enum Owed {
+        Task(counted::Owed),
+        Waker(Waker),
+    }
+
+    impl Drop for Owed {
+        fn drop(&mut self) {
+            if let Self::Waker(waker) = self {
+                waker.wake_by_ref();
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ mod model {
     use crate::counted;
 
     #[derive(Debug)]
-    pub(in super::super) enum Owed {
+    pub(crate) enum Owed {
         Task(counted::Owed),
         Waker(Waker),
     }

@@ -146,14 +146,21 @@ impl Life {
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
+        /// The weak count of the strong references, given up also if the value's drop panics.
+        struct Rest(NonNull<Life>);
+        impl Drop for Rest {
+            fn drop(&mut self) {
+                // SAFETY: that count.
+                unsafe { Life::release_weak(self.0) };
+            }
+        }
         // What others did with the value was released with their counts.
         fence(Ordering::Acquire);
-        // SAFETY: the memory stays until the weak count of the strong references is given up, below.
+        // SAFETY: the memory stays until the rest is given up.
         let clear = unsafe { this.as_ref() }.kind.clear;
+        let _rest = Rest(this);
         // SAFETY: it is of that kind, and nobody refers to it.
         unsafe { clear(this) };
-        // SAFETY: that of the strong ones.
-        unsafe { Self::release_weak(this) };
     }
 
     /// # Safety

@@ -1,0 +1,153 @@
+//! What a process and a message take from the allocator. A program of its own, for it counts what all of it allocates.
+
+#![cfg(not(any(procession_loom, procession_shuttle)))]
+#![allow(unsafe_code)]
+// What the crate's own code may not use, programs around it may.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
+
+use procession::{Context, Exit, Reply, Runtime};
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: all is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        BYTES.fetch_add(layout.size() as isize, Relaxed);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as isize, Relaxed);
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// One test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// How many allocations there are meanwhile, and how many bytes more are in use then.
+fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
+    let (allocations, bytes) = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
+    let value = f();
+    (value, ALLOCATIONS.load(Relaxed) - allocations, BYTES.load(Relaxed) - bytes)
+}
+
+/// Runs everything on the thread that calls it.
+fn runtime() -> Runtime {
+    Runtime::builder().workers(0).build().expect("it is small")
+}
+
+async fn idle(mut ctx: Context<u64>) {
+    while ctx.receive().await.is_ok() {}
+}
+
+/// Issue 4: one that waits for mail is one allocation, and what it needs of the table, which grows by doubling.
+#[test]
+fn a_process_is_one_allocation() {
+    let _alone = ALONE.lock();
+    let rt = runtime();
+    let spawn = || {
+        rt.block_on(rt.spawn(async |ctx: Context| {
+            let all: Vec<_> = (0..1000).map(|_| ctx.spawn(idle).address()).collect();
+            // All of them have a turn, whatever is queued where.
+            for _ in 0..20 {
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(all)
+        }))
+    };
+    let warm = spawn();
+    let (all, allocations, bytes) = counted(spawn);
+    assert!(allocations <= 1000 + 100, "{allocations} allocations for 1000 processes");
+    assert!(bytes <= 300 * 1000, "{bytes} bytes for 1000 processes");
+    drop((warm, all));
+}
+
+/// What ended is used for what begins.
+#[cfg(not(procession_plain_memory))]
+#[test]
+fn processes_that_come_and_go_need_no_allocator() {
+    let _alone = ALONE.lock();
+    let rt = runtime();
+    let come_and_go = || {
+        let parent = rt.spawn(async |ctx: Context| {
+            for n in 0..1000_u64 {
+                assert_eq!(ctx.spawn(async move |_: Context| Ok::<_, Exit>(n)).await.ok(), Some(n));
+            }
+        });
+        rt.block_on(parent).expect("each returns its number");
+    };
+    come_and_go();
+    let ((), allocations, _) = counted(come_and_go);
+    assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
+}
+
+/// Issue 4: none for a message of up to 16 bytes; a call has one, which both ends share.
+#[test]
+fn messages_need_no_allocation_and_calls_one() {
+    enum Ask {
+        Note(u64),
+        Total(Reply<u64>),
+    }
+    let _alone = ALONE.lock();
+    let rt = runtime();
+    let adder = rt.spawn(async |mut ctx: Context<Ask>| {
+        let mut total = 0;
+        while let Ok(ask) = ctx.receive().await {
+            match ask {
+                Ask::Note(n) => total += n,
+                Ask::Total(reply) => reply.send(total),
+            }
+        }
+    });
+    let ask = |notes: u64| {
+        let adder = adder.address();
+        let asker = rt.spawn(async move |ctx: Context| {
+            for _ in 0..1000 {
+                for n in 0..notes {
+                    adder.send(Ask::Note(n)).expect("it lives");
+                }
+                black_box(ctx.call(&adder, Ask::Total).await.expect("it answers"));
+            }
+        });
+        rt.block_on(asker).expect("all is answered");
+    };
+    ask(10);
+    let ((), alone, _) = counted(|| ask(0));
+    let ((), with_notes, _) = counted(|| ask(10));
+    assert!(alone <= 1000 + 100, "{alone} allocations for 1000 calls");
+    assert!(with_notes <= alone + 100, "{} allocations for 10,000 messages", with_notes.saturating_sub(alone));
+}
+
+/// A body that is large is not kept by who keeps its address.
+#[test]
+fn an_address_keeps_no_large_body() {
+    let _alone = ALONE.lock();
+    let rt = runtime();
+    let run = || {
+        let large = [1_u8; 100_000];
+        let sums =
+            rt.spawn(async move |_: Context<u64>| Ok::<_, Exit>(large.iter().map(|&n| u64::from(n)).sum::<u64>()));
+        let address = sums.address();
+        assert_eq!(rt.block_on(sums).ok(), Some(100_000));
+        address
+    };
+    let _warm = run();
+    let (_address, _, bytes) = counted(run);
+    assert!(bytes < 1000, "{bytes} bytes are kept");
+}

@@ -24,6 +24,7 @@
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
 //! - idle_batch_counts_one: batch
+//! - idle_office_is_left_empty: timekeeper_leaves
 //! - rearm_forgets_timekeeper: nearer_deadline
 //! - handover_finds_nobody: behind_a_long_step
 //! - handover_is_no_rescue: behind_a_long_step
@@ -122,6 +123,7 @@ models! {
     idle::lender_is_polled, 48;
     idle::two_lenders, 15_900;
     idle::nearer_deadline, 120;
+    idle::timekeeper_leaves, 1000;
     handover::behind_a_long_step, 120_000;
     handover::return_against_hand_over, 27_000;
     completion::two_answers, 5;

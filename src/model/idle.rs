@@ -47,6 +47,8 @@ impl Task for Job {
 struct Timer {
     due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
+    /// Counts how often somebody begins to keep the time.
+    kept: Option<Arc<Jobs>>,
 }
 
 const OFF: usize = 0;
@@ -73,6 +75,9 @@ impl Driver for Arc<Timer> {
     }
 
     fn keep_time(&self) -> Option<Duration> {
+        if let Some(kept) = &self.kept {
+            kept.one_is_done();
+        }
         Driver::wait(self)
     }
 
@@ -219,6 +224,25 @@ pub fn chosen_lender_leaves() {
     stop(&scheduler);
 }
 
+/// A lent thread that keeps the time leaves while the worker goes to sleep, which has found the office taken: it takes it
+/// all the same.
+pub fn timekeeper_leaves() {
+    let kept = Jobs::new();
+    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
+    let scheduler = scheduler(1, &timer);
+    let mut lender = Box::pin(scheduler.run(pending::<()>()));
+    assert!(lender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let by_the_lender = kept.done.load(Ordering::SeqCst);
+    scheduler.start().expect("a model has threads");
+    // As in `one_pusher`.
+    thread::yield_now();
+    drop(lender);
+    while kept.done.load(Ordering::SeqCst) == by_the_lender {
+        kept.waiter.wait();
+    }
+    stop(&scheduler);
+}
+
 /// A job, and a future that is done when that is.
 fn awaited() -> (Job, impl Future<Output = ()>) {
     let done = Arc::new(Mutex::new((false, None::<Waker>)));
@@ -282,7 +306,7 @@ pub fn two_lenders() {
 /// A deadline that comes nearer while the worker goes to sleep until the former one.
 pub fn nearer_deadline() {
     let jobs = Jobs::new();
-    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)) });
+    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
     // As in `one_pusher`.

@@ -502,6 +502,11 @@ impl<T: Task> Local<T> {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
+        // Whoever kept the time then may have given it up since, and told nobody, for this one counted as searching. After
+        // the announcement one of the two sees the other.
+        if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
+            let _ = scheduler.driver.keep_time();
+        }
         // A stop needs no look: it sets the tokens of all.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();

@@ -193,6 +193,73 @@ fn a_cancel_is_carried_out_by_the_question_mark() {
     }
 }
 
+/// 6.1: what a process returned is dropped when nobody can want it any more, whoever keeps its address.
+#[test]
+fn a_result_that_nobody_wants_is_dropped() {
+    struct Noted(Arc<AtomicUsize>);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let rt = lone();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let spawn = || {
+        let noted = Noted(Arc::clone(&dropped));
+        let body = async move |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            Ok::<_, Exit>(noted)
+        };
+        let handle = rt.spawn(body);
+        settle(&rt);
+        let address = handle.address();
+        (handle, address)
+    };
+    let end = |address: &Address<()>| {
+        address.send(()).unwrap();
+        settle(&rt);
+        assert!(rt.block_on(address.ended()).is_normal());
+    };
+
+    // The handle goes first.
+    let (handle, _first) = spawn();
+    drop(handle);
+    end(&_first);
+    assert_eq!(dropped.load(SeqCst), 1);
+
+    // It goes last, and has asked for nothing.
+    let (handle, _second) = spawn();
+    end(&_second);
+    assert_eq!(dropped.load(SeqCst), 1);
+    drop(handle);
+    assert_eq!(dropped.load(SeqCst), 2);
+
+    // It goes when it has asked and waits; or then the result is there.
+    for goes_first in [true, false] {
+        let so_far = dropped.load(SeqCst);
+        let (mut handle, address) = spawn();
+        assert!(rt.block_on(futures::future::poll_immediate(&mut handle)).is_none());
+        if goes_first {
+            drop(handle);
+            end(&address);
+        } else {
+            end(&address);
+            assert_eq!(dropped.load(SeqCst), so_far);
+            drop(handle);
+        }
+        assert_eq!(dropped.load(SeqCst), so_far + 1);
+    }
+
+    // It was handed out: then it is whose it is.
+    let so_far = dropped.load(SeqCst);
+    let (handle, address) = spawn();
+    end(&address);
+    let noted = rt.block_on(handle).unwrap();
+    assert_eq!(dropped.load(SeqCst), so_far);
+    drop(noted);
+    assert_eq!(dropped.load(SeqCst), so_far + 1);
+}
+
 /// 6.1: dropping the handle detaches: the process lives on and ends by itself.
 #[test]
 fn a_dropped_handle_detaches() {

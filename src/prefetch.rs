@@ -3,8 +3,7 @@
 
 #![allow(unsafe_code)]
 
-/// How many bytes of a task are fetched: as many as one mostly has whose body is small, and the start of what comes behind
-/// it, which whoever gives it back to the allocator reads.
+/// How many bytes of a task are fetched: as many as one mostly has whose body is small, and then some.
 pub(crate) const TASK: usize = 512;
 /// How many bytes come at once.
 const LINE: usize = 64;

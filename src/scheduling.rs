@@ -74,7 +74,7 @@
 //! What very many processes wait with lies in main memory, and a worker that runs one after the other waits for each of
 //! their cache lines in turn. Where it knows beforehand whom it will run, it has those fetched for all of them at once: whom
 //! the timers of one tick wake, up to 64, are queued together when the last of them is woken; those that stand next in the
-//! global queue are looked up two handfuls ahead. A million sleeps cost a third less by that, a million spawns from outside
+//! global queue are looked up a handful ahead. A million sleeps cost a third less by that, a million spawns from outside
 //! a sixth (benches `sleep`, `spawn-outside`). It is a hint to the processor, on x86-64; elsewhere nothing is fetched.
 //!
 //! # What a process is made of

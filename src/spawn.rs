@@ -123,20 +123,29 @@ impl Host {
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        mut options: Options,
+        options: Options,
         schedule: S,
     ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
-        let heeds = options.heeds();
         if const { size_of::<X>() > LARGE } {
-            let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options, schedule)?)));
-            return match admitted {
-                Ok((parent, embryo)) => Ok(self.begin(Box::pin(machine), embryo, heeds, parent)),
-                Err(refusal) => Err((refusal, machine)),
-            };
+            self.prepare_as(machine, options, schedule, Box::pin)
+        } else {
+            self.prepare_as(machine, options, schedule, |machine| machine)
         }
+    }
+
+    /// The same of a machine that is put `into` another one, if it is admitted.
+    #[inline]
+    fn prepare_as<X, Y: Machine, S: Schedule>(
+        &self,
+        machine: X,
+        mut options: Options,
+        schedule: S,
+        into: impl FnOnce(X) -> Y,
+    ) -> Result<(Spawned<Y>, Ready), (SpawnRefusal, X)> {
+        let heeds = options.heeds();
         let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options, schedule)?)));
         match admitted {
-            Ok((parent, embryo)) => Ok(self.begin(machine, embryo, heeds, parent)),
+            Ok((parent, embryo)) => Ok(self.begin(into(machine), embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }

@@ -78,7 +78,7 @@ impl<T> Global<T> {
     }
 
     /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`. Those that will be
-    /// taken by three such as this are told to `lead`, with how many of these come first.
+    /// taken by this, and by the next such as this, are told to `lead`, with how many of these come first.
     pub(crate) fn take(&self, local: &Queues<T>, workers: usize, lead: impl Fn(&T, usize)) -> Option<T> {
         if self.len() == 0 {
             return None;
@@ -86,7 +86,7 @@ impl<T> Global<T> {
         let mut guard = self.queue.lock();
         let queue = &mut guard.0;
         let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
-        for ahead in 0..3 {
+        for ahead in 0..2 {
             queue.iter().skip(ahead * (share + 1)).take(share + 1).for_each(|item| lead(item, ahead));
         }
         let first = queue.pop_front()?;

@@ -27,9 +27,8 @@ use std::task::{Context, Poll, Waker};
 
 use crate::address::Address;
 use crate::control::{AnyControl, Control, Head};
-use crate::counted::{Borrowed, Kind, Life, Own, Ready, Ref, Rooted, RunState, Schedule, Task};
+use crate::counted::{Borrowed, Kind, Life, Ready, Ref, Rooted, Schedule, Stepped, Task};
 use crate::host::Blank;
-use crate::mailbox;
 use crate::me::Me;
 use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
@@ -57,6 +56,10 @@ struct Shell<M, T> {
 // SAFETY: `repr(C)`, and its first field is its life.
 unsafe impl<M> Rooted for Control<M> {}
 
+// SAFETY: its head follows at once, and begins with its run state, as both are `repr(C)`.
+unsafe impl<M> Stepped for Control<M> {}
+const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Life>() && offset_of!(Head, run) == 0);
+
 // SAFETY: `repr(C)`, and a control block is `Rooted`.
 unsafe impl<M, T> Rooted for Shell<M, T> {}
 
@@ -76,7 +79,6 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         run: Self::run,
         cancel: Self::cancel,
         schedule: Self::schedule,
-        part: offset_of!(Control<X::Message>, head),
     });
 
     /// # Safety
@@ -87,7 +89,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let ready = unsafe { Ready::new(at) };
         // SAFETY: alive, for the right comes with a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        cell.shell.control.life.run.begin();
+        cell.shell.control.head.run.begin();
         // SAFETY: nobody else has the right to run it.
         let machine = unsafe { cell.machine() };
         // SAFETY: the same.
@@ -156,7 +158,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: it is there, and not looked at again.
         unsafe { machine.assume_init_drop() };
         cell.shell.settle(outcome);
-        cell.shell.control.life.run.end();
+        cell.shell.control.head.run.end();
         // SAFETY: the process's own count, and nothing of the cell is looked at after this.
         unsafe { Life::release(at) };
     }
@@ -231,14 +233,12 @@ impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
 impl<X: Machine, S: Schedule> Embryo<X, S> {
     /// With a reference for the table.
     pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
-        let make = |life, at| {
-            // SAFETY: it becomes a part of what lives there, and stays that.
-            let own = mailbox::Own::Task(unsafe { Own::new(at) });
-            let shell = Shell { control: blank.fill(life, Some(own)), outcome: Lock::new(Outcome::Awaited(None)) };
+        let make = |life| {
+            let shell = Shell { control: blank.active().fill(life), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         // SAFETY: that is the kind of this cell, and as many references are made of it.
-        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, 3, RunState::active(), make) }.into_at().cast();
+        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, 3, make) }.into_at().cast();
         // SAFETY: a reference to the cell is one to its control block, which is its beginning; and it is one of the counts.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let embryo = Self { run: count(), handle: count(), _cell: PhantomData };
@@ -318,7 +318,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // Most that are asked for when they have ended need no waker.
-        if !shell.control.life.run.is_over() && shell.await_with(cx.waker()) {
+        if !shell.control.head.run.is_over() && shell.await_with(cx.waker()) {
             self.asked = Asked::Waits;
             return Poll::Pending;
         }
@@ -347,8 +347,8 @@ impl Ready {
     /// The head of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: there are no tasks but cells, and the part of a cell is that.
-        unsafe { self.part() }
+        // SAFETY: there are no tasks but cells, and behind the life of a cell is that.
+        unsafe { self.behind() }
     }
 }
 

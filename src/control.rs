@@ -16,8 +16,9 @@ use std::task::Waker;
 use crate::clock::Instant;
 use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
-use crate::mailbox::{Front, Inbox, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
+use crate::mailbox::{Due, Front, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
+use crate::prefetch::claim;
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, drop_caught};
@@ -52,13 +53,20 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
+        claim(self, size_of::<Self>());
         match self.inbox.push(message, || self.accepted()) {
-            Ok(wakes) => {
-                wakes.wake();
+            Ok(due) => {
+                self.wake_due(due);
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
         }
+    }
+
+    /// Wakes whom the inbox says that is to be woken.
+    #[inline]
+    pub(crate) fn wake_due(&self, due: Due) {
+        due.of(self).wake();
     }
 
     #[inline]
@@ -72,8 +80,8 @@ impl<M: Send + 'static> Control<M> {
         match unsent {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((Refusal::Full, message)),
-            Unsent::Dropped(message, wakes) => {
-                wakes.wake();
+            Unsent::Dropped(message, due) => {
+                self.wake_due(due);
                 self.drop_by_policy(message);
                 Ok(())
             }
@@ -95,8 +103,8 @@ impl<M: Send + 'static> Control<M> {
             Err(Unrouted::Full(message) | Unrouted::Later(message)) => message,
         };
         match self.inbox.keep(message, waker, || self.accepted()) {
-            Ok((None, wakes)) => {
-                wakes.wake();
+            Ok((None, due)) => {
+                self.wake_due(due);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -122,8 +130,8 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or takes none.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
         match self.inbox.push_or_wait(message, &mut waker, || self.accepted()) {
-            Ok((None, wakes)) => {
-                wakes.wake();
+            Ok((None, due)) => {
+                self.wake_due(due);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -159,16 +167,16 @@ impl<M: Send + 'static> Control<M> {
     #[inline]
     pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
         if let Some(admitted) = self.inbox.drain(taken) {
-            let (senders, wakes) = *admitted;
+            let (senders, due) = *admitted;
             senders.into_iter().for_each(|sender| self.admit(sender));
-            wakes.wake();
+            self.wake_due(due);
         }
     }
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
     pub(crate) fn disperse(&self) {
-        let (wakes, senders) = self.inbox.disperse();
-        wakes.wake();
+        let (due, senders) = self.inbox.disperse();
+        self.wake_due(due);
         senders.into_iter().for_each(panic::wake);
     }
 }
@@ -243,7 +251,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.signal(signal, !own_turn)?;
+        let wakes = self.inbox.signal(signal, !own_turn)?.of(self);
         if own_turn {
             turn::answered();
         }
@@ -252,7 +260,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.down(number, pid, reason, !own_turn)?;
+        let wakes = self.inbox.down(number, pid, reason, !own_turn)?.of(self);
         if own_turn {
             turn::answered();
         }
@@ -260,11 +268,11 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn rouse(&self) {
-        self.inbox.rouse().wake();
+        self.wake_due(self.inbox.rouse());
     }
 
     fn wake(&self) {
-        self.inbox.wake_own().wake();
+        drop(Own::wake(self));
     }
 
     fn close_outside(&self, exit: &Exit) {

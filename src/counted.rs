@@ -11,7 +11,7 @@ mod memory;
 mod ready;
 mod run_state;
 
-pub(crate) use ready::{Owed, Own, Ready, Schedule, Task};
+pub(crate) use ready::{Owed, Ready, Schedule, Stepped, Task};
 pub(crate) use run_state::RunState;
 
 use std::alloc::Layout;
@@ -31,7 +31,6 @@ const MOST: u32 = u32::MAX / 2;
 pub(crate) struct Life {
     strong: AtomicU32,
     weak: AtomicU32,
-    pub(crate) run: RunState,
     kind: &'static Kind,
 }
 
@@ -117,8 +116,8 @@ unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
 
 impl Life {
-    fn new(kind: &'static Kind, strong: u32, run: RunState) -> Self {
-        Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), run, kind }
+    fn new(kind: &'static Kind, strong: u32) -> Self {
+        Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
     #[inline]
@@ -196,30 +195,26 @@ impl<T: Rooted> Ref<T> {
     /// Counts a value, which is no task. The life that it is given goes into its place in it.
     pub(crate) fn new(make: impl FnOnce(Life) -> T) -> Self {
         // SAFETY: that is the kind of a `T`.
-        unsafe { Self::with(Self::PLAIN, 1, RunState::over(), |life, _| make(life)) }
+        unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
     /// The same, with two references to it.
     pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
         // SAFETY: that is the kind of a `T`.
-        let one = unsafe { Self::with(Self::PLAIN, 2, RunState::over(), |life, _| make(life)) };
+        let one = unsafe { Self::with(Self::PLAIN, 2, make) };
         // SAFETY: the other count.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Counts a value, `strong` times: of these one is returned, the others are the caller's. It is made with its life, and
-    /// where that is.
+    /// Counts a value, `strong` times: of these one is returned, the others are the caller's.
     ///
     /// # Safety
     /// `kind` is that of a `T`.
-    pub(crate) unsafe fn with(
-        kind: &'static Kind,
-        strong: u32,
-        run: RunState,
-        make: impl FnOnce(Life, NonNull<Life>) -> T,
-    ) -> Self {
+    pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
         let at = memory::take(Layout::new::<T>()).cast::<T>();
-        let value = make(Life::new(kind, strong, run), at.cast());
+        // For `Stepped::wake`.
+        let _ = at.as_ptr().expose_provenance();
+        let value = make(Life::new(kind, strong));
         // SAFETY: there is room for a `T`. If `make` panics that is leaked.
         unsafe { at.write(value) };
         // SAFETY: one of its counts.

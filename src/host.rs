@@ -17,11 +17,11 @@ use crate::blocking::Pool;
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, flag};
-use crate::counted::{self, Counted, Life, Ref};
+use crate::counted::{self, Counted, Life, Ref, RunState};
 use crate::inherited::Inherited;
 use crate::job::Job;
 use crate::limits::Limits;
-use crate::mailbox::{Bound, Inbox, Own, Wakes};
+use crate::mailbox::{Bound, Inbox, Wakes};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
 use crate::process::event::{Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -269,9 +269,16 @@ pub(crate) struct Blank {
 }
 
 impl Blank {
+    /// Of a process that is about to be queued.
     #[inline]
-    pub(crate) fn fill<M>(self, life: Life, own: Option<Own>) -> Control<M> {
-        Control { life, inbox: Inbox::new(self.bound, self.most, own), head: self.head }
+    pub(crate) fn active(mut self) -> Self {
+        self.head.run = RunState::active();
+        self
+    }
+
+    #[inline]
+    pub(crate) fn fill<M>(self, life: Life) -> Control<M> {
+        Control { life, inbox: Inbox::new(self.bound, self.most), head: self.head }
     }
 }
 
@@ -511,7 +518,7 @@ impl Host {
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
         self.shared().outside.fetch_add(1, Ordering::SeqCst);
         let make = |blank: Blank| {
-            let (table, owner) = Ref::pair(|life| blank.fill(life, None));
+            let (table, owner) = Ref::pair(|life| blank.fill(life));
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
@@ -547,7 +554,7 @@ impl Host {
     /// A control block of a process that never was: what the handle of a refused spawn points to.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(Place::NOWHERE, self.clone(), 0);
-        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None, None) });
+        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control

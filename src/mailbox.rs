@@ -14,12 +14,14 @@
 mod bounded;
 mod front;
 mod own;
+mod queue;
 mod routed;
+mod slot;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
 pub(crate) use front::{Front, Taken};
-pub(crate) use own::Own;
+pub(crate) use own::{Owed, Own};
 pub(crate) use routed::{Router, Unrouted};
 
 use std::collections::VecDeque;
@@ -27,8 +29,7 @@ use std::mem;
 use std::task::{Poll, Waker};
 
 use self::bounded::{Bounded, Pushed};
-use self::front::{KEEP, refill};
-use self::own::Owed;
+use self::queue::Queue;
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
@@ -57,6 +58,23 @@ enum Waiting {
 /// The wakes that a push owes, to be done after the unlock.
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// That of the process's task.
+    own: bool,
+    other: Option<Waker>,
+}
+
+impl Due {
+    /// Wakes the process's task, which is this: what is left to be done when no lock is held is to queue it.
+    #[inline]
+    pub(crate) fn of(self, own: &impl Own) -> Wakes {
+        Wakes { own: if self.own { own.wake() } else { None }, other: self.other }
+    }
+}
+
+/// Who was woken, and is to be told so when no lock is held.
+#[must_use = "a wake that is not done is a lost wake-up"]
+#[derive(Debug, Default)]
 pub(crate) struct Wakes {
     own: Option<Owed>,
     other: Option<Waker>,
@@ -81,10 +99,7 @@ impl Wakes {
 
 #[derive(Debug)]
 struct State<M> {
-    /// Oldest first.
-    messages: Vec<M>,
-    /// The way to the process's task, until this is closed; nowhere, if it belongs to none.
-    own: Option<Own>,
+    messages: Queue<M>,
     aside: Option<Box<Aside<M>>>,
     waiting: Waiting,
     closed: bool,
@@ -155,7 +170,7 @@ pub(crate) enum Unsent<M> {
     /// It is to be handed on, or [kept](Inbox::keep) here.
     Routed(M, Arc<dyn Router<M>>),
     /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
-    Dropped(M, Wakes),
+    Dropped(M, Due),
 }
 
 /// What a receiver that took something, or waits, owes when the lock is free.
@@ -168,7 +183,7 @@ pub(crate) struct Spare {
 }
 
 /// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
-pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
+pub(crate) type Admitted = Option<Box<(Vec<Waker>, Due)>>;
 
 /// What [`Inbox::gather_or_wait`] found.
 #[derive(Debug)]
@@ -180,16 +195,14 @@ pub(crate) enum Gathered<M> {
 }
 
 impl<M> Inbox<M> {
-    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`; of a process, with the
-    /// way to its task.
+    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`.
     #[inline]
-    pub(crate) fn new(bound: Bound, limit: Option<usize>, own: Option<Own>) -> Self {
+    pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
         Self {
             state: Lock::new(State {
-                messages: Vec::new(),
-                own,
+                messages: Queue::new(),
                 aside: bound.within(limit).map(bounded),
                 waiting: Waiting::Nobody,
                 closed: false,
@@ -198,24 +211,12 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Gives a model's inbox its way to whoever reads it.
-    #[cfg(procession_loom)]
-    pub(crate) fn set_own(&self, waker: Waker) {
-        self.state.lock().own = Some(Own::Waker(waker));
-    }
-
-    /// The wake of the process's task alone.
-    pub(crate) fn wake_own(&self) -> Wakes {
-        let own = self.state.lock().own();
-        Wakes { own, other: None }
-    }
-
     /// Appends a message. If it is taken, `accepted` is called before anybody can have read it.
     ///
     /// # Errors
     /// The message, when the inbox is closed or full; or one that was dropped for it, if that is the policy.
     #[inline]
-    pub(crate) fn push(&self, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
+    pub(crate) fn push(&self, message: M, accepted: impl FnOnce()) -> Result<Due, Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
@@ -246,7 +247,7 @@ impl<M> Inbox<M> {
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+    ) -> Result<(Option<u64>, Due), Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
@@ -264,7 +265,7 @@ impl<M> Inbox<M> {
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+    ) -> Result<(Option<u64>, Due), Unsent<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
@@ -301,7 +302,7 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The messages, when the inbox is closed.
-    pub(crate) fn put_first(&self, messages: Vec<M>) -> Result<Wakes, Vec<M>> {
+    pub(crate) fn put_first(&self, messages: Vec<M>) -> Result<Due, Vec<M>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(messages);
@@ -363,7 +364,7 @@ impl<M> Inbox<M> {
     }
 
     /// Of an inbox that was closed: whom to wake who waits to read, and who waits to send.
-    pub(crate) fn disperse(&self) -> (Wakes, Vec<Waker>) {
+    pub(crate) fn disperse(&self) -> (Due, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.everybody(), state.bounded().map_or_else(Vec::new, Bounded::strand))
     }
@@ -388,14 +389,14 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The signal, when the inbox is closed.
-    pub(crate) fn signal(&self, signal: Signal, wake_own: bool) -> Result<Wakes, Signal> {
+    pub(crate) fn signal(&self, signal: Signal, wake_own: bool) -> Result<Due, Signal> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(signal);
         }
         state.append(signal);
         if !wake_own {
-            return Ok(Wakes::default());
+            return Ok(Due::default());
         }
         Ok(if planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
     }
@@ -403,7 +404,7 @@ impl<M> Inbox<M> {
     /// Appends the news of another's end. Only who reads the mailbox hears of it, so one that waits for something else is
     /// not woken, nor one that was woken and has not come yet. Nothing if it is closed.
     #[inline]
-    pub(crate) fn down(&self, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
+    pub(crate) fn down(&self, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Due> {
         let mut state = self.state.lock();
         if state.closed {
             return None;
@@ -413,11 +414,11 @@ impl<M> Inbox<M> {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
         }
-        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Wakes::default() })
+        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Due::default() })
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.
-    pub(crate) fn rouse(&self) -> Wakes {
+    pub(crate) fn rouse(&self) -> Due {
         self.state.lock().everybody()
     }
 
@@ -460,7 +461,7 @@ impl<M> Inbox<M> {
         if !*ahead {
             return self.take_or_wait(state, front, other, State::pop);
         }
-        let message = state.messages.pop();
+        let message = state.messages.pop_only();
         if !planted!("ahead_does_not_wait") {
             state.waiting = Waiting::Own;
         }
@@ -580,7 +581,7 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The messages, when the inbox is closed.
-    pub(crate) fn put_back(&self, mut unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
+    pub(crate) fn put_back(&self, unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
         if unread.is_empty() {
             return Ok(());
         }
@@ -595,8 +596,7 @@ impl<M> Inbox<M> {
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.taken -= unread.len() as i64;
         }
-        unread.extend(state.take_all());
-        state.messages = unread.into();
+        state.messages.put_first(unread);
         Ok(())
     }
 
@@ -608,7 +608,6 @@ impl<M> Inbox<M> {
         // Whom to wake stays: nobody has been told yet.
         let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
-        state.own = None;
         let watcher = state.bounded().and_then(Bounded::forget_watcher);
         let (heir, router) = match way {
             Some(Way::Left(heir)) => (Some(heir), None),
@@ -631,31 +630,25 @@ impl<M> State<M> {
 
     /// The wake that a message owes.
     #[inline]
-    fn receiver(&mut self) -> Wakes {
+    fn receiver(&mut self) -> Due {
         match mem::take(&mut self.waiting) {
-            Waiting::Nobody => Wakes::default(),
-            Waiting::Own => Wakes { own: self.own(), other: None },
-            Waiting::Other => Wakes { own: None, other: self.other() },
+            Waiting::Nobody => Due::default(),
+            Waiting::Own => Due { own: true, other: None },
+            Waiting::Other => Due { own: false, other: self.other() },
         }
     }
 
     /// The wakes that a signal owes.
-    fn everybody(&mut self) -> Wakes {
+    fn everybody(&mut self) -> Due {
         let other = match mem::take(&mut self.waiting) {
             Waiting::Other => self.other(),
             Waiting::Nobody | Waiting::Own => None,
         };
-        Wakes { own: self.own(), other }
+        Due { own: true, other }
     }
 
     fn other(&mut self) -> Option<Waker> {
         self.aside.as_deref_mut()?.other.take()
-    }
-
-    /// Wakes the task: what is left to be done when the lock is free is to queue it.
-    #[inline]
-    fn own(&self) -> Option<Owed> {
-        self.own.as_ref()?.wake()
     }
 
     #[inline]
@@ -669,11 +662,11 @@ impl<M> State<M> {
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+    ) -> Result<(Option<u64>, Due), Unsent<M>> {
         match self.bounded() {
             Some(bounded) => match bounded.push_or_wait(message, waker) {
                 Ok(None) => {}
-                Ok(number) => return Ok((number, Wakes::default())),
+                Ok(number) => return Ok((number, Due::default())),
                 Err(message) => return Err(Unsent::Full(message)),
             },
             None => self.messages.push(message),
@@ -698,13 +691,13 @@ impl<M> State<M> {
 
     /// As [`Inbox::push`], where there is a bound; out of the way of the others.
     #[cold]
-    fn push_bounded(&mut self, message: M) -> Result<Wakes, Unsent<M>> {
+    fn push_bounded(&mut self, message: M) -> Result<Due, Unsent<M>> {
         if let Some(router) = self.router() {
             return Err(Unsent::Routed(message, router));
         }
         match self.bounded().map(|bounded| bounded.push(message)) {
             Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
-            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
+            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Due::default())),
             Some(Pushed::Oldest(oldest)) => {
                 self.took(1);
                 match oldest {
@@ -725,7 +718,7 @@ impl<M> State<M> {
     fn take_all(&mut self) -> Vec<M> {
         match self.bounded() {
             Some(bounded) => bounded.take_all(),
-            None => mem::take(&mut self.messages),
+            None => self.messages.take_all(),
         }
     }
 
@@ -743,7 +736,7 @@ impl<M> State<M> {
             Some(bounded) => bounded.drain_into(&mut taken.messages),
             None => {
                 self.note_burst();
-                refill(&mut taken.messages, &mut self.messages);
+                self.messages.drain_into(&mut taken.messages);
                 Vec::new()
             }
         }
@@ -777,7 +770,7 @@ impl<M> State<M> {
             self.gather(front);
             return front.pop();
         }
-        let message = match self.messages.pop() {
+        let message = match self.messages.pop_only() {
             Some(message) => message,
             None => match self.bounded().and_then(Bounded::pop) {
                 Some(message) => message,
@@ -792,13 +785,13 @@ impl<M> State<M> {
     }
 
     fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
-        if self.messages.is_empty() {
+        if self.messages.len() == 0 {
             front.shrink();
             return None;
         }
         self.took(self.messages.len());
         self.note_burst();
-        refill(&mut front.make().queue, &mut self.messages);
+        self.messages.drain_into(&mut front.make().queue);
         Some(())
     }
 
@@ -827,9 +820,7 @@ impl<M> State<M> {
 
     /// Gives back what a burst needed, when the last of it was read.
     fn shrink(&mut self) {
-        if self.messages.capacity() > KEEP && self.messages.is_empty() {
-            self.messages = Vec::new();
-        }
+        self.messages.shrink();
     }
 }
 
@@ -841,7 +832,7 @@ mod tests {
 
     fn signal(inbox: &Inbox<u32>) {
         let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
-        inbox.signal(cancel, true).expect("it is open").wake();
+        let _nobody = inbox.signal(cancel, true).expect("it is open");
     }
 
     /// What comes next: a message, or None for a signal.
@@ -857,12 +848,12 @@ mod tests {
     fn what_is_picked_from_behind_a_signal_does_not_move_it() {
         for bound in [Bound::Unbounded, Bound::Reject(9)] {
             for picked in 0..4 {
-                let (inbox, mut front) = (Inbox::new(bound, None, None), Front::default());
+                let (inbox, mut front) = (Inbox::new(bound, None), Front::default());
                 for message in 0..4 {
                     if message == 2 {
                         signal(&inbox);
                     }
-                    inbox.push(message, || {}).expect("there is room").wake();
+                    let _nobody = inbox.push(message, || {}).expect("there is room");
                 }
                 let mut number = 0;
                 match inbox.gather_or_wait(&mut front, &mut number, None).0 {

@@ -9,6 +9,7 @@ use once_cell::race::OnceBox;
 use super::AnyControl;
 use crate::cancel::Heed;
 use crate::clock::Instant;
+use crate::counted::RunState;
 use crate::host::Host;
 use crate::inherited::Inherited;
 use crate::limits::{Limits, Meter};
@@ -75,15 +76,18 @@ const NEW: u8 = u8::MAX;
 ///
 /// A million idle processes pay for each byte: what most never need is in [`Rare`].
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Head {
+    /// Whether it is to be run. Of what is no task it is over.
+    pub(crate) run: RunState,
+    state: AtomicU8,
+    flags: AtomicU16,
+    /// How many calls and sleeps it waits for, beside its yields.
+    waiting: AtomicU32,
     /// Of its pid; the rest of that is the runtime's.
     index: u32,
     generation: u32,
     host: Host,
-    /// How many calls and sleeps it waits for, beside its yields.
-    waiting: AtomicU32,
-    flags: AtomicU16,
-    state: AtomicU8,
     /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
@@ -147,12 +151,13 @@ impl Head {
             flags |= flag::OBSERVED;
         }
         Self {
+            run: RunState::over(),
+            state: AtomicU8::new(NEW),
+            flags: AtomicU16::new(flags),
+            waiting: AtomicU32::new(0),
             index: place.index,
             generation: place.generation,
             host,
-            waiting: AtomicU32::new(0),
-            flags: AtomicU16::new(flags),
-            state: AtomicU8::new(NEW),
             ready_at: AtomicU64::new(0),
             rare: OnceBox::new(),
         }

@@ -95,7 +95,8 @@ fn fresh(layout: Layout) -> NonNull<u8> {
 /// Full magazines, by size.
 static DEPOT: [TallyLock<Vec<Magazine>>; SIZES] = [const { TallyLock::new(Vec::new()) }; SIZES];
 
-/// What a thread keeps of one size.
+/// What a thread keeps of one size: half a cache line, wherever the linker puts the first.
+#[repr(align(32))]
 struct Shelf {
     loaded: Magazine,
     /// Full, or empty.

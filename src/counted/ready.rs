@@ -9,10 +9,10 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
-use super::{Borrowed, Life};
+use super::{Borrowed, Life, Rooted, RunState};
 use crate::process::turn;
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -21,8 +21,6 @@ pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Life>),
     pub(crate) cancel: unsafe fn(NonNull<Life>),
     pub(crate) schedule: unsafe fn(NonNull<Life>, bool),
-    /// How far from its beginning the part is that [`Ready::part`] leads to.
-    pub(crate) part: usize,
 }
 
 impl Task {
@@ -34,7 +32,7 @@ impl Task {
         unsafe fn nowhere(_: NonNull<Life>, _: bool) {
             unreachable!("it is no task")
         }
-        Self { run: never, cancel: never, schedule: nowhere, part: 0 }
+        Self { run: never, cancel: never, schedule: nowhere }
     };
 }
 
@@ -86,14 +84,14 @@ impl Ready {
         unsafe { self.0.as_ref() }
     }
 
+    /// What lies behind its life.
+    ///
     /// # Safety
-    /// That is what its [task](Task) says that is there.
+    /// That is a `T`.
     #[inline]
-    pub(crate) unsafe fn part<T>(&self) -> &T {
-        // SAFETY: it lies within what lives there, says its task.
-        let part = unsafe { self.0.byte_add(self.task().part) };
-        // SAFETY: alive, and a `T`, says the caller.
-        unsafe { part.cast().as_ref() }
+    pub(crate) unsafe fn behind<T>(&self) -> &T {
+        // SAFETY: the right to run comes with a count; and says the caller.
+        unsafe { behind(self.0) }
     }
 
     /// The waker of the process; not counted, as it is borrowed.
@@ -133,7 +131,7 @@ impl Ready {
         let at = ManuallyDrop::new(self).0;
         // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
         unsafe {
-            if !at.as_ref().run.wait() {
+            if !behind::<RunState>(at).wait() {
                 Self(at).schedule(true);
             }
         }
@@ -162,38 +160,38 @@ impl Drop for Owed {
     }
 }
 
-/// The way from the inbox of a process to its task. It counts nothing: the inbox is a part of the process.
-#[derive(Debug)]
-pub(crate) struct Own(NonNull<Life>);
-
-impl Own {
-    /// # Safety
-    /// It is kept in what lives there, and nowhere else.
-    pub(crate) unsafe fn new(at: NonNull<Life>) -> Self {
-        Self(at)
+/// A value with a run state: a task, or something that looks like one and is over from the beginning.
+///
+/// # Safety
+/// What is behind its life begins with its [`RunState`]; and there is no value of this type but in a [`Ref`](super::Ref).
+pub(crate) unsafe trait Stepped: Rooted {
+    /// Wakes the process: if it waits, it is to be queued.
+    #[inline]
+    fn wake(&self) -> Option<Owed> {
+        // All of the cell, to which a reference to its beginning does not lead; `Ref::with` has exposed it.
+        let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
+        // SAFETY: it is counted, and has a run state.
+        unsafe { wake_at(at.expect("a reference is not null")) }
     }
 }
 
-// SAFETY: it leads to atomics.
-unsafe impl Send for Own {}
-// SAFETY: the same.
-unsafe impl Sync for Own {}
+/// What lies behind a life.
+///
+/// # Safety
+/// It is alive; and that is a `T`.
+#[inline]
+unsafe fn behind<'a, T>(at: NonNull<Life>) -> &'a T {
+    const { assert!(align_of::<T>() <= align_of::<Life>()) };
+    // SAFETY: says the caller.
+    unsafe { at.add(1).cast().as_ref() }
+}
 
-impl Own {
-    /// Wakes the process: if it waits, it is to be queued.
-    #[inline]
-    pub(crate) fn wake(&self) -> Option<Owed> {
-        // SAFETY: whoever has the inbox has the process.
-        unsafe { Self::wake_at(self.0) }
-    }
-
-    /// # Safety
-    /// There is a process, and it is counted.
-    #[inline]
-    unsafe fn wake_at(at: NonNull<Life>) -> Option<Owed> {
-        // SAFETY: says the caller.
-        unsafe { at.as_ref() }.run.wake().then(|| Owed(at))
-    }
+/// # Safety
+/// It is alive, and the pointer one to all of it; and it is [`Stepped`].
+#[inline]
+unsafe fn wake_at(at: NonNull<Life>) -> Option<Owed> {
+    // SAFETY: says the caller.
+    unsafe { behind::<RunState>(at) }.wake().then(|| Owed(at))
 }
 
 /// The waker of a process that is run: a counted reference, whatever the type of the cell.
@@ -218,7 +216,7 @@ static WAKER: RawWakerVTable = {
             return turn::woken();
         }
         // SAFETY: as above.
-        std::mem::drop(unsafe { Own::wake_at(life(at)) });
+        std::mem::drop(unsafe { wake_at(life(at)) });
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: as above, and a waker is dropped once.

@@ -170,13 +170,3 @@ impl<M> Taken<M> {
         }
     }
 }
-
-/// Moves all messages behind those that are there; two buffers change places where that does it.
-pub(super) fn refill<M>(front: &mut VecDeque<M>, messages: &mut Vec<M>) {
-    if front.is_empty() {
-        let emptied = Vec::from(mem::take(front));
-        *front = VecDeque::from(mem::replace(messages, emptied));
-    } else {
-        front.extend(messages.drain(..));
-    }
-}

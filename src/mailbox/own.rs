@@ -1,56 +1,53 @@
-//! The way from an inbox to the task of its process.
+//! The task that an inbox belongs to.
 
 #[cfg(procession_loom)]
 use std::task::Waker;
 
 use crate::counted;
 
-/// How the task is woken.
-#[derive(Debug)]
-pub(crate) enum Own {
-    Task(counted::Own),
-    /// Of a model, which has no tasks.
-    #[cfg(procession_loom)]
-    Waker(Waker),
+/// Whoever reads an inbox.
+pub(crate) trait Own {
+    /// Wakes it; if it waited, it is to be queued.
+    fn wake(&self) -> Option<Owed>;
 }
 
 /// It was woken, and is to be queued, which happens when this is dropped.
 #[cfg(not(procession_loom))]
-pub(super) type Owed = counted::Owed;
-#[cfg(procession_loom)]
-pub(super) use model::Owed;
+pub(crate) type Owed = counted::Owed;
 
-impl Own {
+/// As above; or of a model, which has no tasks.
+#[cfg(procession_loom)]
+#[derive(Debug)]
+pub(crate) enum Owed {
+    Task(#[expect(dead_code, reason = "it is dropped")] counted::Owed),
+    Waker(Waker),
+}
+
+impl<T: counted::Stepped> Own for T {
+    #[cfg(not(procession_loom))]
     #[inline]
-    pub(super) fn wake(&self) -> Option<Owed> {
-        match self {
-            #[cfg(not(procession_loom))]
-            Self::Task(task) => task.wake(),
-            #[cfg(procession_loom)]
-            Self::Task(task) => task.wake().map(Owed::Task),
-            #[cfg(procession_loom)]
-            Self::Waker(waker) => Some(Owed::Waker(waker.clone())),
-        }
+    fn wake(&self) -> Option<Owed> {
+        counted::Stepped::wake(self)
+    }
+
+    #[cfg(procession_loom)]
+    fn wake(&self) -> Option<Owed> {
+        counted::Stepped::wake(self).map(Owed::Task)
     }
 }
 
 #[cfg(procession_loom)]
-mod model {
-    use std::task::Waker;
-
-    use crate::counted;
-
-    #[derive(Debug)]
-    pub(crate) enum Owed {
-        Task(counted::Owed),
-        Waker(Waker),
+impl Own for Waker {
+    fn wake(&self) -> Option<Owed> {
+        Some(Owed::Waker(self.clone()))
     }
+}
 
-    impl Drop for Owed {
-        fn drop(&mut self) {
-            if let Self::Waker(waker) = self {
-                waker.wake_by_ref();
-            }
+#[cfg(procession_loom)]
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Self::Waker(waker) = self {
+            waker.wake_by_ref();
         }
     }
 }

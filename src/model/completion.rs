@@ -28,6 +28,8 @@ impl Drop for Value {
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
+    /// Whoever reads that.
+    own: Arc<Waiter>,
     tag: Tag,
     dropped: Arc<AtomicUsize>,
 }
@@ -36,7 +38,13 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None, None), tag, dropped: Arc::default() })
+        Arc::new(Self {
+            yields,
+            inbox: Inbox::new(Bound::Unbounded, None),
+            own: Waiter::here(),
+            tag,
+            dropped: Arc::default(),
+        })
     }
 
     /// Answers as a completion does; whether it was the answer.
@@ -45,11 +53,11 @@ impl World {
         match self.yields.complete(self.tag, answer, true, || {}) {
             Ok(Answered::Event(answer)) => {
                 let signal = Signal::Completed(Completed { tag: self.tag, answer });
-                if let Ok(wakes) = self.inbox.signal(signal, true) {
-                    wakes.wake();
+                if let Ok(due) = self.inbox.signal(signal, true) {
+                    due.of(&self.own.waker()).wake();
                 }
             }
-            Ok(Answered::Own) => self.inbox.wake_own().wake(),
+            Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
             Ok(Answered::Unheard(answer)) => drop(answer),
             Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
@@ -105,11 +113,10 @@ pub fn answer_against_cancel() {
 /// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.
 pub fn answer_against_poll() {
     let world = World::new(Ear::Own);
-    let (own, former, latter) = (Waiter::here(), Waiter::here(), Waiter::here());
-    world.inbox.set_own(own.waker());
+    let (former, latter) = (Waiter::here(), Waiter::here());
     let answer = spawn(&world, World::answer);
     let ears = [Ear::Other(former.waker()), Ear::Other(latter.waker()), Ear::Own];
-    for (ear, waits) in ears.into_iter().zip([None, Some(&latter), Some(&own)]) {
+    for (ear, waits) in ears.into_iter().zip([None, Some(&latter), Some(&world.own)]) {
         match world.yields.poll(world.tag, ear).expect("nobody cancels it") {
             Ok(answer) => {
                 assert!(answer.is_ok_and(|answer| answer.is::<Value>()));
@@ -125,12 +132,11 @@ pub fn answer_against_poll() {
 
 /// A future that was polled with another waker and goes back to its task's own.
 pub fn answer_against_poll_by_the_task() {
-    let (own, other) = (Waiter::here(), Waiter::here());
+    let other = Waiter::here();
     let world = World::new(Ear::Other(other.waker()));
-    world.inbox.set_own(own.waker());
     let answer = spawn(&world, World::answer);
     while world.yields.poll(world.tag, Ear::Own).expect("nobody cancels it").is_err() {
-        own.wait();
+        world.own.wait();
     }
     assert!(join(answer));
     assert_eq!(world.dropped(), 1);

@@ -1,5 +1,7 @@
 //! Groups that are monitored, against those who join and leave, and against the end of the watcher.
 
+use std::task::Waker;
+
 use super::{join, spawn};
 use crate::counted::{Counted, Ref};
 use crate::link::table::{Links, Party};
@@ -23,7 +25,7 @@ impl Guest {
         Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             own: Own::default(),
-            inbox: Inbox::new(Bound::Unbounded, None, None),
+            inbox: Inbox::new(Bound::Unbounded, None),
             links: Links::default(),
         })
     }
@@ -47,11 +49,11 @@ impl Party for Counted<Guest> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        self.inbox.signal(signal, true)
+        self.inbox.signal(signal, true).map(|due| due.of(Waker::noop()))
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        self.inbox.down(number, pid, reason, true)
+        self.inbox.down(number, pid, reason, true).map(|due| due.of(Waker::noop()))
     }
 
     fn condemn(&self) -> bool {

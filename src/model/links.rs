@@ -1,5 +1,7 @@
 //! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
 
+use std::task::Waker;
+
 use super::{join, spawn};
 use crate::counted::{Counted, Ref};
 use crate::link::table::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
@@ -28,7 +30,7 @@ impl Peer {
             pid: Pid::new(0, 0, number, 1),
             flags: AtomicU8::new(0),
             links: Links::default(),
-            inbox: Inbox::new(Bound::Unbounded, None, None),
+            inbox: Inbox::new(Bound::Unbounded, None),
         })
     }
 
@@ -86,11 +88,11 @@ impl Party for Counted<Peer> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        self.inbox.signal(signal, true)
+        self.inbox.signal(signal, true).map(|due| due.of(Waker::noop()))
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        self.inbox.down(number, pid, reason, true)
+        self.inbox.down(number, pid, reason, true).map(|due| due.of(Waker::noop()))
     }
 
     fn condemn(&self) -> bool {
@@ -155,7 +157,7 @@ pub fn two_ends_at_once() {
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
-        watcher.inbox.push(1, || {}).expect("it is open").wake();
+        watcher.inbox.push(1, || {}).expect("it is open").of(Waker::noop()).wake();
         ending.end();
     });
     monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));

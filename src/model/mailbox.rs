@@ -1,5 +1,8 @@
 //! Mailbox and wake-up: what was pushed is read, whoever waits when it comes.
 
+use std::ops::Deref;
+use std::task::Waker;
+
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
 use crate::mailbox::{Bound, Front, Inbox, Unsent};
@@ -8,25 +11,38 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::sync::Arc;
 
+/// The inbox of a process.
+struct Mail {
+    inbox: Inbox<u32>,
+    own: Waker,
+}
+
+impl Deref for Mail {
+    type Target = Inbox<u32>;
+
+    fn deref(&self) -> &Inbox<u32> {
+        &self.inbox
+    }
+}
+
 /// The inbox of a process that has waited before.
-fn inbox() -> (Arc<Inbox<u32>>, Arc<Waiter>) {
-    let (inbox, own) = (Arc::new(Inbox::new(Bound::Unbounded, None, None)), Waiter::here());
-    inbox.set_own(own.waker());
-    (inbox, own)
+fn inbox() -> (Arc<Mail>, Arc<Waiter>) {
+    let own = Waiter::here();
+    (Arc::new(Mail { inbox: Inbox::new(Bound::Unbounded, None), own: own.waker() }), own)
 }
 
-fn send(inbox: &Inbox<u32>, message: u32) {
-    inbox.push(message, || {}).expect("it is open").wake();
+fn send(mail: &Mail, message: u32) {
+    mail.push(message, || {}).expect("it is open").of(&mail.own).wake();
 }
 
-fn signal(inbox: &Inbox<u32>) {
+fn signal(mail: &Mail) {
     let cancel = Signal::Cancel { reason: Reason::from("enough"), deadline: Instant::FAR };
-    inbox.signal(cancel, true).expect("it is open").wake();
+    mail.signal(cancel, true).expect("it is open").of(&mail.own).wake();
 }
 
 /// Reads as the task of a process does, until so many messages and signals are there. Each signal comes with the number
 /// of messages that were read before it.
-fn drain(inbox: &Inbox<u32>, own: &Waiter, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
+fn drain(inbox: &Mail, own: &Waiter, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None);
     loop {
         inbox.drain(&mut taken);
@@ -177,8 +193,8 @@ pub fn downs_wake_who_reads() {
     let (inbox, own) = inbox();
     let tellers = [1, 2].map(|number| {
         spawn(&inbox, move |inbox| {
-            let wakes = inbox.down(number, Pid::new(0, 0, 1, 1), &Exit::Normal, true);
-            wakes.expect("it is open").wake_behind();
+            let due = inbox.down(number, Pid::new(0, 0, 1, 1), &Exit::Normal, true);
+            due.expect("it is open").of(&inbox.own).wake_behind();
         })
     });
     let (mut front, mut heard) = (Front::default(), 0);
@@ -198,8 +214,8 @@ pub fn close_against_push() {
     let other = Waiter::here();
     let senders = [1, 2].map(|message| {
         spawn(&inbox, move |inbox| match inbox.push(message, || {}) {
-            Ok(wakes) => {
-                wakes.wake();
+            Ok(due) => {
+                due.of(&inbox.own).wake();
                 None
             }
             Err(
@@ -217,7 +233,7 @@ pub fn close_against_push() {
     seen.extend(front.take());
     seen.extend(remains.settle());
     // The end is known: as `Turn::end` does.
-    inbox.rouse().wake();
+    inbox.rouse().of(&inbox.own).wake();
     if waits {
         other.wait();
     }

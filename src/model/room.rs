@@ -1,6 +1,6 @@
 //! Room in a mailbox with a bound: whoever waits for it gets it, or its message back.
 
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use super::{Waiter, join, spawn};
 use crate::mailbox::{Bound, Front, Inbox, Relieved};
@@ -8,8 +8,8 @@ use crate::sync::Arc;
 
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {
-    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None, None));
-    inbox.push(0, || {}).expect("there is room").wake();
+    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
+    let _nobody = inbox.push(0, || {}).expect("there is room");
     inbox
 }
 
@@ -17,8 +17,8 @@ fn full() -> Arc<Inbox<u32>> {
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
     let number = match inbox.push_or_wait(message, &mut Some(waiter.waker()), || {}) {
-        Ok((None, wakes)) => {
-            wakes.wake();
+        Ok((None, due)) => {
+            due.of(Waker::noop()).wake();
             return true;
         }
         Ok((Some(number), _)) => number,
@@ -87,8 +87,8 @@ pub fn given_up_against_pop() {
     let sender = spawn(&inbox, |inbox| {
         let waiter = Waiter::here();
         match inbox.push_or_wait(1, &mut Some(waiter.waker()), || {}) {
-            Ok((None, wakes)) => {
-                wakes.wake();
+            Ok((None, due)) => {
+                due.of(Waker::noop()).wake();
                 true
             }
             Ok((Some(number), _)) => inbox.give_up(number).is_none(),

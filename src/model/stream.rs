@@ -21,6 +21,8 @@ impl Command for Count {
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
+    /// Whoever reads that.
+    own: Arc<Waiter>,
     tag: Tag,
 }
 
@@ -28,13 +30,13 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None, None), tag })
+        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None), own: Waiter::here(), tag })
     }
 
     fn notice(&self, count: usize) {
         for _ in 0..count {
-            if let Ok(wakes) = self.inbox.signal(Signal::Notice(self.tag), true) {
-                wakes.wake();
+            if let Ok(due) = self.inbox.signal(Signal::Notice(self.tag), true) {
+                due.of(&self.own.waker()).wake();
             }
         }
     }
@@ -49,7 +51,7 @@ impl World {
                 Poll::Ready(Err(())) => return false,
                 Poll::Ready(Ok(Sent::Kept)) => return true,
                 Poll::Ready(Ok(Sent::Notices(count))) => break self.notice(count),
-                Poll::Ready(Ok(Sent::Own)) => break self.inbox.wake_own().wake(),
+                Poll::Ready(Ok(Sent::Own)) => break self.own.waker().wake(),
                 Poll::Ready(Ok(Sent::Other(waker))) => break waker.wake(),
             }
         }
@@ -59,7 +61,7 @@ impl World {
     fn end(&self) {
         match self.yields.complete(self.tag, Ok(Payload::new(9_u64)), true, || {}) {
             Ok(Answered::Notices(count)) => self.notice(count),
-            Ok(Answered::Own) => self.inbox.wake_own().wake(),
+            Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
             other => unreachable!("nobody else ends it: {other:?}"),
         }
@@ -73,8 +75,6 @@ fn number(payload: Payload) -> u64 {
 /// A future pulls what a handler sends: all of it, in order, the end last; neither waits for the other for ever.
 pub fn items_against_pulls() {
     let world = World::new(Ear::Own);
-    let own = Waiter::here();
-    world.inbox.set_own(own.waker());
     let handler = spawn(&world, |world| {
         let waiter = Waiter::here();
         assert!(world.send(0, &waiter) && world.send(1, &waiter));
@@ -84,7 +84,7 @@ pub fn items_against_pulls() {
     loop {
         match world.yields.pull(world.tag, Ear::Own).expect("nobody gives it up") {
             Pulled::Item(item) => came.push(number(item)),
-            Pulled::Wait => own.wait(),
+            Pulled::Wait => world.own.wait(),
             Pulled::End(answer) => break came.push(number(answer.expect("it was answered"))),
         }
     }
@@ -96,8 +96,6 @@ pub fn items_against_pulls() {
 /// The same by notices: a hand-written process that pulls one item after another.
 pub fn notices_against_pulls() {
     let world = World::new(Ear::Event);
-    let own = Waiter::here();
-    world.inbox.set_own(own.waker());
     let handler = spawn(&world, |world| {
         let waiter = Waiter::here();
         assert!(world.send(0, &waiter) && world.send(1, &waiter));
@@ -109,7 +107,7 @@ pub fn notices_against_pulls() {
     let heard = || world.inbox.next(&mut Front::default());
     while came.last() != Some(&9) {
         match heard() {
-            None => own.wait(),
+            None => world.own.wait(),
             Some(_) => match world.yields.collect_notice(world.tag).expect("each notice stands for something") {
                 Ok(item) => {
                     came.push(number(item));

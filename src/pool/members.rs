@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 
 use crate::control::{AnyControl, Control};
 use crate::counted::{Ref, Weak};
-use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
+use crate::mailbox::{Due, Router, Unrouted, Unsent};
 use crate::process::exit::Exit;
 use crate::receive::Mailbox;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ enum Untaken<M> {
     Ended(M),
 }
 
-fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, Untaken<M>> {
+fn taken<M>(pushed: Result<Due, Unsent<M>>) -> Result<Due, Untaken<M>> {
     pushed.map_err(|unsent| match unsent {
         Unsent::Closed(message) => Untaken::Ended(message),
         Unsent::Full(message) => Untaken::Full(message),
@@ -63,7 +63,7 @@ fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, Untaken<M>> {
 }
 
 fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), Untaken<M>> {
-    taken(member.inbox.push(message, accepted)).map(Wakes::wake)
+    taken(member.inbox.push(message, accepted)).map(|due| member.wake_due(due))
 }
 
 impl<M: Send + 'static> Members<M> {
@@ -196,8 +196,8 @@ impl<M: Send + 'static> Members<M> {
         let mut message = Some(message);
         let pushed = pool.inbox.if_none_waits(|| member.inbox.push(message.take().expect("just put there"), accepted));
         match pushed.map(taken) {
-            Some(Ok(wakes)) => {
-                wakes.wake();
+            Some(Ok(due)) => {
+                member.wake_due(due);
                 Ok(())
             }
             // No other one will do: whoever can wait is not to stand before messages for others.
@@ -251,7 +251,7 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
         // Before all that came after its end: for one key the order holds.
         match self.pool.upgrade() {
-            Some(pool) => pool.inbox.put_first(unread).map(|wakes| wakes.wake()),
+            Some(pool) => pool.inbox.put_first(unread).map(|due| pool.wake_due(due)),
             None => Err(unread),
         }
     }

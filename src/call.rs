@@ -4,13 +4,13 @@ use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::FusedFuture;
 
 use crate::control::{AnyControl, Change};
-use crate::counted::Ref;
+use crate::counted::{Counted, Ref};
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};
@@ -19,17 +19,27 @@ use crate::oneshot::Oneshot;
 use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
+use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
-use crate::sync::{Arc, Mutex};
+use crate::sync::Mutex;
 use crate::time::Sleep;
 
 /// What the two ends of a call share.
 struct Asking<T> {
-    answer: Oneshot<Result<T, CallError>>,
+    answer: Oneshot<Result<T, CallError>, Listener>,
     party: Party,
 }
+
+/// Who is to be woken when there is an answer.
+enum Listener {
+    /// The task of the [asker](Party::Asker), which waits itself.
+    Asker,
+    Other(Waker),
+}
+
+type Shared<T> = Ref<Counted<Asking<T>>>;
 
 /// Whoever a call is known through: it leads to the host. One reference for both ends.
 enum Party {
@@ -48,6 +58,15 @@ impl Party {
             asker.wait_for(Change::Less);
         }
     }
+
+    /// Whoever polls, to be woken.
+    #[inline]
+    fn listener(&self, waker: &Waker) -> Listener {
+        match self {
+            Self::Asker(asker) if asker.is_here() && turn::is_own_waker(waker) => Listener::Asker,
+            _ => Listener::Other(waker.clone()),
+        }
+    }
 }
 
 impl<T> Asking<T> {
@@ -60,16 +79,30 @@ impl<T> Asking<T> {
         }
     }
 
-    /// The yield, if it is what is answered; else there may be somebody at the other end.
-    fn into_yield(self: Arc<Self>) -> Result<Slip, Arc<Self>> {
-        match self.party {
-            Party::Yield(_) => {}
-            _ => return Err(self),
+    /// Answers, and wakes whoever waits for it.
+    ///
+    /// # Errors
+    /// The answer, when nobody does any more.
+    fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
+        match (self.answer.put(answer)?, &self.party) {
+            (Some(Listener::Other(waker)), _) => panic::wake(waker),
+            (Some(Listener::Asker), Party::Asker(asker)) => asker.wake_or_note(),
+            (Some(Listener::Asker), _) => unreachable!("there is one that waits"),
+            (None, _) => {}
         }
-        match Arc::into_inner(self) {
-            Some(Self { party: Party::Yield(slip), .. }) => Ok(slip),
-            _ => unreachable!("nobody else has it"),
-        }
+        Ok(())
+    }
+}
+
+/// The yield, if it is what is answered; else there may be somebody at the other end.
+fn into_yield<T>(asking: Shared<T>) -> Result<Slip, Shared<T>> {
+    match asking.party {
+        Party::Yield(_) => {}
+        _ => return Err(asking),
+    }
+    match asking.into_value() {
+        Ok(Asking { party: Party::Yield(slip), .. }) => Ok(slip),
+        _ => unreachable!("nobody else has it"),
     }
 }
 
@@ -78,7 +111,7 @@ impl<T> Asking<T> {
 /// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
 /// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
 pub struct Reply<T: Send + 'static> {
-    to: Option<Arc<Asking<T>>>,
+    to: Option<Shared<T>>,
 }
 
 /// A message that has one and a word beside fits a [`Payload`].
@@ -86,7 +119,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(Arc::new(Asking { answer: Oneshot::new(), party: Party::Yield(slip) })) }
+        Self { to: Some(Ref::counted(Asking { answer: Oneshot::new(), party: Party::Yield(slip) })) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -100,8 +133,8 @@ impl<T: Send + 'static> Reply<T> {
     /// The value, when nobody waits for it any more.
     pub fn try_send(mut self, value: T) -> Result<(), T> {
         let Some(to) = self.to.take() else { unreachable!("a reply is used once, by value") };
-        match to.into_yield() {
-            Err(asking) => asking.answer.send(Ok(value)).map_err(|refused| {
+        match into_yield(to) {
+            Err(asking) => asking.answer(Ok(value)).map_err(|refused| {
                 asking.host().shared().metrics.add(Counter::LateReplies, 1);
                 refused.unwrap_or_else(|_| unreachable!("a value was sent"))
             }),
@@ -140,10 +173,10 @@ impl<T: Send + 'static> Reply<T> {
 impl<T: Send + 'static> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(to) = self.to.take() else { return };
-        let tell = |to: Arc<Asking<T>>, exit: Option<&Exit>| {
+        let tell = |to: Shared<T>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
-            match to.into_yield() {
-                Err(asking) => drop(asking.answer.send(Err(error))),
+            match into_yield(to) {
+                Err(asking) => drop(asking.answer(Err(error))),
                 Ok(slip) => slip.finish(Err(Failure::new(error))),
             }
         };
@@ -179,8 +212,8 @@ impl Request {
 }
 
 enum CallState<T> {
-    Unsent { request: Mutex<Request>, asking: Arc<Asking<T>> },
-    Sent(Arc<Asking<T>>),
+    Unsent { request: Mutex<Request>, asking: Shared<T> },
+    Sent(Shared<T>),
     Refused(CallError),
     Over,
 }
@@ -239,7 +272,7 @@ impl<T> Call<T> {
             return None;
         }
         let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) else { return None };
-        match Arc::try_unwrap(asking) {
+        match asking.into_value() {
             Ok(Asking { answer, party }) => {
                 self.limit = None;
                 party.waits_no_more();
@@ -273,7 +306,7 @@ impl<T> Future for Call<T> {
             return Poll::Ready(answer);
         }
         let answer = match &this.state {
-            CallState::Sent(asking) => match asking.answer.poll(cx.waker()) {
+            CallState::Sent(asking) => match asking.answer.poll_with(|| asking.party.listener(cx.waker())) {
                 Poll::Ready(answer) => {
                     this.end(true);
                     return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
@@ -336,7 +369,7 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_from(None, to, request)
+        self.call_from(Home::of_turn(self), to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
@@ -351,8 +384,8 @@ impl Host {
             (None, Way::Here(control)) => Party::Asked(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
         };
-        let asking = Arc::new(Asking { answer: Oneshot::new(), party });
-        let message = request(Reply { to: Some(Arc::clone(&asking)) });
+        let (asking, other) = Ref::counted_pair(Asking { answer: Oneshot::new(), party });
+        let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Payload::new(message)),
             way => {

@@ -75,11 +75,8 @@ struct Cell<X: Machine, S> {
 unsafe impl<X: Machine, S> Rooted for Cell<X, S> {}
 
 impl<X: Machine, S: Schedule> Cell<X, S> {
-    const KIND: &'static Kind = &Ref::<Self>::kind(Task {
-        run: Self::run,
-        cancel: Self::cancel,
-        schedule: Self::schedule,
-    });
+    const KIND: &'static Kind =
+        &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule });
 
     /// # Safety
     /// `at` is the life of a cell of this type, whose process has hatched and not ended; the caller has the right to run it,

@@ -7,7 +7,6 @@
 
 #![allow(unsafe_code)]
 
-mod memory;
 mod ready;
 mod run_state;
 
@@ -21,6 +20,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{NonNull, drop_in_place};
 
+use crate::memory;
 use crate::sync::tally::{AtomicU32, Ordering, fence};
 
 /// Beyond this many somebody leaks references, and the count would wrap.
@@ -76,6 +76,32 @@ impl<T> Deref for Counted<T> {
 impl<T> Ref<Counted<T>> {
     pub(crate) fn counted(value: T) -> Self {
         Self::new(|life| Counted { life, value })
+    }
+
+    /// The same, with two references to it.
+    pub(crate) fn counted_pair(value: T) -> (Self, Self) {
+        Self::pair(|life| Counted { life, value })
+    }
+
+    /// The value, if this is the only reference to it.
+    ///
+    /// # Errors
+    /// The reference, if it is not.
+    #[inline]
+    pub(crate) fn into_value(self) -> Result<T, Self> {
+        if self.life().strong.compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return Err(self);
+        }
+        // As `clear`.
+        fence(Ordering::Acquire);
+        let at = self.into_at();
+        // SAFETY: nobody else has it, nor can have: the count is 0.
+        let value = unsafe { &raw const (*at.as_ptr()).value };
+        // SAFETY: the same; and it is not dropped there.
+        let value = unsafe { value.read() };
+        // SAFETY: that of the strong ones.
+        unsafe { Life::release_weak(at.cast()) };
+        Ok(value)
     }
 }
 
@@ -211,7 +237,8 @@ impl<T: Rooted> Ref<T> {
     /// # Safety
     /// `kind` is that of a `T`.
     pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
-        let at = memory::take(Layout::new::<T>()).cast::<T>();
+        // SAFETY: it has a size, for it has a count.
+        let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
         // For `Stepped::wake`.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Life::new(kind, strong));

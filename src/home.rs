@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use crate::control::{AnyControl, Change};
 use crate::counted::Ref;
+use crate::host::Host;
 use crate::process::turn;
 use crate::sync::{ThreadCell, thread_local};
 
@@ -27,11 +28,26 @@ impl Home {
     /// That of the process whose control block is at `address`; `control` counts a reference if there is none to spare.
     #[inline]
     pub(crate) fn new(address: usize, control: impl FnOnce() -> Ref<dyn AnyControl>) -> Self {
-        let spare = SPARE.with(|spare| {
+        Self(Some(Self::spare(address).unwrap_or_else(control)))
+    }
+
+    #[inline]
+    fn spare(address: usize) -> Option<Ref<dyn AnyControl>> {
+        SPARE.with(|spare| {
             let is_mine = spare.of.get() == address;
             if is_mine { spare.take() } else { None }
-        });
-        Self(Some(spare.unwrap_or_else(control)))
+        })
+    }
+
+    /// That of the process whose turn this is, if it is one of this runtime's.
+    #[inline]
+    pub(crate) fn of_turn(host: &Host) -> Option<Self> {
+        let (address, pid) = turn::current()?;
+        let relay = &host.shared().relay;
+        if !relay.is_here(pid) {
+            return None;
+        }
+        Self::spare(address).or_else(|| relay.get(pid)).map(|control| Self(Some(control)))
     }
 
     /// The identity of the process while it lives.

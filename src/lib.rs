@@ -109,6 +109,7 @@ pub mod lives;
 mod local;
 mod mailbox;
 mod me;
+mod memory;
 #[cfg(procession_loom)]
 #[doc(hidden)]
 pub mod model;

@@ -11,9 +11,9 @@ use crate::sync::Lock;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug)]
-enum State<T> {
+enum State<T, W> {
     Empty {
-        receiver: Option<Waker>,
+        receiver: Option<W>,
         watchers: Vec<Waker>,
     },
     Full(T),
@@ -21,23 +21,24 @@ enum State<T> {
     Over,
 }
 
+/// `W` is how its receiver is woken.
 #[derive(Debug)]
-pub(crate) struct Oneshot<T> {
-    state: Lock<State<T>>,
+pub(crate) struct Oneshot<T, W = Waker> {
+    state: Lock<State<T, W>>,
     /// Set under the lock when the value is put there, read without it as a hint.
     sent: AtomicBool,
 }
 
-impl<T> Oneshot<T> {
+impl<T, W> Oneshot<T, W> {
     pub(crate) fn new() -> Self {
         Self { state: Lock::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
     }
 
-    /// Puts the value there and wakes the receiver.
+    /// Puts the value there. Whom that is news to is the caller's to wake.
     ///
     /// # Errors
     /// The value, when the receiver has left or a value came before.
-    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+    pub(crate) fn put(&self, value: T) -> Result<Option<W>, T> {
         let mut state = self.state.lock();
         if !matches!(*state, State::Empty { .. }) {
             return Err(value);
@@ -47,11 +48,8 @@ impl<T> Oneshot<T> {
         };
         self.sent.store(true, Ordering::Relaxed);
         drop(state);
-        if let Some(waker) = receiver {
-            panic::wake(waker);
-        }
         drop(watchers);
-        Ok(())
+        Ok(receiver)
     }
 
     /// Whether the value is there, as far as is known.
@@ -68,10 +66,10 @@ impl<T> Oneshot<T> {
         }
     }
 
-    /// Takes the value, or leaves `waker` to be woken. `None` inside when it was taken before.
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
-        // Cloned outside the lock, for a waker is somebody's code; and not at all when the value seems to be there.
-        let fresh = if self.seems_sent() { None } else { Some(waker.clone()) };
+    /// Takes the value, or leaves what `receiver` makes to be woken. `None` inside when it was taken before.
+    pub(crate) fn poll_with(&self, receiver: impl FnOnce() -> W) -> Poll<Option<T>> {
+        // Outside the lock, for a clone of a waker is somebody's code; and not at all when the value seems to be there.
+        let fresh = if self.seems_sent() { None } else { Some(receiver()) };
         let former = {
             let mut state = self.state.lock();
             match &mut *state {
@@ -122,5 +120,21 @@ impl<T> Oneshot<T> {
             watchers.push(fresh);
         }
         false
+    }
+}
+
+impl<T> Oneshot<T> {
+    /// As [`put`](Self::put), and wakes the receiver.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
+        self.put(value)?.into_iter().for_each(panic::wake);
+        Ok(())
+    }
+
+    /// As [`poll_with`](Self::poll_with).
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
+        self.poll_with(|| waker.clone())
     }
 }

@@ -182,8 +182,10 @@ pub(crate) unsafe trait Stepped: Rooted {
 #[inline]
 unsafe fn behind<'a, T>(at: NonNull<Life>) -> &'a T {
     const { assert!(align_of::<T>() <= align_of::<Life>()) };
-    // SAFETY: says the caller.
-    unsafe { at.add(1).cast().as_ref() }
+    // SAFETY: that is a `T`, which lies within what lives there, says the caller.
+    let behind = unsafe { at.add(1) };
+    // SAFETY: the same.
+    unsafe { behind.cast().as_ref() }
 }
 
 /// # Safety

@@ -7,7 +7,9 @@
 use std::any::{TypeId, type_name};
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ptr;
+use std::ptr::{self, NonNull};
+
+use crate::memory::Kept;
 
 /// One message of any type. A value of up to 16 bytes, aligned to 8 at most, is held inline; any other is boxed.
 ///
@@ -55,10 +57,10 @@ impl Payload {
             // the pointer is valid for writing a `T`. Nothing that was there needs a drop.
             unsafe { storage.as_mut_ptr().cast::<T>().write(ManuallyDrop::into_inner(value)) };
         } else {
-            let boxed = Box::into_raw(Box::new(ManuallyDrop::into_inner(value)));
+            let kept = Kept::new(ManuallyDrop::into_inner(value)).into_raw();
             // SAFETY: `T` is `Sized`, so the pointer is one word, which fits the storage in size and alignment.
             // Nothing that was there needs a drop.
-            unsafe { storage.as_mut_ptr().cast::<*mut T>().write(boxed) };
+            unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().write(kept) };
         }
         Self { vtable: VTable::of::<T>(), storage }
     }
@@ -94,10 +96,10 @@ impl Payload {
         } else {
             // SAFETY: the value is a `T`, as `is` said, and `new` wrote the pointer of its box at this place by the
             // same verdict of `inline`. `this` is never dropped or used again, so there stays one owner.
-            let boxed = unsafe { this.storage.as_ptr().cast::<*mut T>().read() };
-            // SAFETY: `new` got the pointer from `Box::<T>::into_raw`, and nobody else makes a box of it: `this` is
+            let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
+            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`, and nobody else makes one of it: `this` is
             // not dropped, and `downcast` consumes the payload.
-            Ok(*unsafe { Box::from_raw(boxed) })
+            Ok(unsafe { Kept::from_raw(kept) }.into_inner())
         }
     }
 
@@ -167,13 +169,13 @@ unsafe fn drop_inline<T>(storage: &mut Storage) {
 
 /// # Safety
 ///
-/// `inline::<T>()` must be false, the storage must hold the pointer of a `Box<T>`, and must not be read afterwards.
+/// `inline::<T>()` must be false, the storage must hold the pointer of a `Kept<T>`, and must not be read afterwards.
 unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: the storage holds a `*mut T` at this place: the caller vouches.
-    let boxed = unsafe { storage.as_mut_ptr().cast::<*mut T>().read() };
-    // SAFETY: the pointer came from `Box::<T>::into_raw`, and as the storage is not read again, it becomes a box only
-    // here. A panic in the value's drop still frees the memory: that is `Box`'s own promise.
-    drop(unsafe { Box::from_raw(boxed) });
+    // SAFETY: the storage holds a `NonNull<T>` at this place: the caller vouches.
+    let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
+    // SAFETY: the pointer came from `Kept::<T>::into_raw`, and as the storage is not read again, it becomes one only
+    // here. A panic in the value's drop still frees the memory: that is `Kept`'s own promise.
+    drop(unsafe { Kept::from_raw(kept) });
 }
 
 /// Whether a `T` is held without a box.

@@ -1,7 +1,7 @@
-//! Where cells come from: blocks of memory that were cells before, kept by each thread and passed between threads by the
-//! handful. A file with unsafe code: processes are often spawned on one thread and end on another, which the allocators of
-//! most systems are slow at, and of their allocation is most of what a spawn costs; two cores spawn a third cheaper by it
-//! (bench `spawn`).
+//! Where processes, calls and messages come from that are too large for their place: blocks of memory that were such before,
+//! kept by each thread and passed between threads by the handful. A file with unsafe code: processes are often spawned on one
+//! thread and end on another, which the allocators of most systems are slow at, and of their allocation is most of what a
+//! spawn costs; two cores spawn a third cheaper by it (bench `spawn`).
 //!
 //! These are the magazines of Bonwick and Adams ("Magazines and Vmem", USENIX 2001): each thread has two for each size, of
 //! which one is full or empty, so that it is only after so many spawns, or ends, in a row that it comes to the depot. What
@@ -14,6 +14,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::sync::TallyLock;
@@ -86,8 +87,10 @@ const fn of(size: usize) -> Layout {
     }
 }
 
-fn fresh(layout: Layout) -> NonNull<u8> {
-    // SAFETY: nothing that is counted is without size: it has a count.
+/// # Safety
+/// The layout has a size.
+unsafe fn fresh(layout: Layout) -> NonNull<u8> {
+    // SAFETY: says the caller.
     let block = unsafe { alloc(layout) };
     NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
 }
@@ -157,6 +160,67 @@ std::thread_local! {
     static SHELVES: RefCell<Shelves> = const { RefCell::new(Shelves([const { Shelf::EMPTY }; SIZES])) };
 }
 
+/// A value in such a block: a `Box`, but for where its memory comes from.
+pub(crate) struct Kept<T>(NonNull<T>);
+
+// SAFETY: as of a `Box`.
+unsafe impl<T: Send> Send for Kept<T> {}
+// SAFETY: the same.
+unsafe impl<T: Sync> Sync for Kept<T> {}
+
+impl<T> Kept<T> {
+    const LAYOUT: Layout = Layout::new::<T>();
+
+    pub(crate) fn new(value: T) -> Self {
+        let at = if Self::LAYOUT.size() == 0 {
+            NonNull::dangling()
+        } else {
+            // SAFETY: it has a size.
+            unsafe { take(Self::LAYOUT) }.cast::<T>()
+        };
+        // SAFETY: it is memory for a `T`.
+        unsafe { at.write(value) };
+        Self(at)
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        let block = Block(ManuallyDrop::new(self).0);
+        // SAFETY: the value is there, and is not dropped there.
+        unsafe { block.0.read() }
+    }
+
+    pub(crate) fn into_raw(self) -> NonNull<T> {
+        ManuallyDrop::new(self).0
+    }
+
+    /// # Safety
+    /// That is where another one was that was [taken apart](Self::into_raw), and is the caller's.
+    pub(crate) unsafe fn from_raw(at: NonNull<T>) -> Self {
+        Self(at)
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        // Given back also if the value's drop panics.
+        let block = Block(self.0);
+        // SAFETY: it is there, and not looked at again.
+        unsafe { block.0.drop_in_place() };
+    }
+}
+
+/// The block of a value that is gone, or about to be.
+struct Block<T>(NonNull<T>);
+
+impl<T> Drop for Block<T> {
+    fn drop(&mut self) {
+        if Kept::<T>::LAYOUT.size() != 0 {
+            // SAFETY: `Kept::new` took it.
+            unsafe { give_back(self.0.cast(), Kept::<T>::LAYOUT) };
+        }
+    }
+}
+
 /// Which size that is, if blocks of it are kept.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {
@@ -165,14 +229,21 @@ const fn size_of_layout(layout: Layout) -> Option<usize> {
 }
 
 /// Memory for this. It is aborted if there is none, as for a `Box`.
+///
+/// # Safety
+/// The layout has a size.
 #[inline]
-pub(super) fn take(layout: Layout) -> NonNull<u8> {
-    let Some(size) = size_of_layout(layout) else { return fresh(layout) };
+pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
+    let Some(size) = size_of_layout(layout) else {
+        // SAFETY: says the caller.
+        return unsafe { fresh(layout) };
+    };
     let kept = SHELVES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    kept.ok().flatten().unwrap_or_else(|| fresh(of(size)))
+    // SAFETY: none of the sizes is zero.
+    kept.ok().flatten().unwrap_or_else(|| unsafe { fresh(of(size)) })
 }
 
 /// Takes it back.
@@ -180,7 +251,7 @@ pub(super) fn take(layout: Layout) -> NonNull<u8> {
 /// # Safety
 /// It was [taken](take) for this layout, and is the caller's.
 #[inline]
-pub(super) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
+pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     let Some(size) = size_of_layout(layout) else {
         // SAFETY: that is how it came.
         return unsafe { dealloc(block.as_ptr(), layout) };
@@ -203,15 +274,21 @@ pub(super) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
 #[cfg(all(test, not(any(procession_plain_memory, procession_loom, procession_shuttle))))]
 mod tests {
     use std::collections::BTreeSet;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::sync::thread;
+    use crate::sync::{Arc, thread};
 
     /// A size that no other test has.
     const LARGEST: Layout = match Layout::from_size_align(SIZES * GRAIN, 8) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
+
+    fn obtain() -> NonNull<u8> {
+        // SAFETY: it has a size.
+        unsafe { take(LARGEST) }
+    }
 
     fn give(block: NonNull<u8>) {
         // SAFETY: the tests take all they give back for that, and give each back once.
@@ -234,14 +311,14 @@ mod tests {
     /// In one test, for they share what is kept of that size.
     #[test]
     fn blocks_come_back_and_no_more_are_kept_than_that() {
-        let block = take(LARGEST);
+        let block = obtain();
         give(block);
-        assert_eq!(take(LARGEST), block, "the last one that was given back is warm");
+        assert_eq!(obtain(), block, "the last one that was given back is warm");
         give(block);
 
         // What one thread takes and another one gives back goes round: nobody has a block that somebody else has.
         for _ in 0..100 {
-            let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| take(LARGEST).as_ptr() as usize).collect();
+            let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {
                 let block = NonNull::new(address as *mut usize).expect("it was taken");
                 // SAFETY: there is room for it.
@@ -260,10 +337,36 @@ mod tests {
 
         let kept = || DEPOT[SIZES - 1].with(|depot| depot.len());
         let most = KEPT / (ROUNDS * SIZES * GRAIN);
-        let all: BTreeSet<_> = (0..(most + 4) * ROUNDS).map(|_| take(LARGEST)).collect();
+        let all: BTreeSet<_> = (0..(most + 4) * ROUNDS).map(|_| obtain()).collect();
         assert_eq!(all.len(), (most + 4) * ROUNDS, "one was given out twice");
         assert_eq!(kept(), 0);
         all.into_iter().for_each(give);
         assert_eq!(kept(), most);
+    }
+
+    #[test]
+    fn a_value_is_dropped_once_and_its_block_kept() {
+        struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>, [u64; 40]);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                assert_eq!(self.1[0], 0, "on purpose");
+            }
+        }
+        let told = Arc::new(());
+        let kept = |number| Kept::new(Panics(Arc::clone(&told), [number; 40]));
+        let block = kept(0).into_raw();
+        // SAFETY: it was taken apart just now.
+        drop(unsafe { Kept::from_raw(block) });
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(kept(1)))).is_err());
+        assert_eq!(Arc::strong_count(&told), 1);
+        let last = kept(0);
+        assert_eq!(last.0, block, "also of one whose drop panicked");
+        drop(last.into_inner());
+        assert_eq!(Arc::strong_count(&told), 1);
+
+        #[derive(Debug, PartialEq)]
+        #[repr(align(64))]
+        struct Nothing;
+        assert_eq!(Kept::new(Nothing).into_inner(), Nothing);
     }
 }

@@ -199,7 +199,9 @@ impl<M: Send + 'static> Control<M> {
         }
         let remains = self.inbox.close();
         self.head.host().release(&self.head);
-        self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
+        if let Some(remains) = remains {
+            self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
+        }
         self.head.host().forget(&self.head);
         self.head.host().bury(&self.head, exit);
         self.disperse();

@@ -600,11 +600,22 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
-    /// Refuses everything from now on, and hands out what was there. Whoever waits, or begins to before the end is
-    /// known, is woken by [`rouse`](Self::rouse) once it is: sooner it would find nothing and wait again.
-    pub(crate) fn close(&self) -> Remains<M> {
+    /// Refuses everything from now on, and hands out what was there, if anything was. Whoever waits, or begins to before
+    /// the end is known, is woken by [`rouse`](Self::rouse) once it is: sooner it would find nothing and wait again.
+    #[inline]
+    pub(crate) fn close(&self) -> Option<Remains<M>> {
         let mut state = self.state.lock();
         state.closed = true;
+        let is_bare = state.aside.is_none() && state.messages.is_bare();
+        (!is_bare).then(|| state.take_remains())
+    }
+}
+
+impl<M> State<M> {
+    /// All that is here, of an inbox that is closed.
+    #[cold]
+    fn take_remains(&mut self) -> Remains<M> {
+        let state = self;
         // Whom to wake stays: nobody has been told yet.
         let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
@@ -616,9 +627,7 @@ impl<M> Inbox<M> {
         };
         Remains { messages: state.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
     }
-}
 
-impl<M> State<M> {
     /// Puts a signal behind all that is here.
     #[inline]
     fn append(&mut self, signal: Signal) {

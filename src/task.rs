@@ -435,7 +435,9 @@ impl<X: Machine> Turn<'_, X> {
             let _ = drop_caught(express::take());
             self.leave();
         }
-        self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
+        if let Some(remains) = remains {
+            self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
+        }
         self.head().host().forget(self.head());
         self.tell_orphans(Some(&exit));
         drop(dying);

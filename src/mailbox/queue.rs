@@ -30,6 +30,12 @@ impl<M> Queue<M> {
         usize::from(self.first.is_full()) + self.more.as_ref().map_or(0, |more| more.0.len())
     }
 
+    /// Whether it holds nothing, not even memory.
+    #[inline]
+    pub(super) fn is_bare(&self) -> bool {
+        !self.first.is_full() && self.more.is_none()
+    }
+
     #[inline]
     pub(super) fn push(&mut self, message: M) {
         if let Err(message) = self.first.put(message) {

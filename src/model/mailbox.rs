@@ -231,7 +231,7 @@ pub fn close_against_push() {
     let waits = seen.is_empty();
     let remains = inbox.close();
     seen.extend(front.take());
-    seen.extend(remains.settle());
+    seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
     // The end is known: as `Turn::end` does.
     inbox.rouse().of(&inbox.own).wake();
     if waits {

@@ -76,7 +76,7 @@ pub fn room_against_close() {
     // As `Control::disperse` does.
     inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
-    let mut read = remains.settle();
+    let mut read = remains.expect("it has a bound").settle();
     read.sort_unstable();
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }

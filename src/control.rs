@@ -18,7 +18,6 @@ use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Due, Front, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
-use crate::prefetch::claim;
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, drop_caught};
@@ -53,7 +52,6 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
-        claim(self, size_of::<Self>());
         match self.inbox.push(message, || self.accepted()) {
             Ok(due) => {
                 self.wake_due(due);

@@ -11,7 +11,9 @@ const LINE: usize = 64;
 /// Has the first `bytes` from `at` on brought into the cache. Nothing is read, so they may be anybody's, or nobody's.
 #[inline]
 pub(crate) fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
-    lines(at, bytes, |line| {
+    let at = at.cast::<i8>();
+    for offset in (0..bytes).step_by(LINE) {
+        let line = at.wrapping_add(offset);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: it reads nothing; an address that names no memory is ignored.
         unsafe {
@@ -20,29 +22,5 @@ pub(crate) fn prefetch<T: ?Sized>(at: *const T, bytes: usize) {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = line;
-    });
-}
-
-/// As [`prefetch`], of what is about to be written, and may be in another core's cache: it is taken from there.
-///
-/// A locked operation waits for all that was read and written before it, and lets nothing begin that comes after it; so
-/// without this a core waits for one line after the other.
-#[inline]
-pub(crate) fn claim<T: ?Sized>(at: *const T, bytes: usize) {
-    lines(at, bytes, |line| {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: it reads and writes nothing, as above. As assembly, for without knowing the processor the compiler makes
-        // the intrinsic for it one for reading; those that do not know this one ignore it.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = line;
-    });
-}
-
-#[inline]
-fn lines<T: ?Sized>(at: *const T, bytes: usize, mut each: impl FnMut(*const i8)) {
-    let at = at.cast::<i8>();
-    (0..bytes).step_by(LINE).for_each(|offset| each(at.wrapping_add(offset)));
+    }
 }

@@ -165,7 +165,9 @@ struct Block {
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
+/// Within a cache line, wherever the linker puts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(align(16))]
 struct Entered {
     /// The address of the metrics, which a `SlotGuard` keeps alive; 0 for none.
     metrics: usize,

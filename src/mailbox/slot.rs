@@ -1,7 +1,7 @@
 //! Room for one message in the mailbox itself. A file with unsafe code: of the type of a message nothing is known but its
 //! size, and a place that were as large as that would be paid for by every idle process. Without it each mailbox that ever
 //! has mail has a buffer, which the sender allocates and whoever ends the process frees; processes that get one message,
-//! and end, are a third cheaper by it on two cores (bench `create-1-exit`).
+//! and end, are a quarter cheaper by it (bench `create-1-exit`).
 
 #![allow(unsafe_code)]
 

@@ -88,8 +88,13 @@
 //! comes by the right to run it, and queues that: so it is in one queue at a time, and neither the wake nor the turn counts
 //! a reference. A turn that yields leaves the byte as it is; one that waits costs a compare-and-swap.
 //!
-//! Processes begin on one thread and end on another. What was one before is kept for the next: by each thread up to 64 of
-//! a size, and 1 MiB of each size for all of them (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). More than that
+//! A mailbox has room for one message of up to 24 bytes, which is what a [`Payload`](crate::Payload) has, and a request with
+//! a [`Reply`](crate::Reply) and two words. Only when a second comes while that is unread, or messages are larger, there is
+//! a buffer; of that no more is kept than 256 messages need, and nothing when the process ends.
+//!
+//! Processes begin on one thread and end on another, and so do calls and messages that are too large for a
+//! [`Payload`](crate::Payload). What was one before is kept for the next: by each thread up to 64 of a size, and 1 MiB of
+//! each size for all of them (Bonwick and Adams, "Magazines and Vmem", USENIX 2001), of sizes up to 1 KiB. More than that
 //! goes back to the allocator, so a burst of processes is not kept.
 //!
 //! # Where it differs from its models

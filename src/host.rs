@@ -75,9 +75,9 @@ impl fmt::Debug for OnPanic {
 
 /// Where a job goes, and whether it is one that has run just now and goes on: the one seam between what runs and where it
 /// runs.
-pub(crate) type Schedule = fn(Job, bool);
+pub(crate) type Enqueue = fn(Job, bool);
 /// The same for many at once, which are new; with [`Shared::place`].
-pub(crate) type ScheduleAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
+pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
 
 /// What a host is made of; the runtime fills it in.
 pub(crate) struct Shared {
@@ -88,8 +88,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: OnPanic,
-    pub(crate) schedule: Schedule,
-    pub(crate) schedule_all: ScheduleAll,
+    pub(crate) schedule: Enqueue,
+    pub(crate) schedule_all: EnqueueAll,
     /// Whatever `schedule` needs to find its queues.
     pub(crate) place: Arc<dyn Any + Send + Sync>,
     /// Its address, to compare.

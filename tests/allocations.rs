@@ -121,7 +121,10 @@ fn the_first_message_needs_no_memory() {
     let (done, without, _) = counted(|| spawn(0));
     assert!(done.is_ok() && without <= 1000 + 100, "{without} allocations for 1000 processes with a message each");
     let (done, with_text, _) = counted(|| spawn(1));
-    assert!(done.is_ok() && with_text >= without + 900, "only {with_text} with those of the messages: nothing counts them");
+    assert!(
+        done.is_ok() && with_text >= without + 900,
+        "only {with_text} with those of the messages: nothing counts them"
+    );
 }
 
 /// Issue 4: none for a message of up to 16 bytes. A call has one, which both ends share, and which was another one's

@@ -19,6 +19,22 @@ pub(super) struct Queue<M> {
 #[derive(Debug)]
 struct More<M>(Vec<M>);
 
+impl<M> More<M> {
+    /// Moves all of these behind the first, and that behind those that are there.
+    fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
+        if front.is_empty() {
+            let emptied = Vec::from(mem::take(front));
+            *front = VecDeque::from(mem::replace(&mut self.0, emptied));
+            if let Some(first) = first {
+                front.push_front(first);
+            }
+        } else {
+            front.extend(first);
+            front.extend(self.0.drain(..));
+        }
+    }
+}
+
 impl<M> Queue<M> {
     #[inline]
     pub(super) const fn new() -> Self {
@@ -74,18 +90,12 @@ impl<M> Queue<M> {
     pub(super) fn drain_into(&mut self, front: &mut VecDeque<M>) {
         let first = self.first.take();
         match &mut self.more {
-            Some(more) if front.is_empty() => {
-                let emptied = Vec::from(mem::take(front));
-                *front = VecDeque::from(mem::replace(&mut more.0, emptied));
-                if let Some(first) = first {
-                    front.push_front(first);
+            Some(more) if !more.0.is_empty() => more.drain_into(first, front),
+            _ => {
+                if let Some(only) = first {
+                    front.push_back(only);
                 }
             }
-            Some(more) => {
-                front.extend(first);
-                front.extend(more.0.drain(..));
-            }
-            None => front.extend(first),
         }
     }
 

@@ -544,7 +544,7 @@ fn a_lender_dropped_with_queued_work_passes_it_on() {
 fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
     let rt = none();
     let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
-    let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(20)).await);
+    let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(300)).await);
     first.settle();
     second.settle();
     assert_eq!(second.rung(), 0, "the first one keeps the time");

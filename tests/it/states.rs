@@ -240,6 +240,31 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
+/// 5.1: it is the same whether it asks by its context or by an address, and where the answer is taken.
+#[test]
+fn a_body_that_asks_by_an_address_is_blocked() {
+    let (rt, log, _shelf) = watched();
+    let (outside, mut asked) = rt.mailbox();
+    let (carried, carries) = futures::channel::oneshot::channel();
+    let body = rt.spawn(async move |mut ctx: Context<()>| {
+        let first: u32 = outside.call(|reply| reply).await?;
+        assert!(carried.send(outside.call(|reply| reply).start()).is_ok(), "it is taken outside");
+        ctx.receive().await?;
+        Ok::<_, BoxError>(first)
+    });
+    let pid = body.pid();
+    settle(&rt);
+    assert_eq!(log.news(pid), [Ready, Running, Blocked]);
+    rt.block_on(asked.receive()).unwrap().send(7);
+    settle(&rt);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Blocked], "its other call is on its way");
+    rt.block_on(asked.receive()).unwrap().send(8);
+    assert_eq!(rt.block_on(async { carries.await.unwrap().await }).unwrap(), 8);
+    body.send(()).unwrap();
+    assert_eq!(rt.block_on(body).unwrap(), 7);
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Complete]);
+}
+
 /// 5.1: whatever ends a process ends it from `Running`, wherever it was.
 #[test]
 fn every_end_passes_through_running() {

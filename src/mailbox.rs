@@ -615,17 +615,16 @@ impl<M> State<M> {
     /// All that is here, of an inbox that is closed.
     #[cold]
     fn take_remains(&mut self) -> Remains<M> {
-        let state = self;
         // Whom to wake stays: nobody has been told yet.
-        let signals = state.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
-        let way = state.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
-        let watcher = state.bounded().and_then(Bounded::forget_watcher);
+        let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
+        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
+        let watcher = self.bounded().and_then(Bounded::forget_watcher);
         let (heir, router) = match way {
             Some(Way::Left(heir)) => (Some(heir), None),
             Some(Way::Routed { router, .. }) => (None, Some(router)),
             Some(Way::Here) | None => (None, None),
         };
-        Remains { messages: state.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
+        Remains { messages: self.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
     }
 
     /// Puts a signal behind all that is here.

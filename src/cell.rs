@@ -4,8 +4,8 @@
 //! quarter cheaper by that, a message as well, and a yield by two fifths (benches `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
-//!  Cell ┬ Shell ┬ Control ┬ Life     counts, run state, what kind of cell it is
-//!       │       │         ├ Head     who it is, and what it does now
+//!  Cell ┬ Shell ┬ Control ┬ Life     counts, what kind of cell it is
+//!       │       │         ├ Head     whether it is to be run, who it is, and what it does now
 //!       │       │         └ Inbox    what others have for it
 //!       │       └ outcome           for the handle
 //!       ├ schedule                  where it is queued

@@ -38,6 +38,8 @@ pub(crate) enum Parcel {
 const BLOCK: u64 = 1 << 20;
 
 /// What a thread has of this: a parcel in its parts, each of which is moved by itself. A turn leaves nothing behind.
+///
+/// It begins at a cache line, for the reason that `process::turn` has.
 #[repr(align(64))]
 struct Lane {
     holds: Cell<Holds>,

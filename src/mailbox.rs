@@ -13,16 +13,16 @@
 
 mod bounded;
 mod front;
-mod own;
 mod queue;
 mod routed;
 mod slot;
+mod wakes;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
 pub(crate) use front::{Front, Taken};
-pub(crate) use own::{Owed, Own};
 pub(crate) use routed::{Router, Unrouted};
+pub(crate) use wakes::{Due, Own, Wakes};
 
 use std::collections::VecDeque;
 use std::mem;
@@ -33,9 +33,8 @@ use self::queue::Queue;
 use self::routed::Way;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
-use crate::process::panic::{self, Held};
+use crate::process::panic::Held;
 use crate::process::pid::Pid;
-use crate::process::placing::{self, Placing};
 use crate::sync::{Arc, Lock, LockGuard, planted};
 
 /// Who waits for the next message.
@@ -53,48 +52,6 @@ enum Waiting {
     Own,
     /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
     Other,
-}
-
-/// The wakes that a push owes, to be done after the unlock.
-#[must_use = "a wake that is not done is a lost wake-up"]
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// That of the process's task.
-    own: bool,
-    other: Option<Waker>,
-}
-
-impl Due {
-    /// Wakes the process's task, which is this: what is left to be done when no lock is held is to queue it.
-    #[inline]
-    pub(crate) fn of(self, own: &impl Own) -> Wakes {
-        Wakes { own: if self.own { own.wake() } else { None }, other: self.other }
-    }
-}
-
-/// Who was woken, and is to be told so when no lock is held.
-#[must_use = "a wake that is not done is a lost wake-up"]
-#[derive(Debug, Default)]
-pub(crate) struct Wakes {
-    own: Option<Owed>,
-    other: Option<Waker>,
-}
-
-impl Wakes {
-    /// As [`wake`](Self::wake), for news that come in crowds: the task goes behind those that are ready, and finds all of
-    /// the crowd that they bring.
-    #[inline]
-    pub(crate) fn wake_behind(self) {
-        placing::at(Placing::Behind, || self.wake());
-    }
-
-    #[inline]
-    pub(crate) fn wake(self) {
-        drop(self.own);
-        if let Some(waker) = self.other {
-            panic::wake(waker);
-        }
-    }
 }
 
 #[derive(Debug)]

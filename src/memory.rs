@@ -1,7 +1,7 @@
-//! Where processes, calls and messages come from that are too large for their place: blocks of memory that were such before,
-//! kept by each thread and passed between threads by the handful. A file with unsafe code: processes are often spawned on one
-//! thread and end on another, which the allocators of most systems are slow at, and of their allocation is most of what a
-//! spawn costs; two cores spawn a third cheaper by it (bench `spawn`).
+//! Memory for processes, for what both ends of a call share, and for payloads that are too large for their place: blocks that
+//! were such before, kept by each thread and passed between threads by the handful. A file with unsafe code: what is made on
+//! one thread often ends on another, which the allocators of most systems are slow at, and allocation is most of what a spawn
+//! costs; two cores spawn a third cheaper by it (bench `spawn`).
 //!
 //! These are the magazines of Bonwick and Adams ("Magazines and Vmem", USENIX 2001): each thread has two for each size, of
 //! which one is full or empty, so that it is only after so many spawns, or ends, in a row that it comes to the depot. What

@@ -34,7 +34,7 @@ struct Asking<T> {
 
 /// Who is to be woken when there is an answer.
 enum Listener {
-    /// The task of the [asker](Party::Asker), which waits itself.
+    /// The task of the [asker](Party::asker), which waits itself.
     Asker,
     Other(Waker),
 }
@@ -45,6 +45,9 @@ type Shared<T> = Ref<Counted<Asking<T>>>;
 enum Party {
     /// The process that asks, which is counted as waiting.
     Asker(Home),
+    /// The process in whose turn the question was made, by an address: it is counted as waiting once it waits itself. It may
+    /// be a handler's question, or be carried elsewhere.
+    Within(Home),
     /// If none does, the one that is asked.
     Asked(Ref<dyn AnyControl>),
     Host(Host),
@@ -53,17 +56,27 @@ enum Party {
 }
 
 impl Party {
-    fn waits_no_more(&self) {
-        if let Self::Asker(asker) = self {
-            asker.wait_for(Change::Less);
+    /// The process that waits, or may.
+    #[inline]
+    fn asker(&self) -> Option<&Home> {
+        match self {
+            Self::Asker(asker) | Self::Within(asker) => Some(asker),
+            Self::Asked(_) | Self::Host(_) | Self::Yield(_) => None,
+        }
+    }
+
+    #[inline]
+    fn wait_for(&self, change: Change) {
+        if let Some(asker) = self.asker() {
+            asker.wait_for(change);
         }
     }
 
     /// Whoever polls, to be woken.
     #[inline]
     fn listener(&self, waker: &Waker) -> Listener {
-        match self {
-            Self::Asker(asker) if asker.is_here() && turn::is_own_waker(waker) => Listener::Asker,
+        match self.asker() {
+            Some(asker) if asker.is_here() && turn::is_own_waker(waker) => Listener::Asker,
             _ => Listener::Other(waker.clone()),
         }
     }
@@ -72,7 +85,7 @@ impl Party {
 impl<T> Asking<T> {
     fn host(&self) -> &Host {
         match &self.party {
-            Party::Asker(control) => control.head().host(),
+            Party::Asker(control) | Party::Within(control) => control.head().host(),
             Party::Asked(control) => control.head().host(),
             Party::Host(host) => host,
             Party::Yield(slip) => slip.host(),
@@ -84,11 +97,10 @@ impl<T> Asking<T> {
     /// # Errors
     /// The answer, when nobody does any more.
     fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
-        match (self.answer.put(answer)?, &self.party) {
-            (Some(Listener::Other(waker)), _) => panic::wake(waker),
-            (Some(Listener::Asker), Party::Asker(asker)) => asker.wake_or_note(),
-            (Some(Listener::Asker), _) => unreachable!("there is one that waits"),
-            (None, _) => {}
+        match self.answer.put(answer)? {
+            Some(Listener::Other(waker)) => panic::wake(waker),
+            Some(Listener::Asker) => self.party.asker().expect("it waits").wake_or_note(),
+            None => {}
         }
         Ok(())
     }
@@ -212,8 +224,15 @@ impl Request {
 }
 
 enum CallState<T> {
-    Unsent { request: Mutex<Request>, asking: Shared<T> },
-    Sent(Shared<T>),
+    Unsent {
+        request: Mutex<Request>,
+        asking: Shared<T>,
+    },
+    Sent {
+        asking: Shared<T>,
+        /// The asker is counted as waiting.
+        counted: bool,
+    },
     Refused(CallError),
     Over,
 }
@@ -244,10 +263,11 @@ impl<T> Call<T> {
         };
         self.state = match request.into_inner().send() {
             Ok(()) => {
-                if let Party::Asker(asker) = &asking.party {
-                    asker.wait_for(Change::More);
+                let counted = matches!(asking.party, Party::Asker(_));
+                if counted {
+                    asking.party.wait_for(Change::More);
                 }
-                CallState::Sent(asking)
+                CallState::Sent { asking, counted }
             }
             Err(error) => CallState::Refused(error),
         };
@@ -256,8 +276,10 @@ impl<T> Call<T> {
     /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
     fn end(&mut self, answered: bool) {
         self.limit = None;
-        if let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) {
-            asking.party.waits_no_more();
+        if let CallState::Sent { asking, counted } = std::mem::replace(&mut self.state, CallState::Over) {
+            if counted {
+                asking.party.wait_for(Change::Less);
+            }
             if !answered {
                 drop(asking.answer.close());
             }
@@ -267,19 +289,23 @@ impl<T> Call<T> {
     /// The answer, if it has come and whoever sent it has let go of it: then there is nobody to lock it against.
     #[inline]
     fn take_alone(&mut self) -> Option<Result<T, CallError>> {
-        let CallState::Sent(asking) = &self.state else { return None };
+        let CallState::Sent { asking, .. } = &self.state else { return None };
         if !asking.answer.seems_sent() {
             return None;
         }
-        let CallState::Sent(asking) = std::mem::replace(&mut self.state, CallState::Over) else { return None };
+        let CallState::Sent { asking, counted } = std::mem::replace(&mut self.state, CallState::Over) else {
+            return None;
+        };
         match asking.into_value() {
             Ok(Asking { answer, party }) => {
                 self.limit = None;
-                party.waits_no_more();
+                if counted {
+                    party.wait_for(Change::Less);
+                }
                 answer.into_inner()
             }
             Err(asking) => {
-                self.state = CallState::Sent(asking);
+                self.state = CallState::Sent { asking, counted };
                 None
             }
         }
@@ -287,7 +313,7 @@ impl<T> Call<T> {
 
     /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
     pub fn timeout(mut self, time: Duration) -> Self {
-        if let CallState::Unsent { asking, .. } | CallState::Sent(asking) = &self.state {
+        if let CallState::Unsent { asking, .. } | CallState::Sent { asking, .. } = &self.state {
             self.limit = Some(Box::new(asking.host().sleep(time)));
         }
         self
@@ -305,8 +331,15 @@ impl<T> Future for Call<T> {
         if let Some(answer) = this.take_alone() {
             return Poll::Ready(answer);
         }
-        let answer = match &this.state {
-            CallState::Sent(asking) => match asking.answer.poll_with(|| asking.party.listener(cx.waker())) {
+        let answer = match &mut this.state {
+            CallState::Sent { asking, counted } => match asking.answer.poll_with(|| {
+                let listener = asking.party.listener(cx.waker());
+                if !*counted && matches!(listener, Listener::Asker) {
+                    *counted = true;
+                    asking.party.wait_for(Change::More);
+                }
+                listener
+            }) {
                 Poll::Ready(answer) => {
                     this.end(true);
                     return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
@@ -369,21 +402,29 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_from(Home::of_turn(self), to, request)
+        self.call_as(Home::of_turn(self).map(Party::Within), to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: Option<Home>,
+        asker: Home,
+        to: impl Target<N>,
+        request: impl FnOnce(Reply<T>) -> N,
+    ) -> Call<T> {
+        self.call_as(Some(Party::Asker(asker)), to, request)
+    }
+
+    fn call_as<N: Send + 'static, T: Send + 'static>(
+        &self,
+        party: Option<Party>,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         let way = to.way();
-        let party = match (asker, &way) {
-            (Some(asker), _) => Party::Asker(asker),
-            (None, Way::Here(control)) => Party::Asked(control.any()),
-            (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
-        };
+        let party = party.unwrap_or_else(|| match &way {
+            Way::Here(control) => Party::Asked(control.any()),
+            Way::Pid(_) | Way::Name(_) => Party::Host(self.clone()),
+        });
         let (asking, other) = Ref::counted_pair(Asking { answer: Oneshot::new(), party });
         let message = request(Reply { to: Some(other) });
         let request = match way {

@@ -144,7 +144,7 @@ impl<M: Send + 'static> Me<M> {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.host().call_from(Some(self.home()), to, request)
+        self.host().call_from(self.home(), to, request)
     }
 
     // ---- Time and chance

@@ -240,7 +240,8 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: it is the same whether it asks by its context or by an address, and where the answer is taken.
+/// 5.1: it is the same whether it asks by its context or by an address; but not what others wait for, though it was asked
+/// in its turn.
 #[test]
 fn a_body_that_asks_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -257,12 +258,12 @@ fn a_body_that_asks_by_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Ready, Running, Blocked]);
     rt.block_on(asked.receive()).unwrap().send(7);
     settle(&rt);
-    assert_eq!(log.news(pid), [Blocked, Ready, Running, Blocked], "its other call is on its way");
+    assert_eq!(log.news(pid), [Blocked, Ready, Running, Idle], "the other call is somebody else's");
     rt.block_on(asked.receive()).unwrap().send(8);
     assert_eq!(rt.block_on(async { carries.await.unwrap().await }).unwrap(), 8);
     body.send(()).unwrap();
     assert_eq!(rt.block_on(body).unwrap(), 7);
-    assert_eq!(log.news(pid), [Blocked, Ready, Running, Complete]);
+    assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
 /// 5.1: whatever ends a process ends it from `Running`, wherever it was.

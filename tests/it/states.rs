@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -264,6 +264,37 @@ fn a_body_that_asks_by_an_address_is_blocked() {
     body.send(()).unwrap();
     assert_eq!(rt.block_on(body).unwrap(), 7);
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
+}
+
+/// 5.1: nor is it blocked by what its handler asks.
+#[test]
+fn what_a_handler_asks_is_not_asked_by_the_process() {
+    let log = Log::default();
+    let (address, kept) = (Arc::new(OnceLock::<Address<Reply<u32>>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (to, keeps) = (address.clone(), kept.clone());
+    let rt = Runtime::builder()
+        .workers(0)
+        .observer(log.clone())
+        .handler(move |_: Later, completion: Completion<()>| {
+            keeps.lock().unwrap().push(to.get().unwrap().call(|reply| reply).start());
+            completion.complete(());
+        })
+        .build()
+        .unwrap();
+    let (outside, mut asked) = rt.mailbox();
+    address.set(outside).unwrap();
+    let body = rt.spawn(async |mut ctx: Context<()>| {
+        ctx.perform(Later).await?;
+        ctx.receive().await?;
+        Ok::<_, BoxError>(())
+    });
+    settle(&rt);
+    assert_eq!(log.of(body.pid()), [Ready, Running, Idle]);
+    rt.block_on(asked.receive()).unwrap().send(3);
+    let call = kept.lock().unwrap().pop().unwrap();
+    assert_eq!(rt.block_on(call).unwrap(), 3);
+    body.send(()).unwrap();
+    rt.block_on(body).unwrap();
 }
 
 /// 5.1: whatever ends a process ends it from `Running`, wherever it was.

@@ -68,14 +68,15 @@ pub(crate) type Threads = Scheduler<Job>;
 
 /// Where jobs of the threaded runtime go.
 pub(crate) fn to_threads(job: Job, again: bool) {
-    let (host, priority) = match &job {
+    let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
-        Job::Future(runnable) => (runnable.metadata(), Priority::Normal),
+        Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
     };
     let home = host.shared().home;
     let how = match priority {
         Priority::Normal if again => Placement::Yielded,
         Priority::Normal if placing::now() == Placing::Behind => Placement::Behind,
+        Priority::Normal if is_new => Placement::New,
         Priority::Normal => Placement::Woken,
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
@@ -102,7 +103,7 @@ fn to_threads_elsewhere(job: Job, how: Placement) {
 pub(crate) fn all_to_threads(place: &Arc<dyn Any + Send + Sync>, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {
-            let priority = ready.head().ready();
+            let (priority, _) = ready.head().ready();
             debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
         }
     }

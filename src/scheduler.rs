@@ -5,10 +5,12 @@
 //! `worker.rs`, the protocols and their proofs in `README.md` beside it.
 
 mod crew;
+mod global;
 mod hooks;
 mod idle;
 mod lend;
 mod monitor;
+mod nursery;
 mod post;
 mod queue;
 mod ranks;
@@ -21,6 +23,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use self::crew::{Crew, STOP};
+use self::global::Global;
 pub(crate) use self::hooks::Hooks;
 use self::idle::Idle;
 pub(crate) use self::idle::SLOTS;
@@ -28,7 +31,7 @@ use self::monitor::Monitor;
 pub(crate) use self::post::NOBODY;
 use self::post::Post;
 pub use self::queue::LocalOrder;
-use self::queue::{Global, Queues, Remote};
+use self::queue::{Queues, Remote};
 pub(crate) use self::ranks::Rank;
 use self::ranks::Ranks;
 pub(crate) use self::worker::{Here, Local};
@@ -80,6 +83,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
 /// Where a task goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
+    /// It was spawned, and has had no turn.
+    New,
     /// Something woke it: it is to run soon.
     Woken,
     /// Something woke it that others need not wait for: behind them.
@@ -307,7 +312,7 @@ impl<T: Task> Scheduler<T> {
     fn put_where_all_look(&self, task: T, how: Placement) -> Result<(), T> {
         match how {
             Placement::Ranked(rank) => self.ranks.push(rank, task),
-            Placement::Woken | Placement::Behind | Placement::Yielded => self.global.push(task),
+            Placement::New | Placement::Woken | Placement::Behind | Placement::Yielded => self.global.push(task),
         }
     }
 

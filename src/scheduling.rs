@@ -11,25 +11,27 @@
 //! |---|---|---|
 //! | 1 | at every 61st look, the timers, then the global queue | what is due; one, and its share (5) |
 //! | 2 | the queues of [high and low](crate::Priority) ones, at the looks that are theirs | one |
-//! | 3 | its next slot: what the last turn woke or spawned, up to 16 in a row while others wait | one |
-//! | 4 | its local queue | the [oldest](crate::LocalOrder::Fifo), or the [newest](crate::LocalOrder::Lifo) |
-//! | 5 | the global queue | one, and moves up to `min(16, len / workers + 1)` more to its own |
-//! | 6 | the timers | what is due |
-//! | 7 | what is left of the high ones, then of the low ones | one |
-//! | 8 | the others, in random order, up to four times | half of a local queue, rounded up; the last time round also a next slot |
+//! | 3 | its next slot: what the last turn woke or spawned | one |
+//! | 4 | its nursery: what was spawned there and has had no turn | the newest; every 1,024th time the oldest |
+//! | 5 | its local queue; before (3) and (4) whenever these have had 16 turns in a row | the [oldest](crate::LocalOrder::Fifo), or the [newest](crate::LocalOrder::Lifo) |
+//! | 6 | the global queue | one, and moves up to `min(16, len / workers + 1)` more to its own |
+//! | 7 | the timers | what is due |
+//! | 8 | what is left of the high ones, then of the low ones | one |
+//! | 9 | the others, in random order, up to four times | half of a local queue, rounded up, but no more than 32, or the oldest of a nursery; the last time round also a next slot |
 //!
-//! Then it sleeps. Only half of the workers search (8) at once.
+//! Then it sleeps. Only half of the workers search (9) at once.
 //!
 //! | what becomes ready | goes to |
 //! |---|---|
-//! | what the running turn wakes or spawns | the next slot of its worker; what was there goes to the back of the local queue |
+//! | what the running turn wakes or spawns | the next slot of its worker; what was there goes to the nursery, if it has had no turn, else to the back of the local queue |
 //! | what the running turn tells of its process's end, by a monitor or a link | the back of the local queue: of a crowd that ends, a parent hears much at once |
 //! | what yields, or has spent the budget of its turn | the back of the local queue |
 //! | what a thread that is no worker of this runtime wakes or spawns | the back of the global queue |
-//! | what comes to a local queue that holds 256 | a batch; every 128 of those go to the global queue at once |
+//! | what comes to a nursery that holds 4,096 | the back of the local queue; and the oldest there are first until half are gone |
+//! | what comes to a local queue that holds 4,096 | a batch; every 128 of those go to the global queue at once |
 //! | what a step wakes that has blocked its worker | the back of the global queue |
 //!
-//! Everything that waits can be taken by others, whoever ran it last: the slot, the local queue, the batch.
+//! Everything that waits can be taken by others, whoever ran it last: the slot, the nursery, the local queue, the batch.
 //!
 //! # How long one waits
 //!
@@ -38,8 +40,11 @@
 //!
 //! | beside it are ready | it waits for at most | because |
 //! |---|---|---|
-//! | n - 1 that yield, n up to 256 | n turns | who yields goes behind all others |
+//! | n - 1 that yield, n up to 4,096 | n turns | who yields goes behind all others |
 //! | n - 1, n more than that | 4 n + 61 turns | what does not fit waits in the global queue, from which at least 17 come in 61 looks: 61 / 17 < 4 |
+//! | some that have had no turn | 68 turns of these for every three that wait before it | (5); every fourth time that the budget is spent, another one of the nursery comes |
+//! | and it is the first turn that it waits for, n were spawned after it and wait too, and no more come | n turns, and a sixteenth for the others; 17 each if they spawn or wake in turn; 68 if these do so without end | the same |
+//! | the same, and more are spawned all the time | until there are 4,096, then as with those that yield; if there never are, 1,024 of the newest for each that waits longer | (4) |
 //! | a body that receives and never runs out of mail | 128 messages or events, then that one is behind | the budget of a turn, [`should_yield`](crate::should_yield) |
 //! | a process whose commands are answered at once | 32 steps, then that one is behind | the budget for answers within a turn |
 //! | pairs that wake each other, chains that spawn each other | 16 turns of each, and those under way when the 16 are spent | the slot's budget; it is shared, so that a pair is one |
@@ -106,6 +111,9 @@
 //! |---|---|---|
 //! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::LocalOrder) | Newest first starves: with two that always yield a third never runs. It wins 12 to 15 % on fork and join alone and loses 10 ns with each yield. A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
 //! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: by that way a message between two processes costs 1.36 × what it does (bench `ping-pong`). |
+//! | What is spawned waits like all others (both) | among those that have had no turn the newest is first, within the slot's budget | A tree of processes is walked depth first, in as many of them as it is high: thirty million calls of a recursive function, each a process, in 14 MB and not 3 GB, and in 0.3 to 0.6 of the time (bench `fib`). Newest first for these alone starves nobody who has begun. |
+//! | A local queue holds 256 (Go) | 4,096 | What goes by the global queue comes back on any core, with all that it talks to elsewhere: with a thousand clients of eight servers two cores needed 1.1 to 1.6 times as much (bench `call-1000`). |
+//! | A thief takes half (Go) | half, but no more than 32 | It copies them first, and loses the race if their owner takes one meanwhile. |
 //! | A local queue that is full gives its oldest half to the global queue (Go) | what comes then gathers in a batch of 128 that goes there | The oldest have waited longest, and would go behind everybody. A deque that others steal from gives up half only one by one. |
 //! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(16, len / P + 1)` and one | As many as 128 scatter those that talk to each other over all cores: 149 ns a message became 352. |
 //! | A goroutine that runs for 10 ms is interrupted by a signal (Go) | a process is [asked](crate::Host::preempt), and its worker's other work goes to another | Rust code can't be interrupted at any place: a lock may be held, a value half moved. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative) ask; what never asks keeps its thread, and only that. |

@@ -349,19 +349,20 @@ impl Head {
         State::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes that it became ready. Returns how urgent it is.
+    /// Notes that it became ready. Returns how urgent it is, and whether it is so for the first time.
     #[inline]
-    pub(crate) fn ready(&self) -> Priority {
+    pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
         if host.shared().metrics.tick() {
             self.ready_at.store(host.now().ns().max(1), Ordering::Relaxed);
         }
+        let is_new = self.state.load(Ordering::Relaxed) == NEW;
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & (flag::OBSERVED | flag::HIGH | flag::LOW) != 0 {
-            return self.ready_and_not_like_most(flags);
+            return (self.ready_and_not_like_most(flags), is_new);
         }
         self.enter_unseen(State::Ready);
-        Priority::Normal
+        (Priority::Normal, is_new)
     }
 
     #[cold]

@@ -1,122 +1,46 @@
-//! Where work waits, and in which order a worker looks for it: its next slot, its local deque, the global queue, the
-//! timers, and then the others.
+//! Where work waits on a worker, and in which order that looks for it: its next slot, those that were spawned and have had
+//! no turn yet, its local deque. What all share is in `global.rs`.
 //!
-//! The local queues are crossbeam deques: first in first out, where a thief takes half in one compare-and-swap, or newest
+//! The local queues are crossbeam deques: first in first out, where a thief takes several in one compare-and-swap, or newest
 //! first for the owner, where it takes one by one, for a swap of several would lose and double some there. The next slot is
 //! a deque too, of at most one: that makes it stealable without a lock.
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests;
 
-use std::collections::VecDeque;
+use std::cell::Cell;
 
 use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use super::global::Global;
+use super::nursery::{Nursery, NurseryRemote, certain};
+use crate::sync::atomic::Ordering;
 use crate::sync::tally::AtomicUsize as Tally;
-use crate::sync::{Arc, Lock, Mutex};
+use crate::sync::{Arc, Lock};
 
+/// How many run from the slot, and of those that have had no turn, in a row while others wait.
+const BUDGET: u8 = 16;
+/// Every so many times that this is spent, one comes that has had no turn.
+const NEW_EVERY: u32 = 4;
 /// From this many local items on, new arrivals gather for the global queue.
-const LOCAL_FULL: usize = 256;
+const LOCAL_FULL: usize = 4096;
 /// How many gather before they go there under one lock.
 const BATCH: usize = 128;
-/// How many more than one a worker takes from the global queue at most.
-const GLOBAL_TAKE: usize = 16;
+/// How many a thief takes at once: it copies them all, and loses the race if the owner takes one meanwhile.
+const STEAL_MOST: usize = 32;
 
 /// In which order a worker runs what waits in its own queue: [`Builder::local_order`](crate::Builder::local_order).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LocalOrder {
-    /// First in, first out, behind one next slot for what was woken last: who waits longest is next.
+    /// First in, first out, behind one next slot for what was woken last: who waits longest is next. What is spawned and has
+    /// had no turn comes before, the newest first, so that a tree of processes is walked depth first; within a budget.
     #[default]
     Fifo,
-    /// Newest first: what was woken or spawned last finds its data in the cache, and a tree of processes is walked depth
-    /// first, in little memory. Others take the older half. Who waits longest is next at every 16th look; whoever yields goes
-    /// behind all, by way of the queue that the workers share, which costs more than with `Fifo`.
+    /// Newest first, for what is woken too: it finds its data in the cache. Others take the older half. Who waits longest is
+    /// next at every 16th look; whoever yields goes behind all, by way of the queue that the workers share, which costs more
+    /// than with `Fifo`.
     Lifo,
-}
-
-/// The queue that all share.
-#[derive(Debug)]
-pub(crate) struct Global<T> {
-    /// Read without the lock: an empty queue costs a load.
-    len: AtomicUsize,
-    queue: Mutex<(VecDeque<T>, bool)>,
-}
-
-impl<T> Global<T> {
-    pub(crate) fn new() -> Self {
-        Self { len: AtomicUsize::new(0), queue: Mutex::new((VecDeque::new(), false)) }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::SeqCst)
-    }
-
-    /// Appends one.
-    ///
-    /// # Errors
-    /// It, when the queue is closed: whoever gets it back drops it, outside the lock.
-    pub(crate) fn push(&self, item: T) -> Result<(), T> {
-        let mut guard = self.queue.lock();
-        if guard.1 {
-            return Err(item);
-        }
-        guard.0.push_back(item);
-        self.len.store(guard.0.len(), Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Appends many under one lock; leaves them where they are when the queue is closed.
-    pub(crate) fn append(&self, items: &mut Vec<T>) {
-        let mut guard = self.queue.lock();
-        if guard.1 {
-            return;
-        }
-        guard.0.extend(items.drain(..));
-        self.len.store(guard.0.len(), Ordering::SeqCst);
-    }
-
-    /// Takes one, and moves up to 16 more into `local`, but no more than the share of one of `workers`. Those that will be
-    /// taken by this, and by the next such as this, are told to `lead`, with how many of these come first.
-    pub(crate) fn take(&self, local: &Queues<T>, workers: usize, lead: impl Fn(&T, usize)) -> Option<T> {
-        if self.len() == 0 {
-            return None;
-        }
-        let mut guard = self.queue.lock();
-        let queue = &mut guard.0;
-        let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
-        for ahead in 0..2 {
-            queue.iter().skip(ahead * (share + 1)).take(share + 1).for_each(|item| lead(item, ahead));
-        }
-        let first = queue.pop_front()?;
-        local.refill(queue.drain(..share.min(queue.len())));
-        self.len.store(queue.len(), Ordering::SeqCst);
-        Some(first)
-    }
-
-    /// Takes one.
-    pub(crate) fn pop(&self) -> Option<T> {
-        if self.len() == 0 {
-            return None;
-        }
-        let mut guard = self.queue.lock();
-        let first = guard.0.pop_front();
-        self.len.store(guard.0.len(), Ordering::SeqCst);
-        first
-    }
-
-    /// Takes everything.
-    pub(crate) fn drain(&self) -> VecDeque<T> {
-        let mut guard = self.queue.lock();
-        self.len.store(0, Ordering::SeqCst);
-        std::mem::take(&mut guard.0)
-    }
-
-    /// Refuses everything from now on.
-    pub(crate) fn close(&self) {
-        self.queue.lock().1 = true;
-    }
 }
 
 /// Arrivals that wait to go to the global queue together; older than whatever comes next, so as long as there are some
@@ -153,24 +77,30 @@ impl<T> Batch<T> {
 /// What others see of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
-    deque: Stealer<T>,
     slot: Stealer<T>,
+    nursery: NurseryRemote<T>,
+    deque: Stealer<T>,
     batch: Arc<Batch<T>>,
 }
 
 impl<T> Remote<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.deque.is_empty() && self.slot.is_empty() && self.batch.is_empty()
+        self.deque.is_empty() && self.nursery.is_empty() && self.slot.is_empty() && self.batch.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.deque.len() + self.slot.len() + self.batch.len()
+        self.deque.len() + self.nursery.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Half of the deque, rounded up, or, if there is nothing, the whole batch; one of them is returned, the others are
-    /// in `into`. Of newest first that is one by one, and each a compare-and-swap.
+    /// Half of the deque, rounded up, but no more than 32; or, if there is nothing, the oldest that has had no turn; or the
+    /// whole batch. One of them is returned, the others are in `into`. Of newest first that is one by one, and each a
+    /// compare-and-swap.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
-        let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, usize::MAX);
+        let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
+        if !stolen.is_empty() {
+            return stolen;
+        }
+        let stolen = self.nursery.steal();
         if !stolen.is_empty() || self.batch.is_empty() {
             return stolen;
         }
@@ -190,15 +120,9 @@ impl<T> Remote<T> {
 
     /// Takes everything, from whoever has it; the owner may still add.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
-        for stealer in [&self.slot, &self.deque] {
-            loop {
-                match stealer.steal() {
-                    Steal::Success(item) => into.push(item),
-                    Steal::Retry => {}
-                    Steal::Empty => break,
-                }
-            }
-        }
+        into.extend(std::iter::from_fn(|| certain(|| self.slot.steal())));
+        into.extend(std::iter::from_fn(|| certain(|| self.nursery.steal())));
+        into.extend(std::iter::from_fn(|| certain(|| self.deque.steal())));
         self.batch.with(|items| into.append(items));
     }
 }
@@ -206,8 +130,15 @@ impl<T> Remote<T> {
 /// The queues of one worker, as their owner sees them.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
-    deque: Deque<T>,
     slot: Deque<T>,
+    /// What is in the slot, if it is still there, has had no turn.
+    slot_is_new: Cell<bool>,
+    /// How many more may run from there, and from the nursery, before the others.
+    budget: Cell<u8>,
+    /// How often it was spent.
+    spent: Cell<u32>,
+    nursery: Nursery<T>,
+    deque: Deque<T>,
     batch: Arc<Batch<T>>,
     /// The thieves' end of its own deque, if that is newest first.
     oldest: Option<Stealer<T>>,
@@ -232,9 +163,21 @@ impl<T> Queues<T> {
             LocalOrder::Lifo => Deque::new_lifo(),
         };
         let (slot, batch) = (Deque::new_fifo(), Batch::new());
+        let (nursery, nursery_remote) = Nursery::new();
         let oldest = (order == LocalOrder::Lifo).then(|| deque.stealer());
-        let remote = Remote { deque: deque.stealer(), slot: slot.stealer(), batch: Arc::clone(&batch) };
-        (Self { deque, slot, batch, oldest }, remote)
+        let remote =
+            Remote { slot: slot.stealer(), nursery: nursery_remote, deque: deque.stealer(), batch: Arc::clone(&batch) };
+        let queues = Self {
+            slot,
+            slot_is_new: Cell::new(false),
+            budget: Cell::new(BUDGET),
+            spent: Cell::new(0),
+            nursery,
+            deque,
+            batch,
+            oldest,
+        };
+        (queues, remote)
     }
 
     /// Whether the deque is newest first.
@@ -244,7 +187,7 @@ impl<T> Queues<T> {
     }
 
     /// Takes over what waited in this order elsewhere, to be run in it.
-    fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
+    pub(crate) fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
         if self.is_lifo() {
             items.rev().for_each(|item| self.deque.push(item));
         } else {
@@ -253,8 +196,8 @@ impl<T> Queues<T> {
     }
 
     /// Whether nothing waits behind the slot.
-    pub(crate) fn nothing_behind(&self) -> bool {
-        self.deque.is_empty() && self.batch.is_empty()
+    fn nothing_behind(&self) -> bool {
+        self.deque.is_empty() && self.nursery.is_empty() && self.batch.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -269,11 +212,29 @@ impl<T> Queues<T> {
     /// Puts an item into the slot; what was there goes to the back.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
+        self.fill_slot(item, false)
+    }
+
+    /// Puts an item into the slot that has had no turn. When another one follows, it waits with its like, if there is room,
+    /// and there the newest is first.
+    #[inline]
+    pub(crate) fn push_new(&self, item: T) -> Pushed {
+        // Where the newest is first anyway, all are alike.
+        self.fill_slot(item, !self.is_lifo())
+    }
+
+    #[inline]
+    fn fill_slot(&self, item: T, is_new: bool) -> Pushed {
         let displaced = self.slot.pop();
         self.slot.push(item);
-        match displaced {
-            None => Pushed::ToSlot,
-            Some(displaced) => self.push_back(displaced),
+        let was_new = self.slot_is_new.replace(is_new);
+        let Some(displaced) = displaced else { return Pushed::ToSlot };
+        if !was_new {
+            return self.push_back(displaced);
+        }
+        match self.nursery.push(displaced) {
+            Ok(waiting) => Pushed::ToDeque(waiting + self.deque.len()),
+            Err(displaced) => self.push_back(displaced),
         }
     }
 
@@ -316,14 +277,50 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
+    /// The next of what waits here: what is in the slot, then those that have had no turn, and then the others; these come
+    /// when the budget is spent that the first two share.
     #[inline]
-    pub(crate) fn pop_slot(&self) -> Option<T> {
-        self.slot.pop()
+    pub(crate) fn next(&self) -> Option<T> {
+        let budget = self.budget.get();
+        if budget == 0 {
+            return self.next_spent();
+        }
+        if let Some(item) = self.slot.pop() {
+            self.budget.set(budget - 1);
+            return Some(item);
+        }
+        if !self.nursery.is_idle()
+            && let Some(item) = self.nursery.pop()
+        {
+            self.budget.set(budget - 1);
+            return Some(item);
+        }
+        self.budget.set(BUDGET);
+        self.pop()
+    }
+
+    /// As [`next`](Self::next), when the budget is spent. What is in the slot goes behind, but not if nobody else waits: a
+    /// pair that plays alone goes on, and wakes no second worker. Such a pair must not starve those either that have had no
+    /// turn: one of them comes every fourth time.
+    #[cold]
+    fn next_spent(&self) -> Option<T> {
+        self.budget.set(BUDGET);
+        if let Some(item) = self.slot.pop() {
+            if self.nothing_behind() {
+                return Some(item);
+            }
+            // Whoever is to be told of those who wait has been. It is no arrival: if the batch is full, the next sees to that.
+            let _ = self.push_again(item);
+        }
+        let spent = self.spent.get().wrapping_add(1);
+        self.spent.set(spent);
+        let new = if spent.is_multiple_of(NEW_EVERY) { self.nursery.pop() } else { None };
+        new.or_else(|| self.pop()).or_else(|| self.nursery.pop())
     }
 
     /// The next of the deque, which is refilled from the batch when it runs low.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<T> {
+    fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {
             self.take_batch();
         }
@@ -340,18 +337,13 @@ impl<T> Queues<T> {
     /// Newest first, the oldest of the deque, as a thief takes it.
     pub(crate) fn pop_oldest(&self) -> Option<T> {
         let oldest = self.oldest.as_ref()?;
-        loop {
-            match oldest.steal() {
-                Steal::Success(item) => return Some(item),
-                Steal::Empty => return None,
-                Steal::Retry => {}
-            }
-        }
+        certain(|| oldest.steal())
     }
 
     /// Everything, the slot first.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
+        all.extend(std::iter::from_fn(|| self.nursery.pop()));
         all.extend(std::iter::from_fn(|| self.deque.pop()));
         self.batch.with(|items| all.append(items));
         all

@@ -3,7 +3,7 @@
 //!
 //! Nobody looks here as long as the number of those who wait is 0, which costs a load.
 
-use super::queue::Global;
+use super::global::Global;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Which class a task is of that is not normal.

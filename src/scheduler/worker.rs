@@ -1,6 +1,7 @@
 //! What a worker does: look for work in the order below, run it, and sleep when there is none.
 
 use std::cell::{Cell, RefCell};
+use std::collections::vec_deque::Drain;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -18,8 +19,6 @@ use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::preempt;
 use crate::sync::{Arc, hint, planted, thread, thread_local};
 
-/// How many tasks run from the slot in a row while others wait.
-const SLOT_BUDGET: u8 = 16;
 /// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
 /// Where the newest is first, every so many looks take the oldest.
@@ -53,7 +52,6 @@ pub(crate) struct Local<T: Task> {
     post: Arc<Post>,
     queues: Queues<T>,
     looks: Cell<u32>,
-    slot_budget: Cell<u8>,
     searching: Cell<bool>,
     /// It kept the time when it woke up, and has not passed that on.
     kept_time: Cell<bool>,
@@ -113,7 +111,6 @@ impl<T: Task> Local<T> {
             slot,
             queues,
             looks: Cell::new(0),
-            slot_budget: Cell::new(SLOT_BUDGET),
             searching: Cell::new(false),
             kept_time: Cell::new(false),
             shuffles: scheduler.options.shuffle,
@@ -168,8 +165,11 @@ impl<T: Task> Local<T> {
             return self.push_away(task, how);
         }
         let pushed = match how {
-            Placement::Woken if self.shuffles && self.rng.borrow_mut().below(2) == 0 => self.queues.push_back(task),
+            Placement::New | Placement::Woken if self.shuffles && self.rng.borrow_mut().below(2) == 0 => {
+                self.queues.push_back(task)
+            }
             Placement::Behind => self.queues.push_back(task),
+            Placement::New => self.queues.push_new(task),
             Placement::Woken => self.queues.push_next(task),
             Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
             Placement::Yielded => self.queues.push_again(task),
@@ -277,13 +277,8 @@ impl<T: Task> Local<T> {
         {
             return Some(task);
         }
-        // What the last task woke, within the budget that such tasks share.
-        if let Some(task) = self.next_from_slot() {
-            return Some(task);
-        }
-        // What waits here, in its order.
-        if let Some(task) = self.queues.pop() {
-            self.slot_budget.set(SLOT_BUDGET);
+        // What waits here.
+        if let Some(task) = self.queues.next() {
             return Some(task);
         }
         self.look_further()
@@ -297,28 +292,7 @@ impl<T: Task> Local<T> {
         }
         // What is due: it wakes tasks into the queues of this worker.
         self.turn_driver();
-        self.queues.pop_slot().or_else(|| self.queues.pop()).or_else(|| self.take_ranked())
-    }
-
-    #[inline]
-    fn next_from_slot(&self) -> Option<T> {
-        let budget = self.slot_budget.get();
-        if budget > 0 {
-            let task = self.queues.pop_slot()?;
-            self.slot_budget.set(budget - 1);
-            return Some(task);
-        }
-        self.slot_budget.set(SLOT_BUDGET);
-        let task = self.queues.pop_slot()?;
-        if self.queues.nothing_behind() {
-            // Nobody waits: a pair that plays alone goes on, and wakes no second worker.
-            return Some(task);
-        }
-        // Behind the others for once. Somebody has been told of those already.
-        if self.queues.push_back(task) == Pushed::BatchFull {
-            self.overflow();
-        }
-        None
+        self.queues.next().or_else(|| self.take_ranked())
     }
 
     fn take_ranked(&self) -> Option<T> {
@@ -326,7 +300,8 @@ impl<T: Task> Local<T> {
     }
 
     fn take_global(&self) -> Option<T> {
-        self.scheduler.global.take(&self.queues, self.scheduler.present(), T::lead)
+        let refill = |more: Drain<'_, T>| self.queues.refill(more);
+        self.scheduler.global.take(self.scheduler.present(), T::lead, refill)
     }
 
     /// Fires what is due; what that wakes goes to the queues of this worker.

@@ -149,14 +149,14 @@ fn attempts_to_steal_add_up() {
     });
 }
 
-/// 9.1, 4.3: from 256 on, what is new goes to the global queue by 128.
+/// 9.1, 4.3: from 4,096 on, what comes goes to the global queue by 128.
 #[test]
 fn overflows_are_counted() {
-    let rt = Runtime::builder().workers(0).build().unwrap();
+    let rt = Runtime::builder().workers(0).long_step(Duration::MAX).build().unwrap();
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;
-        let children: Vec<_> = (0..1025).map(|_| ctx.spawn(async |_: Context| {})).collect();
-        // One is in the next slot, 256 in the deque: the others are six batches.
+        let children: Vec<_> = (0..2 * 4_096 + 1 + 6 * 128).map(|_| ctx.spawn(async |_: Context| {})).collect();
+        // One is in the next slot, 4,096 have room beside it and as many in the deque: the others are six batches.
         let overflows = ctx.host().counters().overflows - before;
         for child in children {
             child.await?;

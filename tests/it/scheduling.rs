@@ -413,21 +413,61 @@ fn what_is_too_much_for_a_local_queue_is_run() {
     for workers in [1, 2] {
         within(120, move || {
             let overflows = |_| {
-                let rt = with(workers);
+                let rt = Runtime::builder().workers(workers).long_step(Duration::MAX).build().unwrap();
                 let parent = rt.spawn(async |ctx: Context| {
                     let children: Vec<_> =
-                        (0..10_000_u64).map(|n| ctx.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+                        (0..20_000_u64).map(|n| ctx.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
                     let mut sum = 0;
                     for child in children {
                         sum += child.await?;
                     }
                     Ok::<_, Exit>(sum)
                 });
-                assert_eq!(block_on(parent).unwrap(), 49_995_000);
+                assert_eq!(block_on(parent).unwrap(), 199_990_000);
                 rt.counters().overflows > 0
             };
             assert!((0..20).any(overflows));
         });
+    }
+}
+
+/// 4.2: a tree of processes is walked depth first: as many of them are there at a time as it is high, for each worker, and
+/// not as many as it is wide.
+#[test]
+fn a_tree_of_processes_is_walked_in_little_memory() {
+    for workers in [1, 2] {
+        within(120, move || {
+            let rt = with(workers);
+            let host = rt.host().clone();
+            let most = Arc::new(AtomicU64::new(0));
+            let depth = many(16, 12) as u32;
+            let walked = rt.spawn(counting_tree(depth, most.clone()));
+            assert_eq!(block_on(walked).unwrap(), (2 << depth) - 1);
+            let most = most.load(Ordering::SeqCst);
+            println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
+            // Those who wait, one beside each of them, and what the oldest adds that comes now and then.
+            assert!(most <= 40 * u64::from(depth), "{most}");
+            assert_eq!(host.counters().spawned, (2 << depth) - 1);
+        });
+    }
+
+    /// As `tree`; each notes how many are alive.
+    fn counting_tree(
+        depth: u32,
+        most: Arc<AtomicU64>,
+    ) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Exit>> + Send + 'static {
+        move |ctx| {
+            Box::pin(async move {
+                let counters = ctx.host().counters();
+                most.fetch_max(counters.spawned - counters.exited, Ordering::SeqCst);
+                if depth == 0 {
+                    return Ok(1);
+                }
+                let child = || ctx.spawn(counting_tree(depth - 1, most.clone()));
+                let (left, right) = (child(), child());
+                Ok(left.await? + right.await? + 1)
+            })
+        }
     }
 }
 

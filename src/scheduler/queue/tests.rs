@@ -1,6 +1,7 @@
 //! What every order of the local queues promises: nothing lost, nothing doubled, each in its turn, whoever takes it.
 
 use super::*;
+use crate::sync::atomic::AtomicUsize;
 
 #[test]
 fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
@@ -8,25 +9,99 @@ fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
     assert!(matches!(queues.push_back(1), Pushed::ToDeque(_)));
     assert_eq!(queues.push_next(2), Pushed::ToSlot);
     assert!(matches!(queues.push_next(3), Pushed::ToDeque(_)));
-    assert_eq!(queues.pop_slot(), Some(3));
-    assert_eq!((queues.pop(), queues.pop(), queues.pop()), (Some(1), Some(2), None));
+    assert_eq!(all(&queues), [3, 1, 2]);
+}
+
+fn take<T>(global: &Global<T>, workers: usize, into: &Queues<T>) -> Option<T> {
+    global.take(workers, |_, _| {}, |more| into.refill(more))
+}
+
+fn all<T>(queues: &Queues<T>) -> Vec<T> {
+    std::iter::from_fn(|| queues.next()).collect()
+}
+
+/// 4.2: what is woken from the slot goes on for 16 turns, and then behind the others; alone it goes on.
+#[test]
+fn those_in_the_slot_share_one_budget() {
+    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let _ = queues.push_back("other");
+    let _ = queues.push_next("woken");
+    for _ in 0..2 {
+        for _ in 0..BUDGET {
+            assert_eq!(queues.next(), Some("woken"));
+            let _ = queues.push_next("woken");
+        }
+        assert_eq!(queues.next(), Some("other"));
+        assert_eq!(queues.next(), Some("woken"));
+        // Displaced by what that wakes, it is in the deque again.
+        let _ = queues.push_back("other");
+        let _ = queues.push_next("woken");
+        queues.budget.set(BUDGET);
+    }
+    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    for _ in 0..100 {
+        assert_eq!(queues.push_next("alone"), Pushed::ToSlot);
+        assert_eq!(queues.next(), Some("alone"));
+    }
+}
+
+/// 4.2: those that have had no turn come newest first, before the others, for as long as the budget lasts.
+#[test]
+fn those_without_a_turn_are_first_within_the_budget() {
+    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    for n in 0..4 {
+        let _ = queues.push_back(n);
+    }
+    for n in 100..175 {
+        let _ = queues.push_new(n);
+    }
+    // The first of the others when the budget is spent; every fourth time that is for one of the new ones.
+    let new: Vec<_> = (100..175).rev().collect();
+    let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
+    assert_eq!(all(&queues), expected);
+    // Woken ones that are displaced from the slot are not among them, nor is anything where the newest is first anyway.
+    for n in 0..3 {
+        let _ = queues.push_next(n);
+    }
+    assert!(queues.nursery.is_empty());
+    let (queues, _remote) = Queues::new(LocalOrder::Lifo);
+    for n in 0..3 {
+        let _ = queues.push_new(n);
+    }
+    assert!(queues.nursery.is_empty());
+}
+
+/// A chain that spawns its next link each time is cut after 16, and goes behind: of two such chains neither starves.
+#[test]
+fn a_chain_of_spawns_is_cut() {
+    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let _ = queues.push_new('a');
+    let _ = queues.push_new('b');
+    let mut turns = [0, 0];
+    for _ in 0..1000 {
+        let link = queues.next().expect("both go on for ever");
+        turns[usize::from(link == 'b')] += 1;
+        let _ = queues.push_new(link);
+    }
+    assert!(turns.iter().all(|&turns| turns > 400), "{turns:?}");
 }
 
 #[test]
 fn an_overflow_keeps_everything_in_order() {
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
     let global = Global::new();
-    for n in 0..1000 {
+    let count = LOCAL_FULL + 744;
+    for n in 0..count {
         if queues.push_back(n) == Pushed::BatchFull {
             queues.overflow(&global);
         }
     }
-    assert_eq!(global.len(), (1000 - LOCAL_FULL) / BATCH * BATCH);
+    assert_eq!(global.len(), (count - LOCAL_FULL) / BATCH * BATCH);
     let mut local: Vec<_> = std::iter::from_fn(|| queues.pop()).collect();
     let shared = global.drain();
     let split = local.split_off(LOCAL_FULL);
     let all: Vec<_> = local.into_iter().chain(shared).chain(split).collect();
-    assert_eq!(all, (0..1000).collect::<Vec<_>>());
+    assert_eq!(all, (0..count).collect::<Vec<_>>());
 }
 
 #[test]
@@ -47,17 +122,16 @@ fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
 #[test]
 fn nothing_overtakes_a_batch_that_waits() {
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
-    for n in 0..300 {
+    let count = LOCAL_FULL + 44;
+    for n in 0..count {
         let _ = queues.push_back(n);
     }
-    for n in 0..200 {
-        assert_eq!(queues.pop(), Some(n));
-        let _ = queues.push_back(n + 300);
-        if queues.batch.len() == BATCH {
-            return;
-        }
+    for n in 0..60 {
+        assert_eq!(queues.next(), Some(n));
+        let _ = queues.push_back(n + count);
     }
-    assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (200..500).collect::<Vec<_>>());
+    assert_eq!((queues.deque.len(), queues.batch.len()), (LOCAL_FULL - 60, 104));
+    assert_eq!(all(&queues), (60..count + 60).collect::<Vec<_>>());
 }
 
 #[test]
@@ -67,9 +141,9 @@ fn a_worker_takes_its_share_of_the_global_queue() {
     for n in 0..100 {
         global.push(n).unwrap();
     }
-    assert_eq!(global.take(&queues, 10, |_, _| {}), Some(0));
+    assert_eq!(take(&global, 10, &queues), Some(0));
     assert_eq!((queues.deque.len(), global.len()), (11, 88));
-    assert_eq!(global.take(&queues, 1, |_, _| {}), Some(12));
+    assert_eq!(take(&global, 1, &queues), Some(12));
     assert_eq!((queues.deque.len(), global.len()), (27, 71));
     global.close();
     assert_eq!(global.push(7), Err(7));
@@ -79,16 +153,40 @@ fn a_worker_takes_its_share_of_the_global_queue() {
 fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
     let (queues, remote) = Queues::new(LocalOrder::Fifo);
     let (thief, _) = Queues::new(LocalOrder::Fifo);
-    for n in 0..101 {
+    for n in 0..35 {
         let _ = queues.push_back(n);
     }
     let _ = queues.push_next(1000);
-    assert_eq!(remote.len(), 102);
+    assert_eq!(remote.len(), 36);
     assert!(matches!(remote.steal_half(&thief), Steal::Success(0)));
-    assert_eq!((thief.deque.len(), queues.deque.len()), (50, 50));
+    assert_eq!((thief.deque.len(), queues.deque.len()), (17, 17));
     assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
     assert!(matches!(remote.steal_slot(), Steal::Empty));
-    assert_eq!(queues.pop_slot(), None);
+    assert_eq!(queues.slot.pop(), None);
+    // No more than it copies before the owner takes the next.
+    for n in 35..135 {
+        let _ = queues.push_back(n);
+    }
+    assert!(matches!(remote.steal_half(&thief), Steal::Success(18)));
+    assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
+}
+
+/// The oldest of those without a turn is the root of most work.
+#[test]
+fn a_thief_takes_the_oldest_of_those_without_a_turn() {
+    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let (thief, _) = Queues::new(LocalOrder::Fifo);
+    for n in 0..4 {
+        let _ = queues.push_new(n);
+    }
+    let _ = queues.push_back(9);
+    assert_eq!(remote.len(), 5);
+    assert!(matches!(remote.steal_half(&thief), Steal::Success(9)));
+    assert!(matches!(remote.steal_half(&thief), Steal::Success(0)));
+    assert!(matches!(remote.steal_half(&thief), Steal::Success(1)));
+    assert!(thief.is_empty());
+    assert_eq!(all(&queues), [3, 2]);
+    assert!(remote.is_empty());
 }
 
 #[test]
@@ -124,7 +222,7 @@ fn newest_first_is_so_for_the_owner_alone() {
     assert_eq!(std::iter::from_fn(|| thief.pop()).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(queues.push_next(8), Pushed::ToSlot);
     assert!(matches!(queues.push_next(9), Pushed::ToDeque(_)));
-    assert_eq!((queues.pop_slot(), queues.pop(), queues.pop()), (Some(9), Some(8), Some(5)));
+    assert_eq!((queues.next(), queues.next(), queues.next()), (Some(9), Some(8), Some(5)));
     assert_eq!((queues.pop_oldest(), queues.pop_oldest()), (Some(4), None));
 }
 
@@ -137,7 +235,7 @@ fn what_comes_from_elsewhere_is_run_in_its_order() {
         for n in 0..17 {
             global.push(n).unwrap();
         }
-        assert_eq!(global.take(&queues, 1, |_, _| {}), Some(0));
+        assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
         // A batch that a thief takes whole, and one that its owner comes to.
         for _ in 0..2 {
@@ -210,10 +308,11 @@ fn destructors_run_once_wherever_an_item_ends() {
                 queues.overflow(&global);
             }
         }
-        let _ = queues.push_next(Arc::clone(&count));
-        assert_eq!(Arc::strong_count(&count), LOCAL_FULL + 2 * BATCH + 2);
+        let _ = queues.push_new(Arc::clone(&count));
+        let _ = queues.push_new(Arc::clone(&count));
+        assert_eq!(Arc::strong_count(&count), LOCAL_FULL + 2 * BATCH + 3);
         drop(remote.steal_half(&thief));
-        drop(global.take(&thief, 1, |_, _| {}));
+        drop(take(&global, 1, &thief));
         drop((queues, remote));
         assert_eq!(Arc::strong_count(&count), global.len() + thief.deque.len() + 1);
         drop((thief, kept, global));
@@ -229,7 +328,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
     let items: usize = if long { 10_000_000 } else { 200_000 };
     for order in ORDERS {
         let taken: Vec<_> = (0..items).map(|_| Tally::new(0)).collect();
-        let take = |item: usize| {
+        let count = |item: usize| {
             taken[item].fetch_add(1, Ordering::Relaxed);
         };
         let (global, over) = (Global::new(), AtomicUsize::new(0));
@@ -244,14 +343,14 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
                                 Steal::Success(item) => Some(item),
-                                Steal::Empty => global.take(&own, 4, |_, _| {}),
+                                Steal::Empty => take(&global, 4, &own),
                                 Steal::Retry => continue,
                             },
                             Steal::Success(item) => Some(item),
                             Steal::Retry => continue,
                         };
                         let none = found.is_none();
-                        found.into_iter().chain(std::iter::from_fn(|| own.pop())).for_each(take);
+                        found.into_iter().chain(std::iter::from_fn(|| own.next())).for_each(count);
                         if none && is_over {
                             break;
                         }
@@ -259,18 +358,23 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
                 });
             }
             for item in 0..items {
-                let pushed = if item % 7 == 0 { owner.push_next(item) } else { owner.push_back(item) };
+                let pushed = match item % 7 {
+                    0 => owner.push_next(item),
+                    3 | 4 => owner.push_new(item),
+                    _ => owner.push_back(item),
+                };
                 if pushed == Pushed::BatchFull {
                     owner.overflow(&global);
                 }
                 match item % 11 {
-                    0 | 4 => owner.pop().into_iter().for_each(take),
-                    3 => owner.pop_slot().into_iter().for_each(take),
-                    8 => owner.pop_oldest().into_iter().for_each(take),
+                    0 | 4 => owner.pop().into_iter().for_each(count),
+                    3 => owner.next().into_iter().for_each(count),
+                    6 => owner.nursery.pop().into_iter().for_each(count),
+                    8 => owner.pop_oldest().into_iter().for_each(count),
                     _ => {}
                 }
             }
-            owner.drain().into_iter().for_each(take);
+            owner.drain().into_iter().for_each(count);
             over.store(1, Ordering::SeqCst);
         });
         let wrong = taken.iter().filter(|taken| taken.load(Ordering::Relaxed) != 1).count();

@@ -12,6 +12,8 @@ use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 
 use crate::context::Context;
+use crate::control::Control;
+use crate::counted::Ref;
 use crate::me::Me;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::payload::Payload;
@@ -71,7 +73,7 @@ pin_project! {
         Fut: Future,
         Fut::Output: Outcome,
     {
-        Unstarted { start: Option<(F, Option<Box<Entry>>)>, marker: std::marker::PhantomData<fn(M)> },
+        Unstarted { start: Option<(F, Option<Box<Entry>>)>, own: Option<Ref<Control<M>>> },
         Running { #[pin] future: Fut },
         Upgraded { future: Successor<Fut> },
         Gone,
@@ -107,7 +109,7 @@ fn heed<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::
 
 impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
-        Self::Unstarted { start: Some((body, entry)), marker: std::marker::PhantomData }
+        Self::Unstarted { start: Some((body, entry)), own: None }
     }
 
     pub(crate) fn into_inner(self) -> Option<F> {
@@ -127,6 +129,15 @@ where
     type Message = M;
     type Output = Output<Fut>;
 
+    const KEEPS_ITSELF: bool = true;
+
+    #[inline]
+    fn keep(self: Pin<&mut Self>, reference: Ref<Control<M>>) {
+        if let BodyProjection::Unstarted { own, .. } = self.project() {
+            *own = Some(reference);
+        }
+    }
+
     fn is_fresh(&self) -> bool {
         matches!(self, Self::Unstarted { .. })
     }
@@ -143,11 +154,12 @@ where
         Ok(())
     }
 
+    #[inline]
     fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
-        if let BodyProjection::Unstarted { start, .. } = self.as_mut().project()
+        if let BodyProjection::Unstarted { start, own } = self.as_mut().project()
             && let Some((body, _)) = start.take()
         {
-            let future = body(Context::new(me.control().clone()));
+            let future = body(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
             self.set(Self::Running { future });
         }
         loop {

@@ -96,7 +96,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             Turned::Again => ready.schedule(true),
             Turned::Waits => ready.wait(),
             // SAFETY: it is the right to run this cell, and that is its end.
-            Turned::Over(outcome) => unsafe { Self::finish(ready, Some(outcome)) },
+            Turned::Over(outcome, left) => unsafe { Self::finish(ready, Some(outcome), left) },
         }
     }
 
@@ -115,9 +115,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let machine = unsafe { cell.machine() };
         // SAFETY: the same.
         let me = unsafe { Self::me(at) };
-        task::give_up(machine, &me);
+        let left = task::give_up(machine, &me);
         // SAFETY: it is the right to run this cell, and that was its end.
-        unsafe { Self::finish(ready, None) };
+        unsafe { Self::finish(ready, None, left) };
     }
 
     /// # Safety
@@ -145,8 +145,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// The last that is done with it: its machine is dropped, the handle is told.
     ///
     /// # Safety
-    /// The right is to run this cell, whose process has ended.
-    unsafe fn finish(ready: Ready, outcome: Option<Result<X::Output, Exit>>) {
+    /// The right is to run this cell, whose process has ended; and if so, the count of the table is left to it.
+    #[inline]
+    unsafe fn finish(ready: Ready, outcome: Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
         // SAFETY: alive until that count is released.
         let cell = unsafe { at.cast::<Self>().as_ref() };
@@ -156,8 +157,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         unsafe { machine.assume_init_drop() };
         cell.shell.settle(outcome);
         cell.shell.control.head.run.end();
-        // SAFETY: the process's own count, and nothing of the cell is looked at after this.
-        unsafe { Life::release(at) };
+        // SAFETY: the process's own count, and that of the table; and nothing of the cell is looked at after this.
+        unsafe { Life::release_many(at, 1 + u32::from(left)) };
     }
 
     /// # Safety
@@ -167,6 +168,17 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: that right.
         schedule.schedule(unsafe { Ready::new(at) }, again);
+    }
+}
+
+impl<T> Outcome<T> {
+    /// What it returned, for its handle; nothing if that was lost.
+    fn take(&mut self) -> Option<Result<T, Exit>> {
+        match self {
+            Self::Over(outcome) => outcome.take().map(Held::into_inner),
+            Self::Awaited(_) => unreachable!("it has ended"),
+            Self::Detached => unreachable!("its handle detaches it when it goes"),
+        }
     }
 }
 
@@ -186,25 +198,23 @@ impl<M, T> Shell<M, T> {
         }
     }
 
+    /// Leaves a waker for when it has returned.
+    ///
+    /// # Errors
     /// What it returned, if it has; nothing if that was lost.
-    fn take(&self) -> Option<Option<Result<T, Exit>>> {
-        match &mut *self.outcome.lock() {
-            Outcome::Over(outcome) => Some(outcome.take().map(Held::into_inner)),
-            Outcome::Awaited(_) => None,
-            Outcome::Detached => unreachable!("its handle detaches it when it goes"),
-        }
-    }
-
-    /// Leaves a waker for when it has; false if it has already.
-    fn await_with(&self, waker: &Waker) -> bool {
+    fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
         // A clone is somebody's code, as is a drop.
         let waker = waker.clone();
         let mut current = self.outcome.lock();
-        let Outcome::Awaited(waiting) = &mut *current else { return false };
+        let Outcome::Awaited(waiting) = &mut *current else {
+            let outcome = current.take();
+            drop(current);
+            return Err(outcome);
+        };
         let former = waiting.replace(waker);
         drop(current);
         drop(former);
-        true
+        Ok(())
     }
 
     fn detach(&self) {
@@ -218,6 +228,8 @@ pub(crate) struct Embryo<X: Machine, S> {
     /// That of the process itself.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
+    /// That of the machine, if it keeps one.
+    own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
 
@@ -234,11 +246,12 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
             let shell = Shell { control: blank.active().fill(life), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
+        let counts = 3 + u32::from(X::KEEPS_ITSELF);
         // SAFETY: that is the kind of this cell, and as many references are made of it.
-        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, 3, make) }.into_at().cast();
+        let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
         // SAFETY: a reference to the cell is one to its control block, which is its beginning; and it is one of the counts.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
-        let embryo = Self { run: count(), handle: count(), _cell: PhantomData };
+        let embryo = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), embryo)
     }
 
@@ -253,6 +266,10 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
         // SAFETY: nobody has the right to run it, for its state was active from the beginning, so nobody is at the machine.
         unsafe { (*cell.machine.get()).write(machine) };
+        if let Some(own) = self.own {
+            // SAFETY: the same.
+            unsafe { cell.machine() }.keep(own);
+        }
         // SAFETY: the one that there is from here on, with the count that was taken.
         (Joined::new(self.handle, true), unsafe { Ready::new(at) })
     }
@@ -315,11 +332,19 @@ impl<T, M: Send + 'static> Joined<T, M> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // Most that are asked for when they have ended need no waker.
-        if !shell.control.head.run.is_over() && shell.await_with(cx.waker()) {
-            self.asked = Asked::Waits;
-            return Poll::Pending;
-        }
-        let outcome = shell.take().expect("it is over");
+        let outcome = if shell.control.head.run.is_over() {
+            // SAFETY: its process had it for the last time before it was over, and so saw to it that this is seen. Who is left
+            // is the handle, which is polled and dropped by one at a time.
+            unsafe { shell.outcome.left() }.take()
+        } else {
+            match shell.await_with(cx.waker()) {
+                Ok(()) => {
+                    self.asked = Asked::Waits;
+                    return Poll::Pending;
+                }
+                Err(outcome) => outcome,
+            }
+        };
         self.asked = Asked::Answered;
         Poll::Ready(outcome)
     }

@@ -173,9 +173,8 @@ impl<M: Send + 'static> Control<M> {
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
     pub(crate) fn disperse(&self) {
-        let (due, senders) = self.inbox.disperse();
-        self.wake_due(due);
-        senders.into_iter().for_each(panic::wake);
+        let (reader, senders) = self.inbox.disperse();
+        reader.into_iter().chain(senders).for_each(panic::wake);
     }
 }
 
@@ -200,7 +199,7 @@ impl<M: Send + 'static> Control<M> {
         if let Some(remains) = remains {
             self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
         }
-        self.head.host().forget(&self.head);
+        drop(self.head.host().forget(&self.head));
         self.head.host().bury(&self.head, exit);
         self.disperse();
     }

@@ -110,6 +110,50 @@ pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
+/// References to one value that were counted beforehand: each is taken without a locked operation.
+pub(crate) struct Stock<T> {
+    one: Ref<T>,
+    left: u32,
+}
+
+impl<T> Stock<Counted<T>> {
+    /// So many references, to a new value.
+    pub(crate) fn new(value: T, count: u32) -> Self {
+        // SAFETY: that is the kind of a `Counted<T>`.
+        let one = unsafe { Ref::with(Ref::<Counted<T>>::PLAIN, 1 + count, |life| Counted { life, value }) };
+        Self { one, left: count }
+    }
+}
+
+impl<T> Stock<T> {
+    /// One of them, while there are some.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Ref<T>> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: it was counted in `new`.
+        Some(unsafe { Ref::from_at(self.one.at) })
+    }
+
+    /// What they refer to.
+    #[inline]
+    pub(crate) fn get(&self) -> &T {
+        &self.one
+    }
+}
+
+impl<T> Drop for Stock<T> {
+    fn drop(&mut self) {
+        // SAFETY: these counts were not given out. Its own one is dropped after this.
+        unsafe { Life::release_many(self.one.at.cast(), self.left) };
+    }
+}
+
+impl<T> fmt::Debug for Stock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stock").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
 /// Something with a count that it does not have: it is used for a while, and not dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
@@ -158,10 +202,18 @@ impl Life {
     /// `this` is alive, and the caller has one of its strong counts, which is given up.
     #[inline]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: says the caller.
+        unsafe { Self::release_many(this, 1) };
+    }
+
+    /// # Safety
+    /// `this` is alive, and the caller has so many of its strong counts, which are given up.
+    #[inline]
+    pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
         // SAFETY: alive, says the caller.
         let life = unsafe { this.as_ref() };
-        if life.strong.fetch_sub(1, Ordering::Release) == 1 {
-            // SAFETY: the last one.
+        if life.strong.fetch_sub(counts, Ordering::Release) == counts {
+            // SAFETY: the last ones.
             unsafe { Self::clear(this) };
         }
     }
@@ -373,6 +425,24 @@ mod tests {
         drop(other);
         assert_eq!(Arc::strong_count(&told), 1);
         assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_stock_gives_out_as_many_as_it_has_and_keeps_none() {
+        let told = Arc::new(());
+        let mut stock = Stock::new(Arc::clone(&told), 3);
+        let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));
+        assert!(one.is_same(&other) && Arc::ptr_eq(stock.get(), &told));
+        assert_eq!(one.count(), 4);
+        drop(one);
+        drop(stock);
+        assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));
+        drop(other);
+        assert_eq!(Arc::strong_count(&told), 1);
+        let mut stock = Stock::new(Arc::clone(&told), 1);
+        assert!(stock.take().is_some() && stock.take().is_none());
+        drop(stock);
+        assert_eq!(Arc::strong_count(&told), 1);
     }
 
     #[test]

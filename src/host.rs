@@ -17,7 +17,7 @@ use crate::blocking::Pool;
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::control::{AnyControl, Control, Head, flag};
-use crate::counted::{self, Counted, Life, Ref, RunState};
+use crate::counted::{self, Counted, Life, Ref, RunState, Stock};
 use crate::inherited::Inherited;
 use crate::job::Job;
 use crate::limits::Limits;
@@ -32,7 +32,7 @@ use crate::process::pid::Pid;
 use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
-use crate::relay::{Lane, Place, Relay};
+use crate::relay::{self, Lane, Place, Relay};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::{Fire, Timers};
@@ -120,19 +120,19 @@ pub(crate) struct Shared {
 /// has shut down or was dropped, spawns and sends are refused.
 #[derive(Clone)]
 pub struct Host {
-    share: Arc<Share>,
+    share: Ref<Counted<Share>>,
 }
 
 /// What a [`Host`] points to. The count of those that point here stands in another cache line than what they read.
 #[repr(align(64))]
-struct Share {
+pub(crate) struct Share {
     shared: Arc<Shared>,
     realm: Arc<Realm>,
 }
 
 impl Host {
     pub(crate) fn new(shared: Arc<Shared>, realm: Realm) -> Self {
-        Self { share: Arc::new(Share { shared, realm: Arc::new(realm) }) }
+        Self { share: Ref::counted(Share { shared, realm: Arc::new(realm) }) }
     }
 
     /// What all hosts of the runtime share.
@@ -149,13 +149,19 @@ impl Host {
 }
 
 impl Lane for Host {
-    fn fork(&self) -> Self {
-        let Share { shared, realm } = &*self.share;
-        Self { share: Arc::new(Share { shared: Arc::clone(shared), realm: Arc::clone(realm) }) }
+    type Stock = Stock<Counted<Share>>;
+
+    fn stock(&self, count: u32) -> Self::Stock {
+        let Share { shared, realm } = &**self.share;
+        Stock::new(Share { shared: Arc::clone(shared), realm: Arc::clone(realm) }, count)
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.share.realm, &other.share.realm)
+    #[inline]
+    fn take(&self, stock: &mut Self::Stock) -> Option<Self> {
+        if !Arc::ptr_eq(&self.share.realm, &stock.get().realm) {
+            return None;
+        }
+        stock.take().map(|share| Self { share })
     }
 }
 
@@ -256,7 +262,7 @@ impl AnyControl for Counted<Attached> {
     fn wake(&self) {}
 
     fn close_outside(&self, exit: &Exit) {
-        self.head.host().forget(&self.head);
+        drop(self.head.host().forget(&self.head));
         self.head.set_exit(exit);
     }
 }
@@ -667,18 +673,18 @@ impl Host {
     }
 
     /// The pid names nothing from now on, and is in no group. What it held has been let go, so that whoever finds nothing
-    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that.
+    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that. Returns what the table had.
     #[inline]
-    pub(crate) fn forget(&self, head: &Head) {
+    pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         let pid = head.pid();
-        let entry = self.shared().relay.remove(pid);
+        let entry = self.shared().relay.remove(relay::own(), pid);
         if entry.is_some() && head.has(flag::OUTSIDE) {
             self.shared().outside.fetch_sub(1, Ordering::SeqCst);
         }
-        drop(entry);
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }
+        entry
     }
 
     #[cold]

@@ -320,10 +320,10 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Of an inbox that was closed: whom to wake who waits to read, and who waits to send.
-    pub(crate) fn disperse(&self) -> (Due, Vec<Waker>) {
+    /// Of an inbox that was closed, whose process has ended: whom to wake who waits to read, and who waits to send.
+    pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
-        (state.everybody(), state.bounded().map_or_else(Vec::new, Bounded::strand))
+        (state.everybody().other, state.bounded().map_or_else(Vec::new, Bounded::strand))
     }
 
     /// How many messages and signals wait here.

@@ -6,7 +6,8 @@ use std::task::Context as Cx;
 
 use pin_project_lite::pin_project;
 
-use crate::control::AnyControl;
+use crate::control::{AnyControl, Control};
+use crate::counted::Ref;
 use crate::link::table::Watch;
 use crate::me::Me;
 use crate::process::Next;
@@ -36,6 +37,13 @@ impl<X> Monitored<X> {
 impl<X: Machine> Machine for Monitored<X> {
     type Message = X::Message;
     type Output = X::Output;
+
+    const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
+
+    #[inline]
+    fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
+        self.project().machine.keep(own);
+    }
 
     #[inline]
     fn is_fresh(&self) -> bool {

@@ -6,11 +6,15 @@
 pub(crate) mod groups;
 pub(crate) mod names;
 
+use std::cell::Cell;
+use std::fmt;
+
 use crate::counted::Ref;
 use crate::prefetch::prefetch;
 use crate::process::pid::Pid;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{CachePadded, Lock, OnceLock, planted};
+use crate::sync::tally::AtomicUsize as Tally;
+use crate::sync::{CachePadded, Lock, OnceLock, planted, thread_local};
 
 /// Slots in a shard's first chunk; each later chunk is twice as large as the one before.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
@@ -45,15 +49,34 @@ impl From<u64> for Place {
     }
 }
 
+/// Which shard of the pid table this thread uses, of those that there are.
+#[inline]
+pub(crate) fn own() -> usize {
+    static THREADS: Tally = Tally::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+}
+
 /// What the tenants of a table refer to, all of them to the same.
 ///
 /// If all counted on one word, every spawn and every end would fight for its cache line: some thousands that
-/// begin together share a count.
-pub(crate) trait Lane: Clone {
-    /// The same with a count of its own.
-    fn fork(&self) -> Self;
+/// begin together share a count, and are counted together.
+pub(crate) trait Lane: Sized {
+    /// Some of one count.
+    type Stock: fmt::Debug;
 
-    fn is_same(&self, other: &Self) -> bool;
+    /// So many of the same, with a count of their own.
+    fn stock(&self, count: u32) -> Self::Stock;
+
+    /// One of them, if they are of the same as this and there are some.
+    fn take(&self, stock: &mut Self::Stock) -> Option<Self>;
 }
 
 /// What a pid names. It knows its generation itself: an idle process pays for a slot too.
@@ -69,18 +92,18 @@ const SHARE: u32 = 4096;
 
 /// What whoever spawns takes from.
 #[derive(Debug)]
-struct Fresh<L> {
+struct Fresh<S> {
     /// Free slots of this shard, and the generations of their next tenants.
     free: Vec<Place>,
     /// Slots from here on were never used.
     next: u32,
-    /// What the next tenants refer to, and how many more are to.
-    lane: Option<(L, u32)>,
+    /// What the next tenants refer to.
+    lane: Option<S>,
     /// No lane is kept any more: it would keep the table itself.
     closed: bool,
 }
 
-/// What whoever ends gives to.
+/// What whoever ends elsewhere gives to.
 #[derive(Debug)]
 struct Returned {
     free: Lock<Vec<Place>>,
@@ -89,12 +112,12 @@ struct Returned {
 }
 
 #[derive(Debug)]
-struct Shard<E: ?Sized, L> {
+struct Shard<E: ?Sized, L: Lane> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// Where slots are taken from …
-    fresh: CachePadded<Lock<Fresh<L>>>,
-    /// … and where they are given back to: apart, so that those who spawn and those who end meet only when the first
-    /// have run out.
+    fresh: CachePadded<Lock<Fresh<L::Stock>>>,
+    /// … and where they are given back to by threads that take from another shard: apart, so that they meet those who take
+    /// from this one only when these have run out.
     returned: CachePadded<Returned>,
     /// Slots whose generations are used up.
     retired: AtomicUsize,
@@ -102,7 +125,7 @@ struct Shard<E: ?Sized, L> {
 
 /// The table of tenants `E`, which refer to `L`, which the table is part of.
 #[derive(Debug)]
-pub(crate) struct Relay<E: ?Sized, L> {
+pub(crate) struct Relay<E: ?Sized, L: Lane> {
     node: u32,
     incarnation: u32,
     shards: Box<[CachePadded<Shard<E, L>>]>,
@@ -160,20 +183,26 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
                 Place { index, generation: 1 }
             }
         };
-        let lane = match &mut fresh.lane {
-            Some((lane, left @ 1..)) if lane.is_same(wanted) => {
-                *left -= 1;
-                lane.clone()
-            }
-            _ => {
-                let lane = wanted.fork();
-                if !fresh.closed {
-                    fresh.lane = Some((lane.clone(), SHARE - 1));
-                }
-                lane
-            }
-        };
+        if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
+            return Some((place, lane));
+        }
+        let mut stock = wanted.stock(if fresh.closed { 1 } else { SHARE });
+        let lane = wanted.take(&mut stock).expect("there is one");
+        let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
+        // It may be the last of a host, whose end is somebody's code.
+        drop(fresh);
+        drop(spent);
         Some((place, lane))
+    }
+
+    /// Gives a slot back, for the next of these generations.
+    fn give_back(&self, place: Place, here: bool) {
+        if here {
+            return self.fresh.lock().free.push(place);
+        }
+        let mut returned = self.returned.free.lock();
+        returned.push(place);
+        self.returned.len.store(returned.len(), Ordering::Relaxed);
     }
 
     /// How many slots are in use.
@@ -266,8 +295,9 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         }
     }
 
-    /// Forgets a pid, which names nothing from now on. `None` if it did not.
-    pub(crate) fn remove(&self, pid: Pid) -> Option<Ref<E>> {
+    /// Forgets a pid, which names nothing from now on. `None` if it did not. `hint` is what the caller
+    /// [inserts](Self::insert) with.
+    pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
             return None;
         }
@@ -277,9 +307,8 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
         } else {
-            let mut returned = shard.returned.free.lock();
-            returned.push(Place { index: index as u32, generation: pid.generation() + 1 });
-            shard.returned.len.store(returned.len(), Ordering::Relaxed);
+            let here = (hint ^ pid.index() as usize) & (self.shards.len() - 1) == 0;
+            shard.give_back(Place { index: index as u32, generation: pid.generation() + 1 }, here);
         }
         Some(entry)
     }

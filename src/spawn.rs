@@ -1,7 +1,6 @@
 //! How processes begin: spawning, with options and without. What comes back stands in `join.rs`.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::time::Duration;
 
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
@@ -29,29 +28,14 @@ use crate::process::pid::Pid;
 use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
+use crate::relay;
 use crate::relay::names::Unclaimed;
-use crate::sync::tally::{AtomicUsize, Ordering};
-use crate::sync::{thread, thread_local};
+use crate::sync::thread;
 use crate::task::{Entry, Machine, Raw};
 use crate::time::later::call_at;
 
 /// Machines that are larger than this many bytes have a box of their own: see [`Machine`].
 const LARGE: usize = 1024;
-
-/// Which shard of the pid table this thread uses.
-#[inline]
-fn shard() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
-        }
-        mine.get()
-    })
-}
 
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
@@ -255,7 +239,7 @@ impl Host {
         let by_hand = if by_hand { flag::BY_HAND } else { 0 };
         let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
         let make = |blank| Embryo::new(schedule, blank);
-        let Some(embryo) = self.enrol(shard(), flags, inherited, limits, bound, make) else {
+        let Some(embryo) = self.enrol(relay::own(), flags, inherited, limits, bound, make) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::clock::Instant;
-use crate::control::{Head, flag};
+use crate::control::{Control, Head, flag};
+use crate::counted::Ref;
 use crate::express::{self, Parcel};
 use crate::home;
 use crate::me::Me;
@@ -29,6 +30,12 @@ const ANSWERED_IN_TURN: u32 = 32;
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
+
+    /// Whether it keeps a reference to its own process.
+    const KEEPS_ITSELF: bool;
+
+    /// Gets that reference, before its first turn.
+    fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
     /// Whether it waits for its first turn.
     fn is_fresh(&self) -> bool;
@@ -56,6 +63,12 @@ pub(crate) trait Machine {
 impl<X: Machine> Machine for Pin<Box<X>> {
     type Message = X::Message;
     type Output = X::Output;
+
+    const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
+
+    fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
+        self.get_mut().as_mut().keep(own);
+    }
 
     fn is_fresh(&self) -> bool {
         (**self).is_fresh()
@@ -165,6 +178,10 @@ impl<P: Process> Machine for Raw<P> {
     type Message = P::Message;
     type Output = P::Output;
 
+    const KEEPS_ITSELF: bool = false;
+
+    fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
+
     fn is_fresh(&self) -> bool {
         matches!(self.life, Life::Fresh { .. })
     }
@@ -230,6 +247,8 @@ impl<P: Process> Machine for Raw<P> {
 struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a Me<X::Message>,
+    /// It has ended, and what the table had of it is left to whoever has the right to run it, with the count.
+    left: bool,
 }
 
 /// What came of a turn.
@@ -238,7 +257,8 @@ pub(crate) enum Turned<T> {
     Waits,
     /// It is to have another one.
     Again,
-    Over(Result<T, Exit>),
+    /// And whether what the table had of it is [left](Turn::left) to whoever runs it.
+    Over(Result<T, Exit>, bool),
 }
 
 /// What came of a step.
@@ -438,13 +458,13 @@ impl<X: Machine> Turn<'_, X> {
         if let Some(remains) = remains {
             self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         }
-        self.head().host().forget(self.head());
+        self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
         self.tell_orphans(Some(&exit));
         drop(dying);
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
         // A mailbox that was split off may be waited on elsewhere. If nobody else knows the process, it was not.
-        if self.me.control().count() > 1 {
+        if self.me.control().count() > 1 + usize::from(self.left) {
             self.me.control().disperse();
         }
         exit
@@ -454,11 +474,11 @@ impl<X: Machine> Turn<'_, X> {
 /// Gives a process a turn.
 #[inline]
 pub(crate) fn turn<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, cx: &mut Context<'_>) -> Turned<X::Output> {
-    let mut this = Turn { machine, me };
+    let mut this = Turn { machine, me, left: false };
     let fresh = this.machine.is_fresh();
     let _turn = turn::enter(me.control().address(), this.head().pid(), cx.waker());
     match this.run(fresh, cx) {
-        Poll::Ready(outcome) => Turned::Over(outcome),
+        Poll::Ready(outcome) => Turned::Over(outcome, this.left),
         Poll::Pending => {
             if turn::take_ahead() {
                 me.control().inbox.unwait();
@@ -471,11 +491,14 @@ pub(crate) fn turn<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, cx: &m
     }
 }
 
-/// The end of a process that never has a turn again: its runtime is gone.
-pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>) {
-    if !machine.is_gone() {
-        let _ = Turn { machine, me }.end(Exit::Cancelled(Reason::SHUTDOWN));
+/// The end of a process that never has a turn again: its runtime is gone. Returns whether what the table had
+/// of it is left to the caller.
+pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>) -> bool {
+    let mut this = Turn { machine, me, left: false };
+    if !this.machine.is_gone() {
+        let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
     }
+    this.left
 }
 
 impl<X: Machine> Turn<'_, X> {

@@ -52,6 +52,17 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
+    /// What is in it, for the one that is left of those who had it.
+    ///
+    /// # Safety
+    /// Nobody has the lock or takes it, while this is used; what the last holder wrote is seen.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "whoever is left is alone with it")]
+    pub(crate) unsafe fn left(&self) -> &mut T {
+        // SAFETY: says the caller.
+        unsafe { &mut *self.value.get() }
+    }
+
     /// Whether it is as somebody left it who [marked](LockGuard::mark) it: nobody has taken it since. A hint, for it may
     /// be taken now.
     #[inline]

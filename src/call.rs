@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::control::{AnyControl, Change};
-use crate::counted::{Counted, Ref};
+use crate::counted::{Pair, Ref};
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};
@@ -24,12 +24,15 @@ use crate::process::payload::Payload;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Sleep;
 
 /// What the two ends of a call share.
 struct Asking<T> {
     answer: Oneshot<Result<T, CallError>, Listener>,
     party: Party,
+    /// The asker's task waits itself, and did when the request was sent: it need not leave anything to be woken.
+    asker_waits: AtomicBool,
 }
 
 /// Who is to be woken when there is an answer.
@@ -39,7 +42,7 @@ enum Listener {
     Other(Waker),
 }
 
-type Shared<T> = Ref<Counted<Asking<T>>>;
+type Shared<T> = Pair<Asking<T>>;
 
 /// Whoever a call is known through: it leads to the host. One reference for both ends.
 enum Party {
@@ -72,17 +75,18 @@ impl Party {
         }
     }
 
-    /// Whoever polls, to be woken.
+    /// Whether it is the asker's task that polls, with this waker.
     #[inline]
-    fn listener(&self, waker: &Waker) -> Listener {
-        match self.asker() {
-            Some(asker) if asker.is_here() && turn::is_own_waker(waker) => Listener::Asker,
-            _ => Listener::Other(waker.clone()),
-        }
+    fn polls_itself(&self, waker: &Waker) -> bool {
+        self.asker().is_some_and(Home::is_here) && turn::is_own_waker(waker)
     }
 }
 
 impl<T> Asking<T> {
+    fn new(party: Party) -> Self {
+        Self { answer: Oneshot::new(), party, asker_waits: AtomicBool::new(false) }
+    }
+
     fn host(&self) -> &Host {
         match &self.party {
             Party::Asker(control) | Party::Within(control) => control.head().host(),
@@ -97,12 +101,37 @@ impl<T> Asking<T> {
     /// # Errors
     /// The answer, when nobody does any more.
     fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
-        match self.answer.put(answer)? {
-            Some(Listener::Other(waker)) => panic::wake(waker),
-            Some(Listener::Asker) => self.party.asker().expect("it waits").wake_or_note(),
-            None => {}
+        let listener = self.answer.put(answer)?;
+        // Relaxed: it was set before the request was sent, if it was.
+        if matches!(listener, Some(Listener::Asker)) || self.asker_waits.load(Ordering::Relaxed) {
+            self.party.asker().expect("it waits").wake_or_note();
+        }
+        if let Some(Listener::Other(waker)) = listener {
+            panic::wake(waker);
         }
         Ok(())
+    }
+}
+
+impl<T> Asking<T> {
+    /// Takes the answer, or waits for it; `counted` says whether the asker is counted as waiting.
+    #[inline]
+    fn poll(&self, waker: &Waker, counted: &mut bool) -> Poll<Option<Result<T, CallError>>> {
+        let itself = self.party.polls_itself(waker);
+        if itself && !*counted && !self.answer.seems_sent() {
+            *counted = true;
+            self.party.wait_for(Change::More);
+        }
+        if self.asker_waits.load(Ordering::Relaxed) {
+            // If the answer has come and is not seen yet, the wake that follows it begins another turn, as this one is not
+            // over; and that sees it.
+            if itself && !self.answer.seems_sent() {
+                return Poll::Pending;
+            }
+            // It is carried elsewhere: who waits now is to be woken.
+            self.asker_waits.store(itself, Ordering::Relaxed);
+        }
+        self.answer.poll_with(|| if itself { Listener::Asker } else { Listener::Other(waker.clone()) })
     }
 }
 
@@ -131,7 +160,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(Ref::counted(Asking { answer: Oneshot::new(), party: Party::Yield(slip) })) }
+        Self { to: Some(Pair::one(Asking::new(Party::Yield(slip)))) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -297,7 +326,7 @@ impl<T> Call<T> {
             return None;
         };
         match asking.into_value() {
-            Ok(Asking { answer, party }) => {
+            Ok(Asking { answer, party, .. }) => {
                 self.limit = None;
                 if counted {
                     party.wait_for(Change::Less);
@@ -325,21 +354,17 @@ impl<T> Future for Call<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let CallState::Unsent { .. } = this.state {
+        if let CallState::Unsent { asking, .. } = &this.state {
+            if asking.party.polls_itself(cx.waker()) {
+                asking.asker_waits.store(true, Ordering::Relaxed);
+            }
             this.send();
         }
         if let Some(answer) = this.take_alone() {
             return Poll::Ready(answer);
         }
         let answer = match &mut this.state {
-            CallState::Sent { asking, counted } => match asking.answer.poll_with(|| {
-                let listener = asking.party.listener(cx.waker());
-                if !*counted && matches!(listener, Listener::Asker) {
-                    *counted = true;
-                    asking.party.wait_for(Change::More);
-                }
-                listener
-            }) {
+            CallState::Sent { asking, counted } => match asking.poll(cx.waker(), counted) {
                 Poll::Ready(answer) => {
                     this.end(true);
                     return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
@@ -425,7 +450,7 @@ impl Host {
             Way::Here(control) => Party::Asked(control.any()),
             Way::Pid(_) | Way::Name(_) => Party::Host(self.clone()),
         });
-        let (asking, other) = Ref::counted_pair(Asking { answer: Oneshot::new(), party });
+        let (asking, other) = Pair::both(Asking::new(party));
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Payload::new(message)),

@@ -217,6 +217,21 @@ impl<M, T> Shell<M, T> {
         Ok(())
     }
 
+    /// What it returned, if it is over; nothing if that was lost.
+    ///
+    /// # Safety
+    /// It is over, and was seen to be; and nobody is at it but the caller, which has its handle.
+    #[inline]
+    unsafe fn take_alone(&self) -> Option<Result<T, Exit>> {
+        #[cfg(not(any(procession_loom, procession_shuttle)))]
+        // SAFETY: its process had it for the last time before it said that it is over. Who is left is the handle.
+        let outcome = unsafe { self.outcome.alone(Outcome::take) };
+        // The model checkers' lock sees to it that there is nobody else.
+        #[cfg(any(procession_loom, procession_shuttle))]
+        let outcome = self.outcome.lock().take();
+        outcome
+    }
+
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
         drop(former);
@@ -333,9 +348,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // Most that are asked for when they have ended need no waker.
         let outcome = if shell.control.head.run.is_over() {
-            // SAFETY: its process had it for the last time before it was over, and so saw to it that this is seen. Who is left
-            // is the handle, which is polled and dropped by one at a time.
-            unsafe { shell.outcome.left() }.take()
+            // SAFETY: it is over, and this is its handle, of which there is one; it is polled and dropped by one at a time.
+            unsafe { shell.take_alone() }
         } else {
             match shell.await_with(cx.waker()) {
                 Ok(()) => {

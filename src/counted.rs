@@ -77,31 +77,50 @@ impl<T> Ref<Counted<T>> {
     pub(crate) fn counted(value: T) -> Self {
         Self::new(|life| Counted { life, value })
     }
+}
 
-    /// The same, with two references to it.
-    pub(crate) fn counted_pair(value: T) -> (Self, Self) {
-        Self::pair(|life| Counted { life, value })
+/// A value that one or two have, and nobody else ever: whoever is left is alone with it.
+pub(crate) struct Pair<T>(Ref<Counted<T>>);
+
+impl<T> Pair<T> {
+    /// For one alone.
+    pub(crate) fn one(value: T) -> Self {
+        Self(Ref::counted(value))
     }
 
-    /// The value, if this is the only reference to it.
+    /// For two.
+    pub(crate) fn both(value: T) -> (Self, Self) {
+        let (one, other) = Ref::pair(|life| Counted { life, value });
+        (Self(one), Self(other))
+    }
+
+    /// The value, if the other one has let go of it.
     ///
     /// # Errors
-    /// The reference, if it is not.
+    /// This, if it has not.
     #[inline]
     pub(crate) fn into_value(self) -> Result<T, Self> {
-        if self.life().strong.compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        // Acquire pairs with the release of the other one's count: what it did with the value is seen.
+        if self.0.life().strong.load(Ordering::Acquire) != 1 {
             return Err(self);
         }
-        // As `clear`.
-        fence(Ordering::Acquire);
-        let at = self.into_at();
-        // SAFETY: nobody else has it, nor can have: the count is 0.
+        let at = self.0.into_at();
+        // SAFETY: nobody else has it, nor can have: one is made of another only where both are, and no weak one.
         let value = unsafe { &raw const (*at.as_ptr()).value };
         // SAFETY: the same; and it is not dropped there.
         let value = unsafe { value.read() };
         // SAFETY: that of the strong ones.
         unsafe { Life::release_weak(at.cast()) };
         Ok(value)
+    }
+}
+
+impl<T> Deref for Pair<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 

@@ -146,9 +146,9 @@ models! {
     cancel::drop_against_cancel, 5;
     groups::watch_against_join, 11;
     groups::watch_against_end, 19;
-    slots::stale_pid, 23;
+    slots::stale_pid, 20;
     slots::two_come_at_once, 8;
-    slots::slot_wears_out, 106;
+    slots::slot_wears_out, 57;
     stream::items_against_pulls, 248;
     stream::notices_against_pulls, 402;
     stream::sender_against_cancel, 9;

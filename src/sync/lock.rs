@@ -55,12 +55,11 @@ impl<T> Lock<T> {
     /// What is in it, for the one that is left of those who had it.
     ///
     /// # Safety
-    /// Nobody has the lock or takes it, while this is used; what the last holder wrote is seen.
+    /// Nobody has the lock or takes it meanwhile; what the last holder wrote is seen.
     #[inline]
-    #[expect(clippy::mut_from_ref, reason = "whoever is left is alone with it")]
-    pub(crate) unsafe fn left(&self) -> &mut T {
+    pub(crate) unsafe fn alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: says the caller.
-        unsafe { &mut *self.value.get() }
+        f(unsafe { &mut *self.value.get() })
     }
 
     /// Whether it is as somebody left it who [marked](LockGuard::mark) it: nobody has taken it since. A hint, for it may

@@ -322,6 +322,45 @@ fn a_call_says_what_became_of_it() {
     });
 }
 
+/// 2.6: the answer wakes whoever waits for it last: by the waker of its turn, by one of a combinator's, or in another process.
+#[test]
+fn an_answer_wakes_the_last_who_waited() {
+    within(20, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (to_outside, mut asked) = rt.mailbox::<Reply<u64>>();
+        let settle = || (0..10).for_each(|_| rt.block_on(crate::step_aside()));
+        for by_context in [false, true] {
+            for aside in [false, true] {
+                let heir = rt.spawn(async |mut ctx: Context<Call<u64>>| -> Result<u64, BoxError> {
+                    let call = ctx.receive().await?;
+                    Ok(call.await?)
+                });
+                let (to, heir_at) = (to_outside.clone(), heir.address());
+                let asker = rt.spawn(async move |ctx: Context| -> Result<Option<u64>, BoxError> {
+                    let mut call = if by_context { ctx.call(&to, |reply| reply) } else { to.call(|reply| reply) };
+                    // In its own turn, by its own waker; and once more.
+                    assert!(futures::poll!(&mut call).is_pending());
+                    ctx.yield_now().await;
+                    assert!(futures::poll!(&mut call).is_pending());
+                    if aside {
+                        let mut aside = FuturesUnordered::from_iter([call]);
+                        return Ok(Some(aside.next().await.expect("one")?));
+                    }
+                    heir_at.send(call)?;
+                    Ok(None)
+                });
+                settle();
+                rt.block_on(asked.receive()).unwrap().send(7);
+                let answered = rt.block_on(asker).unwrap();
+                assert_eq!(answered, aside.then_some(7));
+                if !aside {
+                    assert_eq!(rt.block_on(heir).unwrap(), 7);
+                }
+            }
+        }
+    });
+}
+
 /// 2.6: whoever held the question and died is what the caller hears of, with the reason.
 #[test]
 fn a_death_is_told_to_the_callers_at_once() {

@@ -255,8 +255,8 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// First in first out, puts an item behind all others that was taken from here: it is no new arrival, and stays however many there are.
-    /// On the way by the global queue it would end up on another core at every turn.
+    /// First in first out, puts an item behind all others that was taken from here: it is no new arrival, and stays however
+    /// many there are. On the way by the global queue it would end up on another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -277,7 +277,7 @@ impl<T> Queues<T> {
         self.batch.with(|items| global.append(items));
     }
 
-    /// The next of what waits here: what is in the slot, then those that have had no turn, and then the others; these come
+    /// The next of what waits here: what is in the slot, then those that have had no turn, and then the others; or these first,
     /// when the budget is spent that the first two share.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {

@@ -16,7 +16,7 @@ use std::task::Waker;
 use crate::clock::Instant;
 use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
-use crate::mailbox::{Due, Front, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
+use crate::mailbox::{Admitted, Due, Front, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -162,13 +162,26 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// As [`Inbox::drain`].
-    #[inline]
     pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
-        if let Some(admitted) = self.inbox.drain(taken) {
-            let (senders, due) = *admitted;
-            senders.into_iter().for_each(|sender| self.admit(sender));
-            self.wake_due(due);
+        self.admit_all(self.inbox.drain(taken));
+    }
+
+    /// As [`Inbox::drain_or_pop`].
+    #[inline]
+    pub(crate) fn drain_or_pop(&self, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
+        let (message, admitted) = self.inbox.drain_or_pop(taken);
+        if admitted.is_some() {
+            self.admit_all(admitted);
         }
+        message
+    }
+
+    #[cold]
+    fn admit_all(&self, admitted: Admitted) {
+        let Some(admitted) = admitted else { return };
+        let (senders, due) = *admitted;
+        senders.into_iter().for_each(|sender| self.admit(sender));
+        self.wake_due(due);
     }
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.

@@ -374,6 +374,26 @@ impl<M> Inbox<M> {
         Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Due::default() })
     }
 
+    /// As [`drain`](Self::drain), but if all there is is one message, and nothing unread in `taken`, that is returned.
+    #[inline]
+    pub(crate) fn drain_or_pop(&self, taken: &mut Option<Box<Taken<M>>>) -> (Option<M>, Admitted) {
+        let mut state = self.state.lock();
+        let is_only = state.messages.len() == 1 && state.aside.is_none();
+        if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
+            return (None, Self::drain_from(state, taken));
+        }
+        state.note_burst();
+        let message = state.messages.pop_only();
+        if !planted!("drain_does_not_wait") {
+            state.waiting = Waiting::Own;
+        }
+        drop(state);
+        if let Some(taken) = taken {
+            taken.shrink();
+        }
+        (message, None)
+    }
+
     /// Whom to wake for something that is not in the queue: a kill, a cancel.
     pub(crate) fn rouse(&self) -> Due {
         self.state.lock().everybody()
@@ -381,7 +401,10 @@ impl<M> Inbox<M> {
 
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker.
     pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) -> Admitted {
-        let mut guard = self.state.lock();
+        Self::drain_from(self.state.lock(), taken)
+    }
+
+    fn drain_from(mut guard: LockGuard<'_, State<M>>, taken: &mut Option<Box<Taken<M>>>) -> Admitted {
         let state = &mut *guard;
         let mut senders = Vec::new();
         if !state.is_empty() {

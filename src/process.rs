@@ -193,13 +193,6 @@ pub struct Events<'a, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    fn look(&mut self) {
-        if self.mail.look == Look::NotYet {
-            self.mail.look = Look::Taken;
-            self.control.drain(&mut self.mail.taken);
-        }
-    }
-
     /// Leaves the inbox alone, for a process that reads it by a [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
         self.mail.look = Look::Left;
@@ -210,7 +203,12 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
     fn next(&mut self) -> Option<Event<M>> {
-        self.look();
+        if self.mail.look == Look::NotYet {
+            self.mail.look = Look::Taken;
+            if let Some(only) = self.control.drain_or_pop(&mut self.mail.taken) {
+                return Some(Event::Message(only));
+            }
+        }
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = self.control.head.yields();

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -270,19 +270,20 @@ fn a_body_that_asks_by_an_address_is_blocked() {
 #[test]
 fn what_a_handler_asks_is_not_asked_by_the_process() {
     let log = Log::default();
-    let (address, kept) = (Arc::new(OnceLock::<Address<Reply<u32>>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (address, kept) = (Arc::new(Mutex::new(None::<Address<Reply<u32>>>)), Arc::new(Mutex::new(Vec::new())));
     let (to, keeps) = (address.clone(), kept.clone());
     let rt = Runtime::builder()
         .workers(0)
         .observer(log.clone())
         .handler(move |_: Later, completion: Completion<()>| {
-            keeps.lock().unwrap().push(to.get().unwrap().call(|reply| reply).start());
+            let to = to.lock().unwrap().clone().expect("it was set before");
+            keeps.lock().unwrap().push(to.call(|reply| reply).start());
             completion.complete(());
         })
         .build()
         .unwrap();
     let (outside, mut asked) = rt.mailbox();
-    address.set(outside).unwrap();
+    *address.lock().unwrap() = Some(outside);
     let body = rt.spawn(async |mut ctx: Context<()>| {
         ctx.perform(Later).await?;
         ctx.receive().await?;
@@ -295,6 +296,8 @@ fn what_a_handler_asks_is_not_asked_by_the_process() {
     assert_eq!(rt.block_on(call).unwrap(), 3);
     body.send(()).unwrap();
     rt.block_on(body).unwrap();
+    // A handler that keeps an address keeps its runtime.
+    *address.lock().unwrap() = None;
 }
 
 /// 5.1: whatever ends a process ends it from `Running`, wherever it was.

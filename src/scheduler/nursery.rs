@@ -4,7 +4,7 @@
 //! not as many as it is wide. What a thief takes is the oldest, which has most of the tree below it (Blumofe and Leiserson,
 //! "Scheduling Multithreaded Computations by Work Stealing", 1999).
 //!
-//! Newest first starves the oldest, so it holds for a few only. When there is no more room, spawning is faster than running:
+//! Newest first starves the oldest, so there are two exceptions. When there is no more room, spawning is faster than running:
 //! then the oldest is first until half are gone, and what comes goes behind those that had a turn. And where there is always
 //! room, and always a newer one, every so many are followed by the oldest.
 

@@ -111,9 +111,7 @@ impl<T> Asking<T> {
         }
         Ok(())
     }
-}
 
-impl<T> Asking<T> {
     /// Takes the answer, or waits for it; `counted` says whether the asker is counted as waiting.
     #[inline]
     fn poll(&self, waker: &Waker, counted: &mut bool) -> Poll<Option<Result<T, CallError>>> {

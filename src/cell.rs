@@ -157,7 +157,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         unsafe { machine.assume_init_drop() };
         cell.shell.settle(outcome);
         cell.shell.control.head.run.end();
-        // SAFETY: the process's own count, and that of the table; and nothing of the cell is looked at after this.
+        // SAFETY: the process's own count, and that of the table, if it is left; and nothing of the cell is looked at after this.
         unsafe { Life::release_many(at, 1 + u32::from(left)) };
     }
 

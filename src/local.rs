@@ -102,7 +102,7 @@ impl Queue {
     /// From any thread. The process is there before the driver is woken, and the driver leaves its waker before it looks.
     fn push(&self, ready: Ready) {
         // All that run here are normal.
-        let _priority = ready.head().ready();
+        let _ = ready.head().ready();
         self.ready.lock().push_back(ready);
         self.driver.wake();
     }

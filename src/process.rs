@@ -141,7 +141,7 @@ pub enum Next<T> {
 /// The mail of a hand-written process as its task keeps it between steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// Made for the first that comes: an idle process pays a pointer for it.
+    /// Made when more than one message comes at once, or a signal: an idle process pays a pointer for it.
     taken: Option<Box<Taken<M>>>,
     look: Look,
 }

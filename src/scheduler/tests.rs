@@ -267,10 +267,17 @@ fn an_idle_scheduler_hears_every_single_push() {
     });
 }
 
+/// What a local queue holds; of those that have had no turn as many have room beside it. And up to where those gather that
+/// go to the global queue next.
+const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
+const BATCH: usize = 128;
+
 #[test]
 fn what_overflows_runs_too() {
     within(|| {
-        for spawned in [255, 256, 257, 300, 383, 384, 385, 5_000] {
+        let counts =
+            |full| [full - 1, full, full + 1, full + 44, full + BATCH - 1, full + BATCH, full + BATCH + 1, 20_000];
+        for (how, spawned) in FULL.into_iter().flat_map(|(how, full)| counts(full).map(|spawned| (how, spawned))) {
             let scheduler = started(1);
             let ran = Arc::new(AtomicUsize::new(0));
             let (inner, count) = (Arc::clone(&scheduler), Arc::clone(&ran));
@@ -278,7 +285,7 @@ fn what_overflows_runs_too() {
                 job(move || {
                     for _ in 0..spawned {
                         let count = Arc::clone(&count);
-                        inner.schedule(job(move || one_more(&count)), Placement::Woken);
+                        inner.schedule(job(move || one_more(&count)), how);
                     }
                 }),
                 Placement::Woken,
@@ -408,7 +415,8 @@ fn block_on_works_inside_itself_and_inside_another() {
 #[test]
 fn a_task_can_wait_for_all_that_it_has_just_spawned() {
     within(|| {
-        for spawned in [10, 256, 300, 400] {
+        let counts = |full| [10, full, full + 44, full + BATCH + 16];
+        for (how, spawned) in FULL.into_iter().flat_map(|(how, full)| counts(full).map(|spawned| (how, spawned))) {
             let scheduler = started(1);
             let inner = Arc::clone(&scheduler);
             let done = Flag::default();
@@ -424,7 +432,7 @@ fn a_task_can_wait_for_all_that_it_has_just_spawned() {
                                 all.set();
                             }
                         };
-                        inner.schedule(job(count), Placement::Woken);
+                        inner.schedule(job(count), how);
                     }
                     inner.block_on(all.wait());
                     set.set();

@@ -264,6 +264,7 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         if let Poller::Task { ahead: true } = poller
+            && self.front.len() == 0
             && self.me.control().inbox.is_still_empty()
         {
             return Poll::Pending;

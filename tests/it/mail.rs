@@ -848,6 +848,39 @@ fn what_is_put_aside_comes_back_in_order() {
     }
 }
 
+/// 2.3: a process that puts messages aside that come one by one finds them when it takes them back: it does not wait.
+#[test]
+fn what_is_put_aside_is_there_also_if_it_came_alone() {
+    within(20, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let door = rt.spawn(async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
+            loop {
+                match ctx.receive().await? {
+                    3 => break,
+                    early => ctx.stash(early),
+                }
+            }
+            ctx.unstash();
+            let mut read = Vec::new();
+            while read.len() < 2 {
+                read.push(ctx.receive().await?);
+            }
+            Ok(read)
+        });
+        let address = door.address().clone();
+        let knocks = rt.spawn(async move |ctx: Context| {
+            for n in 1..=3 {
+                address.send(n).unwrap();
+                for _ in 0..3 {
+                    ctx.yield_now().await;
+                }
+            }
+        });
+        rt.block_on(knocks).unwrap();
+        assert_eq!(rt.block_on(door).unwrap(), [1, 2]);
+    });
+}
+
 /// 2.3: a sink waits for room, message by message, and hands back the one that waits when the receiver ends.
 #[test]
 fn a_sink_waits_for_room() {

@@ -86,7 +86,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let ready = unsafe { Ready::new(at) };
         // SAFETY: alive, for the right comes with a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        cell.shell.control.head.run.begin();
+        if cell.shell.control.head.run.begin() {
+            cell.shell.control.recalled();
+        }
         // SAFETY: nobody else has the right to run it.
         let machine = unsafe { cell.machine() };
         // SAFETY: the same.
@@ -94,7 +96,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
         match task::turn(machine, &me, &mut Context::from_waker(&ready.waker())) {
             Turned::Again => ready.schedule(true),
-            Turned::Waits => ready.wait(),
+            Turned::Waits => ready.wait(false),
+            Turned::WaitsOpen => ready.wait(true),
             // SAFETY: it is the right to run this cell, and that is its end.
             Turned::Over(outcome, left) => unsafe { Self::finish(ready, Some(outcome), left) },
         }

@@ -16,7 +16,7 @@ use std::task::Waker;
 use crate::clock::Instant;
 use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
-use crate::mailbox::{Admitted, Due, Front, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
+use crate::mailbox::{Front, Glance, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
 use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -52,19 +52,13 @@ impl<M: Send + 'static> Control<M> {
     /// The message, when the process has ended or its mailbox is full.
     #[inline]
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
-        match self.inbox.push(message, || self.accepted()) {
-            Ok(due) => {
-                self.wake_due(due);
+        match self.inbox.push(self, message, || self.accepted()) {
+            Ok(wakes) => {
+                wakes.wake();
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
         }
-    }
-
-    /// Wakes whom the inbox says that is to be woken.
-    #[inline]
-    pub(crate) fn wake_due(&self, due: Due) {
-        due.of(self).wake();
     }
 
     #[inline]
@@ -78,8 +72,8 @@ impl<M: Send + 'static> Control<M> {
         match unsent {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((Refusal::Full, message)),
-            Unsent::Dropped(message, due) => {
-                self.wake_due(due);
+            Unsent::Dropped(message, wakes) => {
+                wakes.wake();
                 self.drop_by_policy(message);
                 Ok(())
             }
@@ -100,9 +94,9 @@ impl<M: Send + 'static> Control<M> {
             Err(Unrouted::Full(message)) if waker.is_none() => return Err((Refusal::Full, message)),
             Err(Unrouted::Full(message) | Unrouted::Later(message)) => message,
         };
-        match self.inbox.keep(message, waker, || self.accepted()) {
-            Ok((None, due)) => {
-                self.wake_due(due);
+        match self.inbox.keep(self, message, waker, || self.accepted()) {
+            Ok((None, wakes)) => {
+                wakes.wake();
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -127,9 +121,9 @@ impl<M: Send + 'static> Control<M> {
     /// # Errors
     /// The message, when the process has ended or takes none.
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
-        match self.inbox.push_or_wait(message, &mut waker, || self.accepted()) {
-            Ok((None, due)) => {
-                self.wake_due(due);
+        match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
+            Ok((None, wakes)) => {
+                wakes.wake();
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -161,27 +155,47 @@ impl<M: Send + 'static> Control<M> {
         message
     }
 
-    /// As [`Inbox::drain`].
+    /// As [`Inbox::drain`], in its turn.
     pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
-        self.admit_all(self.inbox.drain(taken));
+        let (admitted, lent) = self.inbox.drain(self, taken);
+        turn::waits_for_mail(lent);
+        if let Some(admitted) = admitted {
+            self.admit_all(*admitted);
+        }
     }
 
-    /// As [`Inbox::drain_or_pop`].
+    /// As [`Inbox::drain_or_pop`], in its turn.
     #[inline]
     pub(crate) fn drain_or_pop(&self, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
-        let (message, admitted) = self.inbox.drain_or_pop(taken);
-        if admitted.is_some() {
-            self.admit_all(admitted);
+        if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
+            match self.inbox.glance() {
+                Glance::Unknown => {}
+                known => {
+                    turn::waits_for_mail(true);
+                    return if known == Glance::Empty { None } else { self.inbox.take_delivered() };
+                }
+            }
+        }
+        let (message, admitted, lent) = self.inbox.drain_or_pop(self, taken);
+        turn::waits_for_mail(lent);
+        if let Some(admitted) = admitted {
+            self.admit_all(*admitted);
         }
         message
     }
 
     #[cold]
-    fn admit_all(&self, admitted: Admitted) {
-        let Some(admitted) = admitted else { return };
-        let (senders, due) = *admitted;
+    fn admit_all(&self, (senders, wakes): (Vec<Waker>, Wakes)) {
         senders.into_iter().for_each(|sender| self.admit(sender));
-        self.wake_due(due);
+        wakes.wake();
+    }
+
+    /// In the turn of a process that was open when its mailbox was read elsewhere.
+    #[cold]
+    pub(crate) fn recalled(&self) {
+        if let Some(reader) = self.inbox.recalled() {
+            panic::wake(reader);
+        }
     }
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
@@ -263,7 +277,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.signal(signal, !own_turn)?.of(self);
+        let wakes = self.inbox.signal(self, signal, !own_turn)?;
         if own_turn {
             turn::answered();
         }
@@ -272,7 +286,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.down(number, pid, reason, !own_turn)?.of(self);
+        let wakes = self.inbox.down(self, number, pid, reason, !own_turn)?;
         if own_turn {
             turn::answered();
         }
@@ -280,7 +294,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn rouse(&self) {
-        self.wake_due(self.inbox.rouse());
+        self.inbox.rouse(self).wake();
     }
 
     fn wake(&self) {

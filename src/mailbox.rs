@@ -1,15 +1,19 @@
 //! The event queue of one process: messages and signals in the order they came, and whom to wake for them.
 //!
-//! Senders push under a short lock and wake after it; the receiver swaps out everything that is there. Nothing of the
-//! user's runs under the lock: not a waker, not a message's `Drop`. A closed inbox refuses what comes and hands it back.
-//! One with a bound keeps its messages in a queue of another kind: see `bounded`.
+//! Senders push under a short lock and wake under it; the receiver swaps out everything that is there. Nothing of the
+//! user's runs under the lock: not a waker, not a message's `Drop`; and what was woken is queued after it. A closed inbox
+//! refuses what comes and hands it back. One with a bound keeps its messages in a queue of another kind: see `bounded`.
 //!
-//! A process that takes the one message there is, deals with it and asks for the next would take the lock twice. So the
-//! first time it is set to wait *ahead*, in the same breath in which the mailbox is emptied; when it asks for the next, and
-//! none has come, it waits already. It may then return without a look under the lock, whatever has come since: who sets
-//! `waiting` back wakes the task, and a task that is woken while it runs is run again. The note that it waits ahead is its
-//! turn's (`process::turn`): whatever goes under the lock to take or to wait takes it back, and if nothing does before the
-//! turn is over, the body waits for something else, and does not want to be woken for mail ([`Inbox::unwait`]).
+//! A message to a process that waits for one takes no lock. Whoever waits for mail, and has none, lends the mailbox's `slot`
+//! to whoever wakes it: that one is alone with the process, puts the message there, and queues it; the process takes it out
+//! in its turn. It waits for the next one all the while: until somebody comes by the lock, which leaves a mark on it, it knows
+//! [at a glance](Inbox::glance) that nothing has come, and need not look under the lock. Whoever has found it waiting there
+//! has woken it, and a task that is woken while it runs is run again.
+//!
+//! A process that takes the one message there is under the lock is set to wait *ahead* in the same breath, the first time
+//! in a turn, so that it need not come again to do that. That it waits ahead, or has waited on with a message that was
+//! delivered, is noted in its turn (`process::turn`): whatever looks into the mailbox takes the note back, and if nothing does
+//! before the turn is over, the body waits for something else, and does not want to be woken for mail ([`Inbox::unwait`]).
 
 mod bounded;
 mod front;
@@ -22,15 +26,17 @@ pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
 pub(crate) use front::{Front, Taken};
 pub(crate) use routed::{Router, Unrouted};
-pub(crate) use wakes::{Due, Own, Wakes};
+pub(crate) use wakes::{Own, Wakes};
 
 use std::collections::VecDeque;
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::task::{Poll, Waker};
 
 use self::bounded::{Bounded, Pushed};
-use self::queue::Queue;
+use self::queue::{Buffer, Queue};
 use self::routed::Way;
+use self::slot::{Lent, Slot};
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
 use crate::process::panic::Held;
@@ -56,7 +62,8 @@ enum Waiting {
 
 #[derive(Debug)]
 struct State<M> {
-    messages: Queue<M>,
+    buffer: Buffer<M>,
+    lent: Lent,
     aside: Option<Box<Aside<M>>>,
     waiting: Waiting,
     closed: bool,
@@ -67,21 +74,50 @@ struct State<M> {
 /// What most mailboxes never need.
 #[derive(Debug)]
 struct Aside<M> {
-    /// How many messages were taken out since this was made: what places signals among messages.
+    /// How many messages were taken out since this was made, not counting those in the slot: see [`Locked::taken`].
     taken: i64,
-    /// Each signal with what `taken` will be when all messages that came before it are.
-    signals: VecDeque<(i64, Signal)>,
+    signals: VecDeque<(Place, Signal)>,
     /// Whom to wake when [`Waiting::Other`].
     other: Option<Waker>,
     bounded: Option<Bounded<M>>,
     way: Way<M>,
 }
 
+/// Where a signal stands among the messages.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Behind so many that were ever put into the slot, as far as is known, and so many of the others that were ever taken or
+    /// are here. A message may be on its way into the slot, or out of it, while a signal is appended; and that in the slot is
+    /// read before all others. So it is for the receiver to say what this [comes to](Locked::place_signals).
+    Behind { slot: u64, others: i64 },
+    /// So many will have been taken when all messages that came before it are.
+    Number(i64),
+}
+
+impl Place {
+    /// Of a signal that the receiver has looked at.
+    fn number(self) -> i64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Behind { .. } => unreachable!("its receiver has placed it"),
+        }
+    }
+
+    /// So many messages more before it.
+    fn shift(&mut self, by: i64) {
+        match self {
+            Self::Number(number) => *number += by,
+            Self::Behind { others, .. } => *others += by,
+        }
+    }
+}
+
 impl<M> Aside<M> {
     /// The message of this number was read before some that came earlier: signals that came before it don't come nearer
     /// for that.
     fn keep_apart(&mut self, number: i64) {
-        self.signals.iter_mut().take_while(|(before, _)| *before <= number).for_each(|(before, _)| *before += 1);
+        let earlier = self.signals.iter_mut().take_while(|(place, _)| place.number() <= number);
+        earlier.for_each(|(place, _)| place.shift(1));
     }
 }
 
@@ -91,7 +127,7 @@ impl<M> Default for Aside<M> {
     }
 }
 
-type Unheard<M> = (Option<VecDeque<(i64, Signal)>>, Option<Waker>, Option<Arc<dyn Router<M>>>);
+type Unheard<M> = (Option<VecDeque<(Place, Signal)>>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
 /// What was in an inbox when it was closed.
 #[derive(Debug)]
@@ -116,7 +152,55 @@ impl<M> Remains<M> {
 /// The shared half of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
+    /// Room for the oldest message.
+    slot: Slot<M>,
     state: Lock<State<M>>,
+}
+
+/// An inbox, for who holds its lock.
+struct Locked<'a, M> {
+    slot: &'a Slot<M>,
+    state: LockGuard<'a, State<M>>,
+}
+
+impl<M> Deref for Locked<'_, M> {
+    type Target = State<M>;
+
+    #[inline]
+    fn deref(&self) -> &State<M> {
+        &self.state
+    }
+}
+
+impl<M> DerefMut for Locked<'_, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State<M> {
+        &mut self.state
+    }
+}
+
+/// Who looks for a message, and waits if there is none.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// The process's own task, in its turn.
+    Task {
+        /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
+        lends: bool,
+        /// Whether it may be set to wait ahead.
+        ahead: bool,
+    },
+    /// A combinator, or somebody else, by this waker.
+    Other(Waker),
+}
+
+/// What is known of an inbox without its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glance {
+    /// Its receiver waits as before: nothing has come.
+    Empty,
+    /// As that, but for a message that was [delivered](Inbox::take_delivered).
+    Delivered,
+    Unknown,
 }
 
 /// What a push that was not plain comes to.
@@ -127,7 +211,7 @@ pub(crate) enum Unsent<M> {
     /// It is to be handed on, or [kept](Inbox::keep) here.
     Routed(M, Arc<dyn Router<M>>),
     /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
-    Dropped(M, Due),
+    Dropped(M, Wakes),
 }
 
 /// What a receiver that took something, or waits, owes when the lock is free.
@@ -137,10 +221,12 @@ pub(crate) struct Spare {
     /// No longer waited with, to be dropped.
     pub(crate) former: Option<Waker>,
     pub(crate) relieved: Option<Relieved>,
+    /// Its task is set to wait, and the slot is lent.
+    pub(crate) lent: bool,
 }
 
 /// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
-pub(crate) type Admitted = Option<Box<(Vec<Waker>, Due)>>;
+pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
 
 /// What [`Inbox::gather_or_wait`] found.
 #[derive(Debug)]
@@ -158,8 +244,10 @@ impl<M> Inbox<M> {
         let bounded =
             |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
         Self {
+            slot: Slot::new(),
             state: Lock::new(State {
-                messages: Queue::new(),
+                buffer: Buffer::new(),
+                lent: Lent::NOT,
                 aside: bound.within(limit).map(bounded),
                 waiting: Waiting::Nobody,
                 closed: false,
@@ -168,30 +256,48 @@ impl<M> Inbox<M> {
         }
     }
 
+    #[inline]
+    fn lock(&self) -> Locked<'_, M> {
+        Locked { slot: &self.slot, state: self.state.lock() }
+    }
+
     /// Appends a message. If it is taken, `accepted` is called before anybody can have read it.
     ///
     /// # Errors
     /// The message, when the inbox is closed or full; or one that was dropped for it, if that is the policy.
     #[inline]
-    pub(crate) fn push(&self, message: M, accepted: impl FnOnce()) -> Result<Due, Unsent<M>> {
-        let mut state = self.state.lock();
+    pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
+        let mut message = message;
+        // Without the mark it is not open, but for moments: and then the process is left where it runs.
+        if self.state.is_marked() {
+            match self.slot.deliver(own, message) {
+                Ok(owed) => {
+                    accepted();
+                    return Ok(Wakes { own: Some(owed), other: None });
+                }
+                Err(back) => message = back,
+            }
+        }
+        let mut state = self.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
         }
         if planted!("push_unlocks") {
             drop(state);
-            state = self.state.lock();
+            state = self.lock();
         }
         if state.bounded().is_some() {
-            let pushed = state.push_bounded(message);
+            let pushed = state.push_bounded(own, message);
             if matches!(pushed, Ok(_) | Err(Unsent::Dropped(..))) {
                 accepted();
             }
             return pushed;
         }
-        state.messages.push(message);
+        // Before the message: whoever is woken by this comes by the slot.
+        let wakes = state.receiver(own);
+        state.messages().push(message);
         accepted();
-        Ok(state.receiver())
+        Ok(wakes)
     }
 
     /// As [`push`](Self::push), but where there is no room the message waits for it, and `waker` is taken: then a number
@@ -201,44 +307,48 @@ impl<M> Inbox<M> {
     /// The message, when the inbox is closed, or takes none.
     pub(crate) fn push_or_wait(
         &self,
+        own: &impl Own,
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Due), Unsent<M>> {
-        let mut state = self.state.lock();
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        let mut state = self.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
         }
         if let Some(router) = state.router() {
             return Err(Unsent::Routed(message, router));
         }
-        state.store_or_wait(message, waker, accepted)
+        state.store_or_wait(own, message, waker, accepted)
     }
 
     /// As [`push_or_wait`](Self::push_or_wait), for a message that was not handed on. Until the inbox is empty, and its
     /// receiver has [seen that](Self::resume), no other one is.
     pub(crate) fn keep(
         &self,
+        own: &impl Own,
         message: M,
         waker: &mut Option<Waker>,
         accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Due), Unsent<M>> {
-        let mut state = self.state.lock();
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        let mut state = self.lock();
         if state.closed {
             return Err(Unsent::Closed(message));
         }
         state.some_wait(true);
-        state.store_or_wait(message, waker, accepted)
+        state.store_or_wait(own, message, waker, accepted)
     }
 
     /// Messages go on to this router from now on, when those that wait here have.
-    pub(crate) fn route_to(&self, router: Arc<dyn Router<M>>) {
-        self.state.lock().aside.get_or_insert_default().way = Way::Routed { router, some_wait: true };
+    pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
+        let mut state = self.lock();
+        state.lent.recall(own);
+        state.aside.get_or_insert_default().way = Way::Routed { router, some_wait: true };
     }
 
     /// Hands messages on again, if none waits here.
     pub(crate) fn resume(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let some_wait = state.untaken() != 0;
         state.some_wait(some_wait);
     }
@@ -259,17 +369,17 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The messages, when the inbox is closed.
-    pub(crate) fn put_first(&self, messages: Vec<M>) -> Result<Due, Vec<M>> {
-        let mut state = self.state.lock();
+    pub(crate) fn put_first(&self, own: &impl Own, messages: Vec<M>) -> Result<Wakes, Vec<M>> {
+        let mut state = self.lock();
         if state.closed {
             return Err(messages);
         }
         let Some(aside) = state.aside.as_deref_mut() else { return Err(messages) };
         let Some(bounded) = aside.bounded.as_mut() else { return Err(messages) };
-        aside.signals.iter_mut().for_each(|(before, _)| *before += messages.len() as i64);
+        aside.signals.iter_mut().for_each(|(place, _)| place.shift(messages.len() as i64));
         bounded.put_first(messages);
         state.some_wait(true);
-        Ok(state.receiver())
+        Ok(state.receiver(own))
     }
 
     /// How many messages its receiver has before it, the one in hand included; and a number that grows with each that it
@@ -323,21 +433,22 @@ impl<M> Inbox<M> {
     /// Of an inbox that was closed, whose process has ended: whom to wake who waits to read, and who waits to send.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
-        (state.everybody().other, state.bounded().map_or_else(Vec::new, Bounded::strand))
+        (state.take_other(), state.bounded().map_or_else(Vec::new, Bounded::strand))
     }
 
     /// How many messages and signals wait here.
     pub(crate) fn len(&self) -> usize {
-        let state = self.state.lock();
+        let state = self.lock();
         state.untaken() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
     /// The most messages that waited here at once; without a bound, that were taken out at once or wait now.
     pub(crate) fn high(&self) -> usize {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            None => state.messages.len().max(state.longest as usize),
+            // One that was delivered was alone, or was counted with those that came behind it.
+            None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
 
@@ -346,23 +457,23 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The signal, when the inbox is closed.
-    pub(crate) fn signal(&self, signal: Signal, wake_own: bool) -> Result<Due, Signal> {
-        let mut state = self.state.lock();
+    pub(crate) fn signal(&self, own: &impl Own, signal: Signal, wake_own: bool) -> Result<Wakes, Signal> {
+        let mut state = self.lock();
         if state.closed {
             return Err(signal);
         }
         state.append(signal);
         if !wake_own {
-            return Ok(Due::default());
+            return Ok(Wakes::default());
         }
-        Ok(if planted!("signal_wakes_receiver_only") { state.receiver() } else { state.everybody() })
+        Ok(if planted!("signal_wakes_receiver_only") { state.receiver(own) } else { state.everybody(own) })
     }
 
     /// Appends the news of another's end. Only who reads the mailbox hears of it, so one that waits for something else is
     /// not woken, nor one that was woken and has not come yet. Nothing if it is closed.
     #[inline]
-    pub(crate) fn down(&self, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Due> {
-        let mut state = self.state.lock();
+    pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
+        let mut state = self.lock();
         if state.closed {
             return None;
         }
@@ -371,96 +482,120 @@ impl<M> Inbox<M> {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
         }
-        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver() } else { Due::default() })
+        Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver(own) } else { Wakes::default() })
     }
 
     /// As [`drain`](Self::drain), but if all there is is one message, and nothing unread in `taken`, that is returned.
     #[inline]
-    pub(crate) fn drain_or_pop(&self, taken: &mut Option<Box<Taken<M>>>) -> (Option<M>, Admitted) {
-        let mut state = self.state.lock();
-        let is_only = state.messages.len() == 1 && state.aside.is_none();
+    pub(crate) fn drain_or_pop(
+        &self,
+        own: &impl Own,
+        taken: &mut Option<Box<Taken<M>>>,
+    ) -> (Option<M>, Admitted, bool) {
+        let mut state = self.lock();
+        let is_only = state.aside.is_none() && state.messages().len() == 1;
         if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
-            return (None, Self::drain_from(state, taken));
+            let (admitted, lent) = Self::drain_from(own, state, taken);
+            return (None, admitted, lent);
         }
         state.note_burst();
-        let message = state.messages.pop_only();
-        if !planted!("drain_does_not_wait") {
-            state.waiting = Waiting::Own;
-        }
-        drop(state);
+        let message = state.messages().pop_only();
+        let lent = !planted!("drain_does_not_wait") && state.wait(true);
         if let Some(taken) = taken {
             taken.shrink();
         }
-        (message, None)
+        (message, None, lent)
     }
 
     /// Whom to wake for something that is not in the queue: a kill, a cancel.
-    pub(crate) fn rouse(&self) -> Due {
-        self.state.lock().everybody()
+    pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
+        self.lock().everybody(own)
     }
 
-    /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker.
-    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) -> Admitted {
-        Self::drain_from(self.state.lock(), taken)
+    /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
+    /// is lent.
+    pub(crate) fn drain(&self, own: &impl Own, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+        Self::drain_from(own, self.lock(), taken)
     }
 
-    fn drain_from(mut guard: LockGuard<'_, State<M>>, taken: &mut Option<Box<Taken<M>>>) -> Admitted {
-        let state = &mut *guard;
+    fn drain_from(own: &impl Own, mut state: Locked<'_, M>, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+        state.place_signals();
         let mut senders = Vec::new();
         if !state.is_empty() {
             senders = state.drain_into(taken.get_or_insert_default());
         } else if let Some(taken) = taken {
             taken.shrink();
         }
-        if !planted!("drain_does_not_wait") {
-            state.waiting = Waiting::Own;
+        state.buffer.shrink();
+        if senders.is_empty() {
+            let lent = !planted!("drain_does_not_wait") && state.wait(true);
+            return (None, lent);
         }
-        state.shrink();
         // What was let in is news for the receiver, who waits again.
-        if senders.is_empty() { None } else { Some(Box::new((senders, state.receiver()))) }
+        state.waiting = Waiting::Own;
+        let wakes = state.receiver(own);
+        (Some(Box::new((senders, wakes))), false)
     }
 
     /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
     /// rest moves to `front` at once, so that a burst costs one lock.
     pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
+        state.place_signals();
         (state.pop(front), state.take_relieved())
     }
 
-    /// As [`pop`](Self::pop), but with nothing there the receiver waits: with its task's own waker, or with `other`. If it
-    /// may wait `ahead`, and takes all there is, it does; then that stays true.
+    /// As [`pop`](Self::pop), but with nothing there the receiver waits. If it may wait ahead, and takes all there is, it does.
     #[inline]
-    pub(crate) fn pop_or_wait(
-        &self,
-        front: &mut Front<M>,
-        other: Option<Waker>,
-        ahead: &mut bool,
-    ) -> (Option<M>, Spare) {
-        let mut state = self.state.lock();
-        *ahead = *ahead && state.messages.len() == 1 && state.aside.is_none();
-        if !*ahead {
-            return self.take_or_wait(state, front, other, State::pop);
+    pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
+        let mut state = self.lock();
+        let ahead =
+            matches!(reader, Reader::Task { ahead: true, .. }) && state.aside.is_none() && state.messages().len() == 1;
+        if !ahead {
+            return self.take_or_wait(own, state, front, reader, Locked::pop);
         }
-        let message = state.messages.pop_only();
-        if !planted!("ahead_does_not_wait") {
-            state.waiting = Waiting::Own;
+        let message = state.messages().pop_only();
+        if planted!("ahead_does_not_wait") {
+            state.state.mark();
+            return (message, Spare { former: None, relieved: None, lent: true });
         }
-        state.mark();
-        (message, Spare { former: other, relieved: None })
+        let lent = state.wait(true);
+        (message, Spare { former: None, relieved: None, lent })
     }
 
-    /// Of a receiver that was set to wait ahead: whether, as far as is known, nothing has come.
+    /// What is known of it without the lock, for its task.
     #[inline]
-    pub(crate) fn is_still_empty(&self) -> bool {
-        self.state.is_marked()
+    pub(crate) fn glance(&self) -> Glance {
+        // In this order: what is in the slot while the mark is there came without the lock.
+        let is_full = self.slot.is_full();
+        match self.state.is_marked() {
+            true if is_full => Glance::Delivered,
+            true => Glance::Empty,
+            false => Glance::Unknown,
+        }
     }
 
-    /// The task that was set to wait ahead does not.
+    /// The message that was delivered, for its receiver.
+    #[inline]
+    pub(crate) fn take_delivered(&self) -> Option<M> {
+        self.slot.take()
+    }
+
+    /// The task that was set to wait does not.
     pub(crate) fn unwait(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if matches!(state.waiting, Waiting::Own) {
             state.waiting = Waiting::Nobody;
         }
+        state.lent.lend(false);
+    }
+
+    /// In the turn of a process that was open when its receiver was polled elsewhere: what was delivered then is for that one.
+    #[cold]
+    pub(crate) fn recalled(&self) -> Option<Waker> {
+        let mut state = self.lock();
+        state.lent.lend(false);
+        if self.slot.is_full() { state.take_other() } else { None }
     }
 
     /// What came next of all that is not read: a message, or nothing and a `signal`, which is larger and rare. Else it
@@ -468,11 +603,12 @@ impl<M> Inbox<M> {
     #[inline]
     pub(crate) fn next_or_wait(
         &self,
+        own: &impl Own,
         front: &mut Front<M>,
         signal: &mut Option<Signal>,
-        other: Option<Waker>,
+        reader: Reader,
     ) -> (Option<Option<M>>, Spare) {
-        self.take_or_wait(self.state.lock(), front, other, |state, front| {
+        self.take_or_wait(own, self.lock(), front, reader, |state, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
                 return if signal.is_some() { Some(None) } else { front.pop().or_else(|| state.pop(front)).map(Some) };
@@ -485,9 +621,10 @@ impl<M> Inbox<M> {
 
     /// As [`next_or_wait`](Self::next_or_wait), with nobody who waits.
     #[cfg(any(test, procession_loom))]
-    pub(crate) fn next(&self, front: &mut Front<M>) -> Option<Result<M, Signal>> {
+    pub(crate) fn next(&self, own: &impl Own, front: &mut Front<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
-        let (next, _) = self.next_or_wait(front, &mut signal, None);
+        let reader = Reader::Task { lends: false, ahead: false };
+        let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
@@ -495,11 +632,12 @@ impl<M> Inbox<M> {
     /// looked at, or the oldest if that is gone. With nothing there it waits as [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
+        own: &impl Own,
         front: &mut Front<M>,
         number: &mut u64,
-        other: Option<Waker>,
+        reader: Reader,
     ) -> (Option<Gathered<M>>, Spare) {
-        self.take_or_wait(self.state.lock(), front, other, |state, front| match state.bounded() {
+        self.take_or_wait(own, self.lock(), front, reader, |state, front| match state.bounded() {
             Some(bounded) => bounded.look(number).map(Gathered::One),
             None => state.gather(front).map(|()| Gathered::Ahead),
         })
@@ -518,7 +656,8 @@ impl<M> Inbox<M> {
 
     /// Gives up the place of a message that was looked at and taken; who is to be told of it.
     pub(crate) fn settle(&self, number: u64) -> Option<Relieved> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
+        state.place_signals();
         let place = state.bounded()?.settle(number)?;
         state.took_at(place);
         state.take_relieved()
@@ -526,35 +665,55 @@ impl<M> Inbox<M> {
 
     /// A receiver took a message of its front that stood behind `passed` others; `left` are there now.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
-        if let Some(aside) = self.state.lock().aside.as_deref_mut() {
-            aside.keep_apart(aside.taken - 1 - left as i64 + passed as i64);
+        let mut state = self.lock();
+        state.place_signals();
+        let number = state.taken() - 1 - left as i64 + passed as i64;
+        if let Some(aside) = state.aside.as_deref_mut() {
+            aside.keep_apart(number);
         }
     }
 
     #[inline]
     fn take_or_wait<'a, R>(
         &'a self,
-        mut state: LockGuard<'a, State<M>>,
+        own: &impl Own,
+        mut state: Locked<'a, M>,
         front: &mut Front<M>,
-        other: Option<Waker>,
-        take: impl FnOnce(&mut State<M>, &mut Front<M>) -> Option<R>,
+        reader: Reader,
+        take: impl FnOnce(&mut Locked<'a, M>, &mut Front<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
+        if matches!(reader, Reader::Other(_)) && !planted!("other_does_not_recall") {
+            // Before it looks: what was delivered to a process that waits again is seen then.
+            state.lent.recall(own);
+        }
+        state.place_signals();
         let taken = take(&mut state, front);
         if taken.is_some() {
-            return (taken, Spare { former: other, relieved: state.take_relieved() });
+            let former = match reader {
+                Reader::Task { .. } => {
+                    state.unwait();
+                    None
+                }
+                Reader::Other(waker) => Some(waker),
+            };
+            return (taken, Spare { former, relieved: state.take_relieved(), lent: false });
         }
         if planted!("receiver_unlocks") {
             drop(state);
-            state = self.state.lock();
+            state = self.lock();
         }
-        state.shrink();
-        let Some(other) = other else {
-            state.waiting = Waiting::Own;
-            return (None, Spare { former: None, relieved: None });
-        };
-        state.waiting = Waiting::Other;
-        let former = state.aside.get_or_insert_default().other.replace(other);
-        (None, Spare { former, relieved: None })
+        state.buffer.shrink();
+        match reader {
+            Reader::Task { lends, .. } => {
+                let lent = state.wait(lends);
+                (None, Spare { former: None, relieved: None, lent })
+            }
+            Reader::Other(other) => {
+                state.waiting = Waiting::Other;
+                let former = state.aside.get_or_insert_default().other.replace(other);
+                (None, Spare { former, relieved: None, lent: false })
+            }
+        }
     }
 
     /// Takes back what a receiver took out and has not read.
@@ -565,7 +724,7 @@ impl<M> Inbox<M> {
         if unread.is_empty() {
             return Ok(());
         }
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.closed {
             return Err(unread);
         }
@@ -573,10 +732,11 @@ impl<M> Inbox<M> {
             // Read once, and put aside: there is no place for it in the queue, where it would count again.
             return Err(unread);
         }
+        state.place_signals();
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.taken -= unread.len() as i64;
         }
-        state.messages.put_first(unread);
+        state.messages().put_first(unread);
         Ok(())
     }
 
@@ -584,14 +744,21 @@ impl<M> Inbox<M> {
     /// the end is known, is woken by [`rouse`](Self::rouse) once it is: sooner it would find nothing and wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<Remains<M>> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.closed = true;
-        let is_bare = state.aside.is_none() && state.messages.is_bare();
+        let is_bare = state.aside.is_none() && state.messages().is_bare();
         (!is_bare).then(|| state.take_remains())
     }
 }
 
-impl<M> State<M> {
+impl<M> Locked<'_, M> {
+    /// Those that wait in a mailbox without bound.
+    #[inline]
+    fn messages(&mut self) -> Queue<'_, M> {
+        let State { buffer, lent, .. } = &mut *self.state;
+        buffer.behind(self.slot, lent)
+    }
+
     /// All that is here, of an inbox that is closed.
     #[cold]
     fn take_remains(&mut self) -> Remains<M> {
@@ -610,57 +777,219 @@ impl<M> State<M> {
     /// Puts a signal behind all that is here.
     #[inline]
     fn append(&mut self, signal: Signal) {
-        let untaken = self.untaken() as i64;
+        let (slot, others) = (self.slot.put_so_far(), self.untaken_but_first() as i64);
         let aside = self.aside.get_or_insert_default();
-        let before = if planted!("signal_forgets_taken") { untaken } else { aside.taken + untaken };
-        aside.signals.push_back((before, signal));
+        let others = if planted!("signal_forgets_taken") { others } else { aside.taken + others };
+        aside.signals.push_back((Place::Behind { slot, others }, signal));
     }
 
+    /// Numbers the signals that came since its receiver was here last: before it takes anything, or gives it back.
+    #[inline]
+    fn place_signals(&mut self) {
+        if self.aside.is_some() && !self.has_no_signals() {
+            self.place_some();
+        }
+    }
+
+    #[cold]
+    fn place_some(&mut self) {
+        let (taken, from_slot, is_full) = (self.taken(), self.slot.taken(), self.slot.is_full());
+        let Some(aside) = self.aside.as_deref_mut() else { return };
+        let read = aside.taken;
+        for (place, _) in aside.signals.iter_mut().rev() {
+            let Place::Behind { slot, others } = *place else { break };
+            let unread = match others - read {
+                // That in the slot comes before these, whenever it came.
+                unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
+                unread => unread + i64::from(slot > from_slot),
+            };
+            *place = Place::Number(taken + unread);
+        }
+    }
+
+    /// How many messages were taken out so far: what places signals among messages. For who takes them.
+    #[inline]
+    fn taken(&self) -> i64 {
+        self.aside.as_deref().map_or(0, |aside| aside.taken) + self.slot.taken() as i64
+    }
+
+    /// As [`Inbox::push_or_wait`], here.
+    fn store_or_wait(
+        &mut self,
+        own: &impl Own,
+        message: M,
+        waker: &mut Option<Waker>,
+        accepted: impl FnOnce(),
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        if let Some(bounded) = self.bounded() {
+            match bounded.push_or_wait(message, waker) {
+                Ok(None) => {}
+                Ok(number) => return Ok((number, Wakes::default())),
+                Err(message) => return Err(Unsent::Full(message)),
+            }
+            accepted();
+            return Ok((None, self.receiver(own)));
+        }
+        let wakes = self.receiver(own);
+        self.messages().push(message);
+        accepted();
+        Ok((None, wakes))
+    }
+
+    /// How many messages are here.
+    fn untaken(&self) -> usize {
+        usize::from(self.slot.is_full()) + self.untaken_but_first()
+    }
+
+    fn take_all(&mut self) -> Vec<M> {
+        match self.bounded() {
+            Some(bounded) => bounded.take_all(),
+            None => self.messages().take_all(),
+        }
+    }
+
+    /// Hands over all there is; the senders whose messages came in for it are to be woken.
+    fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
+        let read = self.taken();
+        if let Some(aside) = self.aside.as_deref_mut() {
+            let ahead = taken.given + taken.messages.len() as u64;
+            taken.signals.extend(aside.signals.drain(..).map(|(place, signal)| {
+                // Messages before it that were taken by another way are no concern of this receiver's.
+                (ahead + u64::try_from(place.number() - read).unwrap_or(0), signal)
+            }));
+        }
+        let behind = self.untaken_but_first();
+        self.took(behind);
+        match self.bounded() {
+            Some(bounded) => bounded.drain_into(&mut taken.messages),
+            None => {
+                self.note_burst();
+                self.messages().drain_into(&mut taken.messages);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Remembers how many messages are about to be taken out at once.
+    #[inline]
+    fn note_burst(&mut self) {
+        let burst = self.messages().len();
+        self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
+    }
+
+    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
+    fn pop_signal(&mut self, front: usize) -> Option<Signal> {
+        let taken = self.taken();
+        let aside = self.aside.as_deref_mut()?;
+        if aside.signals.front()?.0.number() > taken - front as i64 {
+            return None;
+        }
+        aside.signals.pop_front().map(|(_, signal)| signal)
+    }
+
+    /// The oldest message; `front` must be empty.
+    #[inline]
+    fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
+        if self.messages().len() > 1 {
+            self.gather(front);
+            return front.pop();
+        }
+        let is_first = self.slot.is_full();
+        let message = match self.messages().pop_only() {
+            Some(message) => message,
+            None => match self.bounded().and_then(Bounded::pop) {
+                Some(message) => message,
+                None => {
+                    front.shrink();
+                    return None;
+                }
+            },
+        };
+        if !is_first {
+            self.took(1);
+        }
+        Some(message)
+    }
+
+    fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
+        if self.messages().len() == 0 {
+            front.shrink();
+            return None;
+        }
+        let behind = self.buffer.len();
+        self.took(behind);
+        self.note_burst();
+        self.messages().drain_into(&mut front.make().queue);
+        Some(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.untaken() == 0 && self.has_no_signals()
+    }
+
+    /// The task waits from now on, for it has found nothing, or takes all there is. Its slot is lent if it `lends` one and
+    /// what comes first need not look under the lock; then there is a mark that nobody has been here.
+    #[inline]
+    fn wait(mut self, lends: bool) -> bool {
+        self.waiting = Waiting::Own;
+        let lent = lends && self.is_plain();
+        self.lent.lend(lent);
+        if lent {
+            self.state.mark();
+        }
+        lent
+    }
+}
+
+impl<M> State<M> {
     /// The wake that a message owes.
     #[inline]
-    fn receiver(&mut self) -> Due {
+    fn receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
-            Waiting::Nobody => Due::default(),
-            Waiting::Own => Due { own: true, other: None },
-            Waiting::Other => Due { own: false, other: self.other() },
+            Waiting::Nobody => Wakes::default(),
+            Waiting::Own => Wakes { own: self.lent.wake(own), other: None },
+            Waiting::Other => Wakes { own: None, other: self.other() },
         }
     }
 
     /// The wakes that a signal owes.
-    fn everybody(&mut self) -> Due {
-        let other = match mem::take(&mut self.waiting) {
-            Waiting::Other => self.other(),
-            Waiting::Nobody | Waiting::Own => None,
-        };
-        Due { own: true, other }
+    fn everybody(&mut self, own: &impl Own) -> Wakes {
+        let other = self.take_other();
+        self.waiting = Waiting::Nobody;
+        Wakes { own: self.lent.wake(own), other }
+    }
+
+    /// Who waits in place of the task.
+    fn take_other(&mut self) -> Option<Waker> {
+        let Waiting::Other = self.waiting else { return None };
+        self.waiting = Waiting::Nobody;
+        self.other()
     }
 
     fn other(&mut self) -> Option<Waker> {
         self.aside.as_deref_mut()?.other.take()
     }
 
+    /// The task does not wait, and has the slot back: in its own turn.
+    #[inline]
+    fn unwait(&mut self) {
+        if let Waiting::Own = self.waiting {
+            self.waiting = Waiting::Nobody;
+        }
+        self.lent.lend(false);
+    }
+
+    /// Whether a message that comes is put into the queue, and nothing else is here that a receiver has to look at.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.aside.as_deref().is_none_or(|aside| {
+            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Way::Routed { .. })
+        })
+    }
+
     #[inline]
     fn bounded(&mut self) -> Option<&mut Bounded<M>> {
         self.aside.as_deref_mut()?.bounded.as_mut()
-    }
-
-    /// As [`Inbox::push_or_wait`], here.
-    fn store_or_wait(
-        &mut self,
-        message: M,
-        waker: &mut Option<Waker>,
-        accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Due), Unsent<M>> {
-        match self.bounded() {
-            Some(bounded) => match bounded.push_or_wait(message, waker) {
-                Ok(None) => {}
-                Ok(number) => return Ok((number, Due::default())),
-                Err(message) => return Err(Unsent::Full(message)),
-            },
-            None => self.messages.push(message),
-        }
-        accepted();
-        Ok((None, self.receiver()))
     }
 
     /// Where a message goes that comes now, if not here.
@@ -679,55 +1008,28 @@ impl<M> State<M> {
 
     /// As [`Inbox::push`], where there is a bound; out of the way of the others.
     #[cold]
-    fn push_bounded(&mut self, message: M) -> Result<Due, Unsent<M>> {
+    fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
             return Err(Unsent::Routed(message, router));
         }
         match self.bounded().map(|bounded| bounded.push(message)) {
             Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
-            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Due::default())),
+            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
             Some(Pushed::Oldest(oldest)) => {
                 self.took(1);
                 match oldest {
-                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver())),
-                    None => Ok(self.receiver()),
+                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver(own))),
+                    None => Ok(self.receiver(own)),
                 }
             }
-            Some(Pushed::Stored) | None => Ok(self.receiver()),
+            Some(Pushed::Stored) | None => Ok(self.receiver(own)),
         }
     }
 
-    /// How many messages are here.
-    fn untaken(&self) -> usize {
+    /// How many messages are here, behind what may be in the slot.
+    fn untaken_but_first(&self) -> usize {
         let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
-        self.messages.len() + bounded.map_or(0, Bounded::len)
-    }
-
-    fn take_all(&mut self) -> Vec<M> {
-        match self.bounded() {
-            Some(bounded) => bounded.take_all(),
-            None => self.messages.take_all(),
-        }
-    }
-
-    /// Hands over all there is; the senders whose messages came in for it are to be woken.
-    fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
-        if let Some(aside) = self.aside.as_deref_mut() {
-            let (ahead, read) = (taken.given + taken.messages.len() as u64, aside.taken);
-            taken.signals.extend(aside.signals.drain(..).map(|(before, signal)| {
-                // Messages before it that were taken by another way are no concern of this receiver's.
-                (ahead + u64::try_from(before - read).unwrap_or(0), signal)
-            }));
-        }
-        self.took(self.untaken());
-        match self.bounded() {
-            Some(bounded) => bounded.drain_into(&mut taken.messages),
-            None => {
-                self.note_burst();
-                self.messages.drain_into(&mut taken.messages);
-                Vec::new()
-            }
-        }
+        self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
     /// Whom room that was made is news to.
@@ -736,53 +1038,7 @@ impl<M> State<M> {
         self.bounded()?.take_relieved()
     }
 
-    /// Remembers how many messages are about to be taken out at once.
-    #[inline]
-    fn note_burst(&mut self) {
-        self.longest = self.longest.max(u32::try_from(self.messages.len()).unwrap_or(u32::MAX));
-    }
-
-    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
-    fn pop_signal(&mut self, front: usize) -> Option<Signal> {
-        let aside = self.aside.as_deref_mut()?;
-        if aside.signals.front()?.0 > aside.taken - front as i64 {
-            return None;
-        }
-        aside.signals.pop_front().map(|(_, signal)| signal)
-    }
-
-    /// The oldest message; `front` must be empty.
-    #[inline]
-    fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
-        if self.messages.len() > 1 {
-            self.gather(front);
-            return front.pop();
-        }
-        let message = match self.messages.pop_only() {
-            Some(message) => message,
-            None => match self.bounded().and_then(Bounded::pop) {
-                Some(message) => message,
-                None => {
-                    front.shrink();
-                    return None;
-                }
-            },
-        };
-        self.took(1);
-        Some(message)
-    }
-
-    fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
-        if self.messages.len() == 0 {
-            front.shrink();
-            return None;
-        }
-        self.took(self.messages.len());
-        self.note_burst();
-        self.messages.drain_into(&mut front.make().queue);
-        Some(())
-    }
-
+    /// Counts messages that were taken, but not from the slot.
     #[inline]
     fn took(&mut self, messages: usize) {
         if let Some(aside) = self.aside.as_deref_mut() {
@@ -798,34 +1054,48 @@ impl<M> State<M> {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.untaken() == 0 && self.has_no_signals()
-    }
-
     fn has_no_signals(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
-    }
-
-    /// Gives back what a burst needed, when the last of it was read.
-    fn shrink(&mut self) {
-        self.messages.shrink();
     }
 }
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
+    use super::wakes::Owed;
     use super::*;
     use crate::clock::Instant;
     use crate::process::exit::Reason;
 
+    /// Nobody is woken here.
+    #[derive(Clone, Copy)]
+    struct Nobody;
+
+    impl Own for Nobody {
+        fn wake(&self) -> Option<Owed> {
+            None
+        }
+
+        fn deliver(&self) -> Option<Owed> {
+            None
+        }
+
+        fn recall(&self) -> bool {
+            true
+        }
+    }
+
+    fn task() -> Reader {
+        Reader::Task { lends: false, ahead: false }
+    }
+
     fn signal(inbox: &Inbox<u32>) {
         let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
-        let _nobody = inbox.signal(cancel, true).expect("it is open");
+        let _nobody = inbox.signal(&Nobody, cancel, true).expect("it is open");
     }
 
     /// What comes next: a message, or None for a signal.
     fn next(inbox: &Inbox<u32>, front: &mut Front<u32>) -> Option<u32> {
-        inbox.next(front).expect("something is there").ok()
+        inbox.next(&Nobody, front).expect("something is there").ok()
     }
 
     fn wants(n: u32) -> impl FnMut(u32) -> Result<u32, u32> {
@@ -841,10 +1111,10 @@ mod tests {
                     if message == 2 {
                         signal(&inbox);
                     }
-                    let _nobody = inbox.push(message, || {}).expect("there is room");
+                    let _nobody = inbox.push(&Nobody, message, || {}).expect("there is room");
                 }
                 let mut number = 0;
-                match inbox.gather_or_wait(&mut front, &mut number, None).0 {
+                match inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0 {
                     Some(Gathered::Ahead) => {
                         let mut looked_at = 0;
                         assert_eq!(front.pick(&mut looked_at, &mut wants(picked)), Some(picked));
@@ -854,10 +1124,8 @@ mod tests {
                         while message != picked {
                             inbox.fill(number, message).expect("nobody took its place");
                             number += 1;
-                            let Some(Gathered::One(next)) = inbox.gather_or_wait(&mut front, &mut number, None).0
-                            else {
-                                panic!("there are more")
-                            };
+                            let next = inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0;
+                            let Some(Gathered::One(next)) = next else { panic!("there are more") };
                             message = next;
                         }
                         assert!(inbox.settle(number).is_none(), "nobody waits");

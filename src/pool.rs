@@ -213,7 +213,7 @@ where
         let (me, mailbox) = ctx.split();
         let plan = *pool.plan;
         let members = Arc::new(Members::new(pool.routing, plan.most, Ref::downgrade(me.control())));
-        me.control().inbox.route_to(members.clone());
+        me.control().inbox.route_to(&**me.control(), members.clone());
         let room = plan.mailbox.unwrap_or(if members.is_least_loaded() { 1 } else { 1024 });
         Self {
             me,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context as Cx, Poll, Waker};
+use std::task::{Context as Cx, Poll};
 
 use futures::Stream;
 use futures::future::FusedFuture;
@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::control::{Control, flag};
 use crate::counted::Ref;
 use crate::host::Host;
-use crate::mailbox::{Bound, Front, Gathered, Inbox, Spare};
+use crate::mailbox::{Bound, Front, Gathered, Glance, Reader, Spare};
 use crate::me::Me;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
@@ -21,9 +21,10 @@ use crate::process::pid::Pid;
 use crate::process::turn;
 
 /// Who polls a mailbox.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Poller {
-    /// The process's own task, in its turn; set to wait [ahead](crate::mailbox), perhaps.
-    Task { ahead: bool },
+    /// The process's own task, in its turn.
+    Task,
     /// A combinator, or somebody else.
     Other,
 }
@@ -109,8 +110,10 @@ impl<M: Send + 'static> Mailbox<M> {
                 return Poll::Ready(Ok(picked));
             }
             let number = &mut looked_at.number;
-            match self.take(self.poller(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, number, other))
-            {
+            let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
+                control.inbox.gather_or_wait(control, front, number, reader)
+            };
+            match self.take(self.poller(cx), cx, true, gather) {
                 Poll::Ready(Ok(Gathered::Ahead)) => {}
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: self.me.control(), number: *number };
@@ -137,9 +140,10 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Result<bool, Exit> {
         let (mut number, mut left) = (0, false);
         loop {
-            match self
-                .take(self.poller(cx), cx, true, |inbox, front, other| inbox.gather_or_wait(front, &mut number, other))
-            {
+            let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
+                control.inbox.gather_or_wait(control, front, &mut number, reader)
+            };
+            match self.take(self.poller(cx), cx, true, gather) {
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: self.me.control(), number };
                     match take(message) {
@@ -243,10 +247,19 @@ impl<M: Send + 'static> Mailbox<M> {
 
     #[inline(never)]
     fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
+        let poller = self.poller(cx);
+        match self.glance(poller) {
+            Glance::Unknown => {}
+            Glance::Delivered => return Poll::Ready(self.take_delivered()),
+            Glance::Empty => {
+                turn::waits_for_mail(true);
+                return Poll::Pending;
+            }
+        }
         let mut message = None;
         loop {
-            let taken = self.take(self.poller(cx), cx, false, |inbox, front, other| {
-                let (next, spare) = inbox.next_or_wait(front, signal, other);
+            let taken = self.take(poller, cx, false, |control, front, reader| {
+                let (next, spare) = control.inbox.next_or_wait(control, front, signal, reader);
                 (next.map(|next| message = next), spare)
             });
             match taken {
@@ -263,10 +276,9 @@ impl<M: Send + 'static> Mailbox<M> {
 
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
-        if let Poller::Task { ahead: true } = poller
-            && self.front.len() == 0
-            && self.me.control().inbox.is_still_empty()
-        {
+        let glance = self.glance(poller);
+        if glance == Glance::Empty {
+            turn::waits_for_mail(true);
             return Poll::Pending;
         }
         if let Some((reason, _)) = self.me.control().head.cancel() {
@@ -275,28 +287,41 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
+        if glance == Glance::Delivered
+            && let Some(message) = self.take_delivered()
+        {
+            return Poll::Ready(Ok(message));
+        }
         if let Some(message) = self.front.pop() {
             return Poll::Ready(Ok(message));
         }
-        // One whose steps are counted would be woken once too often.
-        let is_own = !matches!(poller, Poller::Other);
-        let mut ahead = is_own && turn::may_wait_ahead() && !self.me.control().head.has(flag::LIMITED);
-        let taken = self.take(poller, cx, true, |inbox, front, other| inbox.pop_or_wait(front, other, &mut ahead));
-        if ahead {
-            turn::waits_ahead();
-        }
-        taken
+        self.take(poller, cx, true, |control, front, reader| control.inbox.pop_or_wait(control, front, reader))
     }
 
-    /// By whom this is polled. Whatever comes of it, the mailbox is no longer as it was when the receiver was set to wait
-    /// ahead.
+    /// By whom this is polled. Whatever comes of it, what is noted of the mailbox in this turn holds no longer.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         if !turn::is_of(self.me.control().address()) {
             return Poller::Other;
         }
-        let ahead = turn::take_ahead();
-        if turn::is_own_waker(cx.waker()) { Poller::Task { ahead } } else { Poller::Other }
+        turn::looks_for_mail();
+        if turn::is_own_waker(cx.waker()) { Poller::Task } else { Poller::Other }
+    }
+
+    /// What is known of the mailbox without its lock, behind what was taken out.
+    #[inline]
+    fn glance(&mut self, poller: Poller) -> Glance {
+        match poller {
+            Poller::Task if self.front.is_read() => self.me.control().inbox.glance(),
+            _ => Glance::Unknown,
+        }
+    }
+
+    /// What is there at a glance; the task waits on.
+    #[inline]
+    fn take_delivered(&mut self) -> Option<M> {
+        turn::waits_ahead();
+        self.me.control().inbox.take_delivered()
     }
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
@@ -318,12 +343,22 @@ impl<M: Send + 'static> Mailbox<M> {
         poller: Poller,
         cx: &mut Cx<'_>,
         heeds_cancel: bool,
-        take_or_wait: impl FnOnce(&Inbox<M>, &mut Front<M>, Option<Waker>) -> (Option<R>, Spare),
+        take_or_wait: impl FnOnce(&Control<M>, &mut Front<M>, Reader) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
-        // Cloned before the lock is taken: a waker is somebody's code.
-        let other = if matches!(poller, Poller::Task { .. }) { None } else { Some(cx.waker().clone()) };
-        let (taken, Spare { former, relieved }) = take_or_wait(&self.me.control().inbox, &mut self.front, other);
+        let reader = match poller {
+            // One whose steps are counted would be woken once too often.
+            Poller::Task => {
+                let lends = !self.me.control().head.has(flag::LIMITED);
+                Reader::Task { lends, ahead: lends && turn::may_wait_ahead() }
+            }
+            // Cloned before the lock is taken: a waker is somebody's code.
+            Poller::Other => Reader::Other(cx.waker().clone()),
+        };
+        let (taken, Spare { former, relieved, lent }) = take_or_wait(self.me.control(), &mut self.front, reader);
         drop(former);
+        if lent {
+            if taken.is_some() { turn::waits_ahead() } else { turn::waits_for_mail(true) }
+        }
         if let Some(relieved) = relieved {
             self.me.control().relieve(relieved);
         }

@@ -220,6 +220,30 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
+/// A cell that several threads know, one of which is at it at a time: by a protocol that the model checker knows, which sees
+/// whether that is so.
+#[cfg(procession_loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// As above.
+#[cfg(not(procession_loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(procession_loom))]
+impl<T> UnsafeCell<T> {
+    #[inline]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Where the value is.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
 /// A cell among a thread's locals that is empty whenever the thread may end: it is not dropped with the thread, so no
 /// access asks whether it was.
 pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);

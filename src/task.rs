@@ -255,6 +255,8 @@ struct Turn<'a, X: Machine> {
 #[derive(Debug)]
 pub(crate) enum Turned<T> {
     Waits,
+    /// As that, for mail, with its mailbox's slot lent.
+    WaitsOpen,
     /// It is to have another one.
     Again,
     /// And whether what the table had of it is [left](Turn::left) to whoever runs it.
@@ -480,13 +482,19 @@ pub(crate) fn turn<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, cx: &m
     match this.run(fresh, cx) {
         Poll::Ready(outcome) => Turned::Over(outcome, this.left),
         Poll::Pending => {
-            if turn::take_ahead() {
+            if turn::is_ahead() {
                 me.control().inbox.unwait();
             }
             if express::is_busy() {
                 this.keep();
             }
-            if turn::take_woken() { Turned::Again } else { Turned::Waits }
+            if turn::take_woken() {
+                Turned::Again
+            } else if turn::is_waiting_for_mail() {
+                Turned::WaitsOpen
+            } else {
+                Turned::Waits
+            }
         }
     }
 }

@@ -14,6 +14,9 @@
 //! - run_state_waits_blindly: two_wakes
 //! - receiver_unlocks: own_waker
 //! - ahead_does_not_wait: wait_ahead
+//! - slot_is_taken_back_anyway: own_waker
+//! - other_does_not_recall: read_elsewhere
+//! - slot_is_behind: signal_keeps_its_place
 //! - push_unlocks: close_against_push
 //! - signal_forgets_taken: signal_keeps_its_place
 //! - signal_wakes_receiver_only: signal_wakes_both
@@ -97,18 +100,20 @@ macro_rules! models {
 }
 
 models! {
-    mailbox::one_sender, 38;
-    mailbox::two_senders, 673;
-    mailbox::own_waker, 512;
-    mailbox::wait_ahead, 524;
-    mailbox::no_wait_after_all, 27;
-    mailbox::other_waker, 782;
-    mailbox::signal_keeps_its_place, 1594;
-    mailbox::signal_wakes_both, 36;
-    mailbox::downs_wake_who_reads, 512;
+    mailbox::one_sender, 661;
+    mailbox::two_senders, 188_230;
+    mailbox::own_waker, 63_590;
+    mailbox::wait_ahead, 55_406;
+    mailbox::delivered_in_order, 20_416;
+    mailbox::read_elsewhere, 10_999;
+    mailbox::no_wait_after_all, 97;
+    mailbox::other_waker, 9829;
+    mailbox::signal_keeps_its_place, 84_480;
+    mailbox::signal_wakes_both, 85;
+    mailbox::downs_wake_who_reads, 2526;
     run_state::two_wakes, 6474;
     run_state::a_wake_after_a_wake, 300;
-    mailbox::close_against_push, 182;
+    mailbox::close_against_push, 1910;
     names::register_against_end, 23;
     names::two_want_a_name, 7;
     room::two_wait_for_room, 1094;

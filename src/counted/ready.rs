@@ -124,14 +124,14 @@ impl Ready {
         unsafe { schedule(self.into_at(), again) };
     }
 
-    /// It has run, and waits, if nobody has woken it meanwhile.
+    /// It has run, and waits, `open` or not, if nobody has woken it meanwhile.
     #[inline]
-    pub(crate) fn wait(self) {
+    pub(crate) fn wait(self, open: bool) {
         // Once it waits another thread may run it: the right is given up before.
         let at = ManuallyDrop::new(self).0;
         // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
         unsafe {
-            if !behind::<RunState>(at).wait() {
+            if !behind::<RunState>(at).wait(open) {
                 Self(at).schedule(true);
             }
         }
@@ -172,6 +172,22 @@ pub(crate) unsafe trait Stepped: Rooted {
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: it is counted, and has a run state.
         unsafe { wake_at(at.expect("a reference is not null")) }
+    }
+
+    /// Wakes the process if it is open, for the caller has a message for it; it is to be queued.
+    #[inline]
+    fn deliver(&self) -> Option<Owed> {
+        // As above.
+        let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
+        let at = at.expect("a reference is not null");
+        // SAFETY: it is counted, and has a run state.
+        unsafe { behind::<RunState>(at) }.deliver().then(|| Owed(at))
+    }
+
+    /// As [`RunState::recall`].
+    fn recall(&self) -> bool {
+        // SAFETY: it is counted, and has a run state.
+        unsafe { behind::<RunState>(NonNull::from(self).cast()) }.recall()
     }
 }
 

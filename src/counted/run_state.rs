@@ -1,26 +1,34 @@
 //! Whether a process is to be run, runs, or waits: one byte, by which those who wake it and whoever runs it agree.
 //!
 //! ```text
-//!         wake                 wake
-//!  Idle ───────▶ Active ───────────────▶ Notified ──┐ wake
-//!    ▲             │  ▲                    │  ▲      │
-//!    └── wait ─────┤  └───── begin ────────┘  └──────┘
-//!                  └── over, from anywhere ──▶ Over
+//!            wake                 wake
+//!  Idle ──────────▶ Active ───────────────▶ Notified ──┐ wake
+//!    ▲  ▲             │  ▲  ▲                 │  ▲     │
+//!    │  └─── wait ────┤  │  └──── begin ──────┘  └─────┘
+//!    │ recall         │  │
+//!  Open ◀─── wait ────┤  └─ deliver, wake, from Open
+//!                     └── over, from anywhere ──▶ Over
 //! ```
 //!
 //! *Active* is queued, or running: nobody need know which. Whoever turns *Idle* into *Active* queues it, so it is queued
 //! or run by one at a time. A wake that finds it *Active* may come when the process has looked already for what it brings,
 //! so it leaves *Notified*; and whoever runs it, if it wants to wait then, does not get to *Idle*, but queues it again.
 //!
+//! *Open* is *Idle* of a process that waits for mail and has none: whoever turns that into *Active* has the right to run it,
+//! and with that the mailbox's slot (`mailbox::slot`), where the message lies that the turn then begins with. A receiver that
+//! is polled by somebody else ends that by a *recall*; if the process does not wait then, it leaves *Recalled*, which is
+//! *Notified* with the wish that it looks after the slot.
+//!
 //! The usual turn costs one read-modify-write, for the wait. To begin, a load is enough: if that finds *Active*, a wake
 //! that comes now or came just now leaves *Notified* for the end, at the price of a turn too many. Only *Notified* is taken
 //! back, before the process looks, for everything that those wakes brought is seen then. A process that goes on, because
 //! it wants to or was notified, stays as it is.
 //!
-//! No wake is lost. What it brings is written before its read-modify-write, which orders it with that of the one who runs:
-//! if it comes before `begin` takes *Notified* back, or before whoever queued the process did, it is seen in the turn that
-//! begins; if it comes after that and before the `wait`, that fails; if it comes after the `wait`, it finds *Idle*, and
-//! queues.
+//! No wake is lost. What it brings is written before its read-modify-write, or under a lock that is held from before that
+//! until it is written and that the process takes to look. That orders it with the one who runs: if it comes before `begin`
+//! takes *Notified* back, or before whoever queued the process did, it is seen in the turn that begins; if it comes after
+//! that and before the `wait`, that fails; if it comes after the `wait`, it finds *Idle* or *Open*, and queues. What is
+//! delivered is written before the process is queued.
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::planted;
@@ -29,6 +37,8 @@ const IDLE: u8 = 0;
 const ACTIVE: u8 = 1;
 const NOTIFIED: u8 = 2;
 const OVER: u8 = 3;
+const OPEN: u8 = 4;
+const RECALLED: u8 = 5;
 
 #[derive(Debug)]
 pub(crate) struct RunState(AtomicU8);
@@ -51,38 +61,65 @@ impl RunState {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let next = match seen {
-                IDLE => ACTIVE,
+                IDLE | OPEN => ACTIVE,
                 // Also of one that was notified before: this wake is to be ordered before the `begin` that takes that back.
                 ACTIVE | NOTIFIED => NOTIFIED,
+                RECALLED => RECALLED,
                 _ => return false,
             };
             if planted!("run_state_wake_trusts_active") && seen == ACTIVE {
                 return false;
             }
             match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return seen == IDLE,
+                Ok(_) => return next == ACTIVE,
                 Err(now) => seen = now,
             }
         }
     }
 
-    /// It was taken from a queue and is about to look for what there is.
+    /// As [`wake`](Self::wake), of one that is open; else it does nothing.
     #[inline]
-    pub(crate) fn begin(&self) {
-        if self.0.load(Ordering::Relaxed) == NOTIFIED {
-            self.0.swap(ACTIVE, Ordering::AcqRel);
+    #[must_use = "if nobody queues it, it never runs again"]
+    pub(crate) fn deliver(&self) -> bool {
+        // Acquire pairs with the `wait`: the slot is as the process left it.
+        self.0.load(Ordering::Relaxed) == OPEN
+            && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Has one that waits open no longer. False if it does not wait, or has just been woken: then it will
+    /// [know](Self::begin).
+    pub(crate) fn recall(&self) -> bool {
+        let next = |seen| match seen {
+            OPEN => Some(IDLE),
+            ACTIVE | NOTIFIED | RECALLED => Some(RECALLED),
+            _ => None,
+        };
+        match self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+            Ok(seen) => seen == OPEN,
+            Err(_) => true,
         }
     }
 
-    /// It has looked and wants to wait. False if it was woken meanwhile: then the caller queues it again.
+    /// It was taken from a queue and is about to look for what there is. True if it was recalled.
+    #[inline]
+    pub(crate) fn begin(&self) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            NOTIFIED | RECALLED => self.0.swap(ACTIVE, Ordering::AcqRel) == RECALLED,
+            _ => false,
+        }
+    }
+
+    /// It has looked and wants to wait, open if its mailbox's slot is lent. False if it was woken meanwhile: then the caller
+    /// queues it again.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self, open: bool) -> bool {
+        let next = if open { OPEN } else { IDLE };
         if planted!("run_state_waits_blindly") {
-            self.0.store(IDLE, Ordering::Release);
+            self.0.store(next, Ordering::Release);
             return true;
         }
-        self.0.compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(ACTIVE, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether it has ended: then whatever was done before that is seen.

@@ -87,6 +87,12 @@ impl<M> Front<M> {
         count
     }
 
+    /// Whether all of it was read, but for what is put aside.
+    #[inline]
+    pub(crate) fn is_read(&mut self) -> bool {
+        self.queue().is_none_or(|queue| queue.is_empty())
+    }
+
     #[inline]
     pub(crate) fn len(&mut self) -> usize {
         self.queue().map_or(0, |queue| queue.len())

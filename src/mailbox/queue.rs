@@ -5,15 +5,20 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::front::KEEP;
-use super::slot::Slot;
+use super::slot::{Lent, Slot};
 
-/// Oldest first.
+/// What the slot had no room for. Most mailboxes never hold two at once: an idle process pays a pointer for it.
 #[derive(Debug)]
-pub(super) struct Queue<M> {
-    /// The oldest. If messages fit in here at all, there are others only while it is full.
-    first: Slot<M>,
-    /// The others. Most mailboxes never hold two at once: an idle process pays a pointer for it.
-    more: Option<Box<More<M>>>,
+pub(super) struct Buffer<M>(Option<Box<More<M>>>);
+
+/// All of it, oldest first, for who holds the lock.
+#[derive(Debug)]
+pub(super) struct Queue<'a, M> {
+    /// The oldest.
+    first: &'a Slot<M>,
+    lent: &'a mut Lent,
+    /// The others.
+    buffer: &'a mut Buffer<M>,
 }
 
 #[derive(Debug)]
@@ -35,43 +40,61 @@ impl<M> More<M> {
     }
 }
 
-impl<M> Queue<M> {
+impl<M> Buffer<M> {
     #[inline]
     pub(super) const fn new() -> Self {
-        Self { first: Slot::new(), more: None }
+        Self(None)
+    }
+
+    #[inline]
+    pub(super) fn behind<'a>(&'a mut self, first: &'a Slot<M>, lent: &'a mut Lent) -> Queue<'a, M> {
+        Queue { first, lent, buffer: self }
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_full()) + self.more.as_ref().map_or(0, |more| more.0.len())
+        self.0.as_ref().map_or(0, |more| more.0.len())
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    #[inline]
+    pub(super) fn shrink(&mut self) {
+        if self.0.as_ref().is_some_and(|more| more.0.capacity() > KEEP && more.0.is_empty()) {
+            self.0 = None;
+        }
+    }
+}
+
+impl<M> Queue<'_, M> {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_full()) + self.buffer.len()
     }
 
     /// Whether it holds nothing, not even memory.
     #[inline]
     pub(super) fn is_bare(&self) -> bool {
-        !self.first.is_full() && self.more.is_none()
+        !self.first.is_full() && self.buffer.0.is_none()
     }
 
     #[inline]
     pub(super) fn push(&mut self, message: M) {
-        if let Err(message) = self.first.put(message) {
-            self.more().push(message);
+        // What is in the slot is older than all others.
+        let rejected = if self.buffer.len() == 0 { self.first.put(self.lent, message) } else { Err(message) };
+        if let Err(message) = rejected {
+            self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new()))).0.push(message);
         }
-    }
-
-    fn more(&mut self) -> &mut Vec<M> {
-        &mut self.more.get_or_insert_with(|| Box::new(More(Vec::new()))).0
     }
 
     /// The only one, if there is one at most.
     #[inline]
     pub(super) fn pop_only(&mut self) -> Option<M> {
-        debug_assert!(self.len() <= 1, "there are more");
-        self.first.take().or_else(|| self.more.as_mut()?.0.pop())
+        debug_assert!(self.buffer.len() <= 1, "there are more");
+        self.first.take().or_else(|| self.buffer.0.as_mut()?.0.pop())
     }
 
     pub(super) fn take_all(&mut self) -> Vec<M> {
-        let mut more = self.more.take().map_or_else(Vec::new, |more| more.0);
+        let mut more = self.buffer.0.take().map_or_else(Vec::new, |more| more.0);
         if let Some(first) = self.first.take() {
             more.insert(0, first);
         }
@@ -89,21 +112,13 @@ impl<M> Queue<M> {
     /// Moves all messages behind those that are there; two buffers change places where that does it.
     pub(super) fn drain_into(&mut self, front: &mut VecDeque<M>) {
         let first = self.first.take();
-        match &mut self.more {
+        match &mut self.buffer.0 {
             Some(more) if !more.0.is_empty() => more.drain_into(first, front),
             _ => {
                 if let Some(only) = first {
                     front.push_back(only);
                 }
             }
-        }
-    }
-
-    /// Gives back what a burst needed, when the last of it was read.
-    #[inline]
-    pub(super) fn shrink(&mut self) {
-        if self.more.as_ref().is_some_and(|more| more.0.capacity() > KEEP && more.0.is_empty()) {
-            self.more = None;
         }
     }
 }
@@ -118,9 +133,13 @@ mod tests {
     /// Does what a mailbox does, by chance, to a queue and to a list.
     fn is_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
-        let (mut queue, mut front) = (Queue::new(), VecDeque::new());
+        let (slot, mut lent) = (Slot::new(), Lent::NOT);
+        let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
+            // While it is lent, what comes goes past the slot.
+            lent.lend(rng.below(4) == 0);
+            let mut queue = buffer.behind(&slot, &mut lent);
             match rng.below(8) {
                 0..=3 => {
                     queue.push(message(number));
@@ -137,11 +156,13 @@ mod tests {
                     assert_eq!(popped, list.drain(..popped.len()).map(&message).collect::<Vec<_>>());
                 }
                 7 if rng.below(4) == 0 => queue.put_first(mem::take(&mut front)),
-                _ => queue.shrink(),
+                _ => buffer.shrink(),
             }
+            let queue = buffer.behind(&slot, &mut lent);
             assert_eq!(front.len() + queue.len(), list.len());
             assert!(!queue.is_bare() || queue.len() == 0);
         }
+        let mut queue = buffer.behind(&slot, &mut lent);
         let all: Vec<_> = front.into_iter().chain(queue.take_all()).collect();
         assert_eq!(all, list.into_iter().map(message).collect::<Vec<_>>());
         assert!(queue.is_bare());
@@ -157,16 +178,22 @@ mod tests {
 
     #[test]
     fn a_burst_pins_no_memory() {
-        let mut queue = Queue::new();
-        (0..10_000_u64).for_each(|message| queue.push(message));
-        queue.shrink();
-        assert_eq!(queue.len(), 10_000, "they are still there");
-        queue.drain_into(&mut VecDeque::new());
-        assert_eq!(queue.len(), 0);
-        (0..10_000_u64).for_each(|message| queue.push(message));
+        let (slot, mut lent, mut buffer) = (Slot::new(), Lent::NOT, Buffer::new());
+        let fill = |buffer: &mut Buffer<u64>| {
+            (0..10_000).for_each(|message| {
+                let mut lent = Lent::NOT;
+                buffer.behind(&slot, &mut lent).push(message);
+            });
+        };
+        fill(&mut buffer);
+        buffer.shrink();
+        assert_eq!(buffer.behind(&slot, &mut lent).len(), 10_000, "they are still there");
+        buffer.behind(&slot, &mut lent).drain_into(&mut VecDeque::new());
+        assert_eq!(buffer.behind(&slot, &mut lent).len(), 0);
+        fill(&mut buffer);
         let mut front = VecDeque::with_capacity(10_000);
-        queue.drain_into(&mut front);
-        queue.shrink();
-        assert!(queue.is_bare());
+        buffer.behind(&slot, &mut lent).drain_into(&mut front);
+        buffer.shrink();
+        assert!(buffer.behind(&slot, &mut lent).is_bare());
     }
 }

@@ -1,7 +1,7 @@
-//! Whom news in an inbox is to wake: the task that it belongs to, and whoever waits in its place.
+//! Whom news in an inbox has woken: the task that it belongs to, and whoever waits in its place.
 //!
-//! The inbox says who is [`Due`], under its lock; whoever has the inbox, and with it the task, wakes that without the lock;
-//! and what is left, to queue it, is done when no other lock is held either.
+//! The task is woken under the inbox's lock, or by the sender that finds its process open; what is left, to queue it, is done
+//! when no lock is held.
 
 use std::task::Waker;
 
@@ -9,29 +9,12 @@ use crate::counted;
 use crate::process::panic;
 use crate::process::placing::{self, Placing};
 
-/// The wakes that a push owes, to be done after the unlock.
-#[must_use = "a wake that is not done is a lost wake-up"]
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// That of the process's task.
-    pub(super) own: bool,
-    pub(super) other: Option<Waker>,
-}
-
-impl Due {
-    /// Wakes the process's task, which is this: what is left to be done when no lock is held is to queue it.
-    #[inline]
-    pub(crate) fn of(self, own: &impl Own) -> Wakes {
-        Wakes { own: if self.own { own.wake() } else { None }, other: self.other }
-    }
-}
-
 /// Who was woken, and is to be told so when no lock is held.
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    own: Option<Owed>,
-    other: Option<Waker>,
+    pub(super) own: Option<Owed>,
+    pub(super) other: Option<Waker>,
 }
 
 impl Wakes {
@@ -55,6 +38,12 @@ impl Wakes {
 pub(crate) trait Own {
     /// Wakes it; if it waited, it is to be queued.
     fn wake(&self) -> Option<Owed>;
+
+    /// Wakes it if it is open for a message, which the caller then has for it; it is to be queued.
+    fn deliver(&self) -> Option<Owed>;
+
+    /// Has it open no longer. False if it is not known to wait: then it is told that somebody asked.
+    fn recall(&self) -> bool;
 }
 
 /// It was woken, and is to be queued, which happens when this is dropped.
@@ -69,23 +58,63 @@ pub(crate) enum Owed {
     Waker(Waker),
 }
 
+/// What a task comes to as.
+#[cfg(not(procession_loom))]
+#[inline]
+fn of_task(owed: counted::Owed) -> Owed {
+    owed
+}
+
+#[cfg(procession_loom)]
+fn of_task(owed: counted::Owed) -> Owed {
+    Owed::Task(owed)
+}
+
 impl<T: counted::Stepped> Own for T {
-    #[cfg(not(procession_loom))]
     #[inline]
     fn wake(&self) -> Option<Owed> {
-        counted::Stepped::wake(self)
+        counted::Stepped::wake(self).map(of_task)
     }
 
-    #[cfg(procession_loom)]
-    fn wake(&self) -> Option<Owed> {
-        counted::Stepped::wake(self).map(Owed::Task)
+    #[inline]
+    fn deliver(&self) -> Option<Owed> {
+        counted::Stepped::deliver(self).map(of_task)
+    }
+
+    fn recall(&self) -> bool {
+        counted::Stepped::recall(self)
     }
 }
 
+/// Of a model, for somebody who never waits by a run state.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<Owed> {
         Some(Owed::Waker(self.clone()))
+    }
+
+    fn deliver(&self) -> Option<Owed> {
+        None
+    }
+
+    fn recall(&self) -> bool {
+        true
+    }
+}
+
+/// Of a model: a process, with whoever runs it.
+#[cfg(procession_loom)]
+impl Own for (counted::RunState, Waker) {
+    fn wake(&self) -> Option<Owed> {
+        self.0.wake().then(|| Owed::Waker(self.1.clone()))
+    }
+
+    fn deliver(&self) -> Option<Owed> {
+        self.0.deliver().then(|| Owed::Waker(self.1.clone()))
+    }
+
+    fn recall(&self) -> bool {
+        self.0.recall()
     }
 }
 

@@ -53,8 +53,8 @@ impl World {
         match self.yields.complete(self.tag, answer, true, || {}) {
             Ok(Answered::Event(answer)) => {
                 let signal = Signal::Completed(Completed { tag: self.tag, answer });
-                if let Ok(due) = self.inbox.signal(signal, true) {
-                    due.of(&self.own.waker()).wake();
+                if let Ok(wakes) = self.inbox.signal(&self.own.waker(), signal, true) {
+                    wakes.wake();
                 }
             }
             Ok(Answered::Own) => self.own.waker().wake(),

@@ -49,11 +49,11 @@ impl Party for Counted<Guest> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        self.inbox.signal(signal, true).map(|due| due.of(Waker::noop()))
+        self.inbox.signal(Waker::noop(), signal, true)
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        self.inbox.down(number, pid, reason, true).map(|due| due.of(Waker::noop()))
+        self.inbox.down(Waker::noop(), number, pid, reason, true)
     }
 
     fn condemn(&self) -> bool {
@@ -107,7 +107,7 @@ pub fn watch_against_join() {
     join(joins);
     let mut heard: Vec<_> = present.iter().map(|_| "joined").collect();
     let mut front = Front::default();
-    while let Some(Err(signal)) = world.watcher.inbox.next(&mut front) {
+    while let Some(Err(signal)) = world.watcher.inbox.next(Waker::noop(), &mut front) {
         heard.push(match signal {
             Signal::Joined { .. } => "joined",
             Signal::Left { .. } => "left",

@@ -56,7 +56,7 @@ impl Peer {
     fn read(&self) -> Vec<u8> {
         let (mut front, mut read) = (Front::default(), Vec::new());
         loop {
-            match self.inbox.next(&mut front) {
+            match self.inbox.next(Waker::noop(), &mut front) {
                 Some(Ok(message)) => read.push(message),
                 Some(Err(Signal::Down { number, .. })) if !self.links.collect(number) => {}
                 Some(Err(_)) => read.push(0),
@@ -88,11 +88,11 @@ impl Party for Counted<Peer> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        self.inbox.signal(signal, true).map(|due| due.of(Waker::noop()))
+        self.inbox.signal(Waker::noop(), signal, true)
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        self.inbox.down(number, pid, reason, true).map(|due| due.of(Waker::noop()))
+        self.inbox.down(Waker::noop(), number, pid, reason, true)
     }
 
     fn condemn(&self) -> bool {
@@ -157,7 +157,7 @@ pub fn two_ends_at_once() {
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
-        watcher.inbox.push(1, || {}).expect("it is open").of(Waker::noop()).wake();
+        watcher.inbox.push(Waker::noop(), 1, || {}).expect("it is open").wake();
         ending.end();
     });
     monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
@@ -174,7 +174,7 @@ pub fn demonitor_against_exit() {
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
     // Not as `read` does, which would leave out what was taken back.
-    let down = peers.0.inbox.next(&mut Front::default()).is_some();
+    let down = peers.0.inbox.next(Waker::noop(), &mut Front::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
@@ -193,7 +193,7 @@ pub fn carried_monitor_against_demonitor() {
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
     let in_time = demonitor(&*peers.0, monitor, false);
     join(ends);
-    let down = peers.0.inbox.next(&mut Front::default()).is_some();
+    let down = peers.0.inbox.next(Waker::noop(), &mut Front::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }

@@ -1,20 +1,24 @@
-//! Mailbox and wake-up: what was pushed is read, whoever waits when it comes.
+//! Mailbox and wake-up: what was pushed or delivered is read, whoever waits when it comes.
 
 use std::ops::Deref;
 use std::task::Waker;
 
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
-use crate::mailbox::{Bound, Front, Inbox, Unsent};
+use crate::counted::RunState;
+use crate::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Taken, Unsent};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The inbox of a process.
+/// The inbox of a process, and who runs that.
 struct Mail {
     inbox: Inbox<u32>,
-    own: Waker,
+    own: (RunState, Waker),
+    /// Where it is queued.
+    worker: Arc<Waiter>,
 }
 
 impl Deref for Mail {
@@ -25,28 +29,97 @@ impl Deref for Mail {
     }
 }
 
-/// The inbox of a process that has waited before.
-fn inbox() -> (Arc<Mail>, Arc<Waiter>) {
-    let own = Waiter::here();
-    (Arc::new(Mail { inbox: Inbox::new(Bound::Unbounded, None), own: own.waker() }), own)
+/// What came of a turn.
+enum Turned {
+    Over,
+    /// For mail, with the slot lent, or not.
+    Waits(bool),
+}
+
+impl Mail {
+    /// Of a process that is about to have its first turn here.
+    fn new() -> Arc<Self> {
+        let worker = Waiter::here();
+        let own = (RunState::active(), worker.waker());
+        Arc::new(Self { inbox: Inbox::new(Bound::Unbounded, None), own, worker })
+    }
+
+    /// Gives it turns until it has what it wants.
+    fn run(&self, mut turn: impl FnMut(&Self) -> Turned) {
+        loop {
+            if self.own.0.begin()
+                && let Some(reader) = self.recalled()
+            {
+                reader.wake();
+            }
+            match turn(self) {
+                Turned::Over => return,
+                Turned::Waits(open) => {
+                    if self.own.0.wait(open) {
+                        self.worker.wait();
+                    }
+                }
+            }
+        }
+    }
+
+    /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
+    fn receive(&self, front: &mut Front<u32>, ahead: &mut bool) -> Result<u32, bool> {
+        if front.is_read() {
+            match self.glance() {
+                Glance::Unknown => {}
+                Glance::Empty => return Err(true),
+                Glance::Delivered => return Ok(self.take_delivered().expect("it was there")),
+            }
+        }
+        if let Some(message) = front.pop() {
+            return Ok(message);
+        }
+        let reader = Reader::Task { lends: true, ahead: std::mem::take(ahead) };
+        let (message, spare) = self.pop_or_wait(&self.own, front, reader);
+        message.ok_or(spare.lent)
+    }
+
+    /// Gives it turns in which it reads, until it has read what comes to so much.
+    fn read(&self, sum: u32) {
+        let mut front = Front::default();
+        let mut left = sum;
+        self.run(|mail| {
+            let mut ahead = false;
+            while left != 0 {
+                match mail.receive(&mut front, &mut ahead) {
+                    Ok(message) => left -= message,
+                    Err(lent) => return Turned::Waits(lent),
+                }
+            }
+            Turned::Over
+        });
+    }
 }
 
 fn send(mail: &Mail, message: u32) {
-    mail.push(message, || {}).expect("it is open").of(&mail.own).wake();
+    mail.push(&mail.own, message, || {}).expect("it is open").wake();
 }
 
 fn signal(mail: &Mail) {
     let cancel = Signal::Cancel { reason: Reason::from("enough"), deadline: Instant::FAR };
-    mail.signal(cancel, true).expect("it is open").of(&mail.own).wake();
+    mail.signal(&mail.own, cancel, true).expect("it is open").wake();
 }
 
-/// Reads as the task of a process does, until so many messages and signals are there. Each signal comes with the number
-/// of messages that were read before it.
-fn drain(inbox: &Mail, own: &Waiter, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
-    let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None);
-    loop {
-        let (only, admitted) = inbox.drain_or_pop(&mut taken);
-        assert!(admitted.is_none(), "it has no bound");
+/// Reads as the task of a hand-written process does, until so many messages and signals are there. Each signal comes with
+/// the number of messages that were read before it.
+fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
+    let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
+    mail.run(|mail| {
+        let (only, lent) = match mail.glance() {
+            Glance::Unknown => {
+                let (only, admitted, lent) = mail.drain_or_pop(&mail.own, &mut taken);
+                assert!(admitted.is_none(), "it has no bound");
+                (only, lent)
+            }
+            Glance::Empty => (None, true),
+            Glance::Delivered => (mail.take_delivered(), true),
+        };
         read.extend(only);
         while let Some(taken) = taken.as_deref_mut() {
             if taken.pop_signal().is_some() {
@@ -57,99 +130,138 @@ fn drain(inbox: &Mail, own: &Waiter, messages: usize, signals: usize) -> (Vec<u3
                 break;
             }
         }
-        if read.len() == messages && heard.len() == signals {
-            return (read, heard);
-        }
-        own.wait();
-    }
+        if read.len() == messages && heard.len() == signals { Turned::Over } else { Turned::Waits(lent) }
+    });
+    (read, heard)
 }
 
 /// A sender's messages arrive, in order.
 pub fn one_sender() {
-    let (inbox, own) = inbox();
-    let sender = spawn(&inbox, |inbox| [1, 2].map(|message| send(inbox, message)));
-    assert_eq!(drain(&inbox, &own, 2, 0).0, [1, 2]);
+    let mail = Mail::new();
+    let sender = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
+    assert_eq!(drain(&mail, 2, 0).0, [1, 2]);
     join(sender);
 }
 
 /// So do those of two, each in its order.
 pub fn two_senders() {
-    let (inbox, own) = inbox();
-    let one = spawn(&inbox, |inbox| [1, 2].map(|message| send(inbox, message)));
-    let other = spawn(&inbox, |inbox| send(inbox, 10));
-    let read = drain(&inbox, &own, 3, 0).0;
+    let mail = Mail::new();
+    let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
+    let other = spawn(&mail, |mail| send(mail, 10));
+    let read = drain(&mail, 3, 0).0;
     assert_eq!(read.iter().sum::<u32>(), 13);
     assert!(read.iter().position(|&m| m == 1) < read.iter().position(|&m| m == 2), "{read:?}");
     join(one);
     join(other);
 }
 
-/// A receiver that waits by its task's own waker.
+/// A body that waits by its task's own waker; who comes first finds it open, the other by the lock.
 pub fn own_waker() {
-    let (inbox, own) = inbox();
-    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
-    let (mut front, mut sum) = (Front::default(), 0);
-    while sum != 3 {
-        match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None, &mut false).0) {
-            Some(message) => sum += message,
-            None => own.wait(),
-        }
-    }
+    let mail = Mail::new();
+    let senders = [1, 2].map(|message| spawn(&mail, move |mail| send(mail, message)));
+    mail.read(3);
     senders.into_iter().for_each(join);
 }
 
-/// A task that is set to wait ahead when it empties the mailbox, once between two waits.
-pub fn wait_ahead() {
-    let (inbox, own) = inbox();
-    let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
-    let (mut front, mut sum) = (Front::default(), 0);
-    while sum != 3 {
-        let mut may = true;
-        let mut waits = false;
-        // A turn: it ends when there is nothing, or nothing is known to have come.
-        while !(waits && inbox.is_still_empty()) {
-            waits = std::mem::take(&mut may);
-            match front.pop().or_else(|| inbox.pop_or_wait(&mut front, None, &mut waits).0) {
-                Some(message) => sum += message,
-                None => break,
+/// The same, and one sends twice: in order.
+pub fn delivered_in_order() {
+    let mail = Mail::new();
+    let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
+    let other = spawn(&mail, |mail| mail.len());
+    let (mut front, mut read) = (Front::default(), Vec::new());
+    mail.run(|mail| {
+        while read.len() != 2 {
+            match mail.receive(&mut front, &mut false) {
+                Ok(message) => read.push(message),
+                Err(lent) => return Turned::Waits(lent),
             }
         }
-        if sum != 3 {
-            own.wait();
+        Turned::Over
+    });
+    assert_eq!(read, [1, 2]);
+    assert!(join(other) <= 2);
+    join(one);
+}
+
+/// A task that is set to wait ahead when it empties the mailbox, once in a turn.
+pub fn wait_ahead() {
+    let mail = Mail::new();
+    let senders = [1, 2].map(|message| spawn(&mail, move |mail| send(mail, message)));
+    let (mut front, mut sum) = (Front::default(), 0);
+    mail.run(|mail| {
+        let mut ahead = true;
+        while sum != 3 {
+            match mail.receive(&mut front, &mut ahead) {
+                Ok(message) => sum += message,
+                Err(lent) => return Turned::Waits(lent),
+            }
         }
-    }
+        Turned::Over
+    });
     senders.into_iter().for_each(join);
 }
 
-/// One that was set to wait ahead and then waits for something else: mail does not wake it, and is there when it asks.
+/// One that was set to wait ahead and then waits for something else, which comes too: mail is there when it asks.
 pub fn no_wait_after_all() {
-    let (inbox, own) = inbox();
-    send(&inbox, 1);
-    let (mut front, mut waits) = (Front::default(), true);
-    assert_eq!(inbox.pop_or_wait(&mut front, None, &mut waits).0, Some(1));
-    let sender = spawn(&inbox, |inbox| send(inbox, 2));
-    inbox.unwait();
-    // The next turn, whatever it was woken for.
-    if inbox.pop_or_wait(&mut front, None, &mut false).0.is_none() {
-        own.wait();
-        while inbox.pop_or_wait(&mut front, None, &mut false).0.is_none() {
-            // It was woken by what came before it said that it does not wait.
-            own.wait();
+    let mail = Mail::new();
+    send(&mail, 1);
+    let (mut front, mut sender) = (Front::default(), None);
+    mail.run(|own| {
+        if sender.is_none() {
+            assert_eq!(own.receive(&mut front, &mut true), Ok(1));
+            sender = Some(spawn(&mail, |mail| {
+                send(mail, 2);
+                drop(mail.own.wake());
+            }));
+            own.unwait();
+            return Turned::Waits(false);
         }
-    }
+        match own.receive(&mut front, &mut false) {
+            Ok(message) => {
+                assert_eq!(message, 2);
+                Turned::Over
+            }
+            Err(lent) => Turned::Waits(lent),
+        }
+    });
+    sender.into_iter().for_each(join);
+}
+
+/// A receiver that is handed to somebody else, while its process waits for mail, or is about to.
+pub fn read_elsewhere() {
+    let mail = Mail::new();
+    let mut front = Front::default();
+    assert_eq!(mail.receive(&mut front, &mut false), Err(true), "nothing was sent");
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let done = Arc::clone(&done);
+        spawn(&mail, move |mail| {
+            let elsewhere = Waiter::here();
+            while mail.pop_or_wait(&mail.own, &mut front, Reader::Other(elsewhere.waker())).0.is_none() {
+                elsewhere.wait();
+            }
+            done.store(true, Ordering::Release);
+            drop(mail.own.wake());
+        })
+    };
+    let sender = spawn(&mail, |mail| send(mail, 1));
+    // The turn in which it was handed over, and those in which it does something else.
+    let mut open = true;
+    mail.run(|_| if done.load(Ordering::Acquire) { Turned::Over } else { Turned::Waits(std::mem::take(&mut open)) });
+    join(reader);
     join(sender);
 }
 
 /// A receiver inside a combinator: it waits by another waker, and by another one each time.
 pub fn other_waker() {
-    let (inbox, _own) = inbox();
+    let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (Front::default(), 0);
     while sum != 3 {
         // The first is forgotten, as when a `select` is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
-            front.pop().or_else(|| inbox.pop_or_wait(&mut front, Some(waiter.waker()), &mut false).0)
+            front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
         };
         match receive(&former).or_else(|| receive(&latter)) {
             Some(message) => sum += message,
@@ -161,16 +273,16 @@ pub fn other_waker() {
 
 /// A signal keeps its place behind the messages that came before it, also where some were taken already.
 pub fn signal_keeps_its_place() {
-    let (inbox, own) = inbox();
+    let inbox = Mail::new();
     signal(&inbox);
     send(&inbox, 0);
-    assert_eq!(drain(&inbox, &own, 1, 1), (vec![0], vec![0]));
+    assert_eq!(drain(&inbox, 1, 1), (vec![0], vec![0]));
     let one = spawn(&inbox, |inbox| {
         send(inbox, 1);
         signal(inbox);
     });
     let other = spawn(&inbox, |inbox| send(inbox, 2));
-    let (read, heard) = drain(&inbox, &own, 2, 1);
+    let (read, heard) = drain(&inbox, 2, 1);
     assert!(read[..heard[0]].contains(&1), "{read:?}, {} before the signal", heard[0]);
     join(one);
     join(other);
@@ -178,46 +290,61 @@ pub fn signal_keeps_its_place() {
 
 /// A signal wakes the task and the receiver, which may wait elsewhere.
 pub fn signal_wakes_both() {
-    let (inbox, own) = inbox();
+    let inbox = Mail::new();
     let other = Waiter::here();
     let signaller = spawn(&inbox, signal);
-    let next = || inbox.next_or_wait(&mut Front::default(), &mut None, Some(other.waker())).0;
-    if next().is_none() {
+    let next = || inbox.next_or_wait(&inbox.own, &mut Front::default(), &mut None, Reader::Other(other.waker())).0;
+    let mut waits = None;
+    inbox.run(|_| match waits {
+        None => {
+            let waiting = next().is_none();
+            waits = Some(waiting);
+            if waiting { Turned::Waits(false) } else { Turned::Over }
+        }
+        Some(_) => Turned::Over,
+    });
+    if waits == Some(true) {
         other.wait();
         assert!(matches!(next(), Some(None)));
     }
-    own.wait();
     join(signaller);
 }
 
 /// Downs wake who reads, the first of them for all.
 pub fn downs_wake_who_reads() {
-    let (inbox, own) = inbox();
+    let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {
         spawn(&inbox, move |inbox| {
-            let due = inbox.down(number, Pid::new(0, 0, 1, 1), &Exit::Normal, true);
-            due.expect("it is open").of(&inbox.own).wake_behind();
+            let wakes = inbox.down(&inbox.own, number, Pid::new(0, 0, 1, 1), &Exit::Normal, true);
+            wakes.expect("it is open").wake_behind();
         })
     });
     let (mut front, mut heard) = (Front::default(), 0);
-    while heard != 2 {
-        match inbox.next_or_wait(&mut front, &mut None, None).0 {
-            Some(_) => heard += 1,
-            None => own.wait(),
+    inbox.run(|inbox| {
+        while heard != 2 {
+            if inbox.glance() == Glance::Empty {
+                return Turned::Waits(true);
+            }
+            let reader = Reader::Task { lends: true, ahead: false };
+            match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
+                (Some(_), _) => heard += 1,
+                (None, spare) => return Turned::Waits(spare.lent),
+            }
         }
-    }
+        Turned::Over
+    });
     tellers.into_iter().for_each(join);
 }
 
 /// What is pushed while the inbox closes is refused or among the remains: never neither, never both. Whoever waited is
 /// woken.
 pub fn close_against_push() {
-    let (inbox, _own) = inbox();
+    let inbox = Mail::new();
     let other = Waiter::here();
     let senders = [1, 2].map(|message| {
-        spawn(&inbox, move |inbox| match inbox.push(message, || {}) {
-            Ok(due) => {
-                due.of(&inbox.own).wake();
+        spawn(&inbox, move |inbox| match inbox.push(&inbox.own, message, || {}) {
+            Ok(wakes) => {
+                wakes.wake();
                 None
             }
             Err(
@@ -229,18 +356,18 @@ pub fn close_against_push() {
         })
     });
     let mut front = Front::default();
-    let mut seen = Vec::from_iter(inbox.pop_or_wait(&mut front, Some(other.waker()), &mut false).0);
+    let mut seen = Vec::from_iter(inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(other.waker())).0);
     let waits = seen.is_empty();
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
     // The end is known: as `Turn::end` does.
-    inbox.rouse().of(&inbox.own).wake();
+    inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();
     }
     seen.extend(senders.map(join).into_iter().flatten());
     seen.sort_unstable();
     assert_eq!(seen, [1, 2]);
-    assert!(inbox.push(3, || {}).is_err());
+    assert!(inbox.push(&inbox.own, 3, || {}).is_err());
 }

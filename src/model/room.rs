@@ -3,22 +3,22 @@
 use std::task::{Poll, Waker};
 
 use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Front, Inbox, Relieved};
+use crate::mailbox::{Bound, Front, Inbox, Reader, Relieved};
 use crate::sync::Arc;
 
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
-    let _nobody = inbox.push(0, || {}).expect("there is room");
+    let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
 
 /// Sends as a `SendWait` does: true if the message went in, else it came back.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
-    let number = match inbox.push_or_wait(message, &mut Some(waiter.waker()), || {}) {
-        Ok((None, due)) => {
-            due.of(Waker::noop()).wake();
+    let number = match inbox.push_or_wait(Waker::noop(), message, &mut Some(waiter.waker()), || {}) {
+        Ok((None, wakes)) => {
+            wakes.wake();
             return true;
         }
         Ok((Some(number), _)) => number,
@@ -43,7 +43,7 @@ fn relieve(relieved: Option<Relieved>) {
 fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
-        let (message, spare) = inbox.pop_or_wait(front, Some(waiter.waker()), &mut false);
+        let (message, spare) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
         relieve(spare.relieved);
         match message {
             Some(message) => return message,
@@ -86,9 +86,9 @@ pub fn given_up_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {
         let waiter = Waiter::here();
-        match inbox.push_or_wait(1, &mut Some(waiter.waker()), || {}) {
-            Ok((None, due)) => {
-                due.of(Waker::noop()).wake();
+        match inbox.push_or_wait(Waker::noop(), 1, &mut Some(waiter.waker()), || {}) {
+            Ok((None, wakes)) => {
+                wakes.wake();
                 true
             }
             Ok((Some(number), _)) => inbox.give_up(number).is_none(),

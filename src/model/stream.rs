@@ -35,8 +35,8 @@ impl World {
 
     fn notice(&self, count: usize) {
         for _ in 0..count {
-            if let Ok(due) = self.inbox.signal(Signal::Notice(self.tag), true) {
-                due.of(&self.own.waker()).wake();
+            if let Ok(wakes) = self.inbox.signal(&self.own.waker(), Signal::Notice(self.tag), true) {
+                wakes.wake();
             }
         }
     }
@@ -104,7 +104,7 @@ pub fn notices_against_pulls() {
     let pull = || world.notice(world.yields.want(world.tag).expect("it is not over"));
     let mut came = Vec::new();
     pull();
-    let heard = || world.inbox.next(&mut Front::default());
+    let heard = || world.inbox.next(&world.own.waker(), &mut Front::default());
     while came.last() != Some(&9) {
         match heard() {
             None => world.own.wait(),

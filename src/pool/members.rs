@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 
 use crate::control::{AnyControl, Control};
 use crate::counted::{Ref, Weak};
-use crate::mailbox::{Due, Router, Unrouted, Unsent};
+use crate::mailbox::{Router, Unrouted, Unsent, Wakes};
 use crate::process::exit::Exit;
 use crate::receive::Mailbox;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ enum Untaken<M> {
     Ended(M),
 }
 
-fn taken<M>(pushed: Result<Due, Unsent<M>>) -> Result<Due, Untaken<M>> {
+fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, Untaken<M>> {
     pushed.map_err(|unsent| match unsent {
         Unsent::Closed(message) => Untaken::Ended(message),
         Unsent::Full(message) => Untaken::Full(message),
@@ -63,7 +63,7 @@ fn taken<M>(pushed: Result<Due, Unsent<M>>) -> Result<Due, Untaken<M>> {
 }
 
 fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), Untaken<M>> {
-    taken(member.inbox.push(message, accepted)).map(|due| member.wake_due(due))
+    taken(member.inbox.push(member, message, accepted)).map(Wakes::wake)
 }
 
 impl<M: Send + 'static> Members<M> {
@@ -194,10 +194,11 @@ impl<M: Send + 'static> Members<M> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
         // Under the lock of the queue: what that member left unread, and the sender sent before, may be there by now.
         let mut message = Some(message);
-        let pushed = pool.inbox.if_none_waits(|| member.inbox.push(message.take().expect("just put there"), accepted));
+        let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
+        let pushed = pool.inbox.if_none_waits(push);
         match pushed.map(taken) {
-            Some(Ok(due)) => {
-                member.wake_due(due);
+            Some(Ok(wakes)) => {
+                wakes.wake();
                 Ok(())
             }
             // No other one will do: whoever can wait is not to stand before messages for others.
@@ -251,7 +252,7 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
         // Before all that came after its end: for one key the order holds.
         match self.pool.upgrade() {
-            Some(pool) => pool.inbox.put_first(unread).map(|due| pool.wake_due(due)),
+            Some(pool) => pool.inbox.put_first(&*pool, unread).map(Wakes::wake),
             None => Err(unread),
         }
     }

@@ -34,8 +34,11 @@ struct Turn {
     budget: Cell<u32>,
     /// A moment of this turn, in ns of its runtime's clock; 0 while it has not looked.
     seen: Cell<u64>,
-    /// What happened in this turn: bits of [`note`].
+    /// What happened in this turn: bits of [`note`]. A byte, as what is written to a part of a wider word and then read as
+    /// that is waited for.
     notes: Cell<u8>,
+    /// What is known of the mailbox.
+    mail: Cell<u8>,
     /// What is dropped on this thread belonged to a process that dies.
     dying: Cell<bool>,
 }
@@ -52,12 +55,18 @@ mod note {
     pub(super) const AGAIN: u8 = 1 << 3;
     /// Replies were dropped while it unwinds or dies.
     pub(super) const ORPHANED: u8 = 1 << 4;
-    /// The receiver of its mailbox was set to wait when it took the last message, before it asked for the next.
-    pub(super) const AHEAD: u8 = 1 << 5;
-    /// The same happened before in this turn, and is not to happen again.
-    pub(super) const WAS_AHEAD: u8 = 1 << 6;
     /// The running process has woken itself.
-    pub(super) const WOKEN: u8 = 1 << 7;
+    pub(super) const WOKEN: u8 = 1 << 5;
+}
+
+/// What is noted of the mailbox: its receiver waits, …
+mod mail {
+    /// … and has the last message that came, but has not asked for the next.
+    pub(super) const AHEAD: u8 = 1;
+    /// … and has asked, with its slot lent.
+    pub(super) const ASKED: u8 = 1 << 1;
+    /// It waited ahead before in this turn: it is not set to wait so again.
+    pub(super) const WAS_AHEAD: u8 = 1 << 2;
 }
 
 impl Turn {
@@ -89,6 +98,7 @@ thread_local! {
             budget: Cell::new(BUDGET),
             seen: Cell::new(0),
             notes: Cell::new(0),
+            mail: Cell::new(0),
             dying: Cell::new(false),
         }
     };
@@ -118,6 +128,7 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
         turn.budget.set(BUDGET);
         turn.seen.set(0);
         turn.notes.set(note::KEEPS);
+        turn.mail.set(0);
     });
     Guard { nested }
 }
@@ -130,6 +141,7 @@ struct Outer {
     waker: (usize, usize),
     budget: u32,
     notes: u8,
+    mail: u8,
     parcel: Option<Parcel>,
     successor: Option<Box<successor::Outer>>,
 }
@@ -143,6 +155,7 @@ fn save() {
         waker: turn.waker.get(),
         budget: turn.budget.get(),
         notes: turn.notes.get(),
+        mail: turn.mail.get(),
         parcel: express::take(),
         successor: successor::take(),
     });
@@ -161,6 +174,7 @@ fn restore() {
         // Another runtime's time, perhaps.
         turn.seen.set(0);
         turn.notes.set(outer.notes);
+        turn.mail.set(outer.mail);
     });
     express::restore(outer.parcel);
     successor::restore(outer.successor);
@@ -301,19 +315,40 @@ pub(crate) fn has_seen_before(at: Instant) -> bool {
 /// turn, so that of many messages that come one by one the first at most wakes a process that is running.
 #[inline]
 pub(crate) fn may_wait_ahead() -> bool {
-    TURN.with(|turn| !turn.has(note::WAS_AHEAD))
+    TURN.with(|turn| turn.mail.get() & mail::WAS_AHEAD == 0)
 }
 
-/// Notes that it was.
+/// Notes that it was, or has waited on with a message that was delivered.
 #[inline]
 pub(crate) fn waits_ahead() {
-    TURN.with(|turn| turn.note(note::AHEAD | note::WAS_AHEAD));
+    TURN.with(|turn| turn.mail.set(mail::AHEAD | mail::WAS_AHEAD));
 }
 
 /// Whether it was, and is still.
 #[inline]
-pub(crate) fn take_ahead() -> bool {
-    TURN.with(|turn| turn.take(note::AHEAD))
+pub(crate) fn is_ahead() -> bool {
+    TURN.with(|turn| turn.mail.get() & mail::AHEAD != 0)
+}
+
+/// Notes whether the receiver of the running process's mailbox has asked for mail, and waits, with its slot lent.
+#[inline]
+pub(crate) fn waits_for_mail(yes: bool) {
+    TURN.with(|turn| {
+        let others = turn.mail.get() & mail::WAS_AHEAD;
+        turn.mail.set(if yes { others | mail::ASKED } else { others });
+    });
+}
+
+/// Whether it has.
+#[inline]
+pub(crate) fn is_waiting_for_mail() -> bool {
+    TURN.with(|turn| turn.mail.get() & mail::ASKED != 0)
+}
+
+/// Whoever looks into the mailbox of the running process now takes back what was noted of it.
+#[inline]
+pub(crate) fn looks_for_mail() {
+    TURN.with(|turn| turn.mail.set(turn.mail.get() & mail::WAS_AHEAD));
 }
 
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the

@@ -392,7 +392,7 @@ impl<N: Send + 'static> Kept<N> {
             queue.register(name)?;
         }
         let members = Arc::new(Members::new(Routing::Key(Box::new(|_| 0)), 1, Ref::downgrade(&address)));
-        address.inbox.route_to(members.clone());
+        address.inbox.route_to(&*address, members.clone());
         Ok(Arc::new(Self { address, members, queue: Mutex::new(Some(queue)) }))
     }
 

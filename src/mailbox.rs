@@ -907,6 +907,7 @@ impl<M> Locked<'_, M> {
         };
         if !is_first {
             self.took(1);
+            self.longest = self.longest.max(1);
         }
         Some(message)
     }

@@ -881,6 +881,110 @@ fn what_is_put_aside_is_there_also_if_it_came_alone() {
     });
 }
 
+/// 2.2, 2.3: what comes to a process that waits for it, and what comes before that has run, is read in order, is counted as
+/// unread until then, and stands before what comes after it; whatever its size.
+#[test]
+fn what_comes_to_one_that_waits_is_read_in_order() {
+    fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let reads = read.clone();
+        let reader = rt.spawn(async move |mut ctx: Context<M>| -> Result<(), Exit> {
+            loop {
+                match ctx.event().await {
+                    Event::Message(message) => reads.lock().unwrap().push(number(message)),
+                    Event::Cancel { .. } => reads.lock().unwrap().push(100),
+                    _ => unreachable!("nobody sends anything else"),
+                }
+            }
+        });
+        let address = reader.address();
+        let send = |from: u64, to: u64| (from..to).for_each(|n| address.send(message(n)).unwrap());
+        let run = || drop(rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)));
+        let have_come = |count: u64, high: usize| {
+            assert_eq!(address.high_water(), high);
+            run();
+            assert_eq!(*read.lock().unwrap(), (0..count).collect::<Vec<_>>());
+            assert_eq!(address.high_water(), high);
+        };
+        run();
+        send(0, 1);
+        have_come(1, 1);
+        send(1, 2);
+        have_come(2, 1);
+        send(2, 5);
+        have_come(5, 3);
+        send(5, 6);
+        have_come(6, 3);
+        send(6, 7);
+        rt.cancel(address.pid(), "now", Duration::from_secs(60)).unwrap();
+        send(7, 8);
+        run();
+        assert_eq!(read.lock().unwrap()[6..], [6, 100, 7]);
+        // Unread when it dies.
+        let mut letters = rt.dead_letters();
+        send(8, 9);
+        rt.kill(address.pid()).unwrap();
+        assert!(matches!(rt.block_on(reader), Err(Exit::Killed)));
+        assert_eq!(drain(&mut letters).len(), 1);
+    }
+    check(|n| n, |n| n);
+    check(|n| [n; 8], |n| n[0]);
+    check(|n| n.to_string(), |n| n.parse().unwrap());
+}
+
+/// 2.3: a mailbox that its process has waited for, and hands to somebody else, is read there, all of it and in order.
+#[test]
+fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
+    const EACH: u64 = 50;
+    within(60, || {
+        let rt = two();
+        for round in 0..60 {
+            let (tell, told) = futures::channel::oneshot::channel();
+            let process = rt.spawn(async move |ctx: Context<u64>| {
+                let (me, mut mailbox) = ctx.split();
+                // It waits for mail, for a turn, or for none.
+                let mut read = Vec::new();
+                for _ in 0..round % 3 {
+                    if let Poll::Ready(message) = futures::poll!(mailbox.receive()) {
+                        read.push(message);
+                    }
+                    me.yield_now().await;
+                }
+                let elsewhere = std::thread::spawn(move || {
+                    while read.len() < 2 * EACH as usize {
+                        read.push(futures::executor::block_on(mailbox.receive()));
+                    }
+                    tell.send(()).unwrap();
+                    read.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+                });
+                told.await.unwrap();
+                Ok::<_, Exit>(elsewhere.join().unwrap())
+            });
+            let addresses = [process.address(), process.address()];
+            let senders = addresses.map(|address| {
+                rt.spawn(async move |ctx: Context| {
+                    let from = ctx.pid().to_string().len() as u64;
+                    for n in 0..EACH {
+                        address.send(n).unwrap();
+                        if (n + from) % 3 == 0 {
+                            ctx.yield_now().await;
+                        }
+                    }
+                })
+            });
+            let read = rt.block_on(process).unwrap();
+            assert_eq!(read.iter().sum::<u64>(), EACH * (EACH - 1));
+            let mut next = Vec::from([0; 2]);
+            for n in read {
+                let sender = next.iter().position(|next| *next == n).expect("one of the two is there");
+                next[sender] += 1;
+            }
+            senders.map(|sender| rt.block_on(sender).unwrap());
+        }
+    });
+}
+
 /// 2.3: a sink waits for room, message by message, and hands back the one that waits when the receiver ends.
 #[test]
 fn a_sink_waits_for_room() {

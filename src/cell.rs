@@ -188,15 +188,16 @@ impl<T> Outcome<T> {
 impl<M, T> Shell<M, T> {
     /// The process has ended.
     fn settle(&self, outcome: Option<Result<T, Exit>>) {
-        let outcome = Outcome::Over(outcome.map(Held::new));
         let mut current = self.outcome.lock();
         // What nobody wants is dropped without the lock, as a waker is woken.
-        let former = match *current {
-            Outcome::Awaited(_) => std::mem::replace(&mut *current, outcome),
-            _ => outcome,
+        let Outcome::Awaited(waiting) = &mut *current else {
+            drop(current);
+            return drop(outcome.map(Held::new));
         };
+        let waiting = waiting.take();
+        *current = Outcome::Over(outcome.map(Held::new));
         drop(current);
-        if let Outcome::Awaited(Some(waker)) = former {
+        if let Some(waker) = waiting {
             panic::wake(waker);
         }
     }
@@ -259,6 +260,7 @@ impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
 
 impl<X: Machine, S: Schedule> Embryo<X, S> {
     /// With a reference for the table.
+    #[inline]
     pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
             let shell = Shell { control: blank.active().fill(life), outcome: Lock::new(Outcome::Awaited(None)) };

@@ -454,7 +454,9 @@ impl<X: Machine> Turn<'_, X> {
             exit = self.panicked(text);
         }
         if in_turn {
-            let _ = drop_caught(express::take());
+            if express::is_busy() {
+                let _ = drop_caught(express::take());
+            }
             self.leave();
         }
         if let Some(remains) = remains {

@@ -3,7 +3,7 @@
 //! `ring`).
 //!
 //! For what is held so briefly that to wait for it by sleeping would cost more than it takes, and in which no user code
-//! runs. Whoever finds it taken spins a little and then yields its core, for the holder may have lost its own.
+//! runs. Whoever finds it taken pauses, and in the end yields its core, for the holder may have lost its own.
 
 #![allow(unsafe_code)]
 
@@ -14,8 +14,8 @@ use std::ops::{Deref, DerefMut};
 use super::atomic::{AtomicU8, Ordering};
 use super::{hint, thread};
 
-/// How often a core looks again before it is yielded.
-const SPINS: u32 = 64;
+/// How many spins lie between two looks at most; before further ones the core is yielded.
+const LONGEST_PAUSE: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
@@ -69,20 +69,24 @@ impl<T> Lock<T> {
         self.state.load(Ordering::Relaxed) == MARKED
     }
 
+    /// Tries again after pauses that grow. Whoever watches the lock instead takes its cache line from the holder again and
+    /// again, and meets one that takes it a hundred million times in a second when it is held, half of the time: of a
+    /// stream of messages between two threads it cost two thirds (Anderson, "The Performance of Spin Lock Alternatives",
+    /// IEEE TPDS 1990).
     #[cold]
     fn wait(&self) {
-        let mut spins = 0;
+        let mut pause = 1;
         loop {
-            while self.state.load(Ordering::Relaxed) == HELD {
-                if spins < SPINS {
-                    spins += 1;
-                    hint::spin_loop();
-                } else {
-                    thread::yield_now();
-                }
+            for _ in 0..pause {
+                hint::spin_loop();
             }
             if self.state.swap(HELD, Ordering::Acquire) != HELD {
                 return;
+            }
+            if pause < LONGEST_PAUSE {
+                pause *= 2;
+            } else {
+                thread::yield_now();
             }
         }
     }

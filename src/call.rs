@@ -3,6 +3,7 @@
 use std::any::type_name;
 use std::fmt;
 use std::future::Future;
+use std::mem::{self, ManuallyDrop};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::control::{AnyControl, Change};
-use crate::counted::{Pair, Ref};
+use crate::counted::{Guest, Owner, Ref};
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};
@@ -23,7 +24,6 @@ use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Sleep;
 
@@ -42,7 +42,21 @@ enum Listener {
     Other(Waker),
 }
 
-type Shared<T> = Pair<Asking<T>>;
+/// What becomes of the request: for the asker alone.
+enum Stage {
+    Unsent(Request),
+    Sent {
+        /// The asker is counted as waiting.
+        counted: bool,
+    },
+    Refused(CallError),
+}
+
+/// The end of the one that answers.
+type Replier<T> = Guest<Asking<T>, Stage>;
+
+/// The end of the one that asks.
+type Asker<T> = Owner<Asking<T>, Stage>;
 
 /// Whoever a call is known through: it leads to the host. One reference for both ends.
 enum Party {
@@ -100,6 +114,7 @@ impl<T> Asking<T> {
     ///
     /// # Errors
     /// The answer, when nobody does any more.
+    #[inline]
     fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
         let listener = self.answer.put(answer)?;
         // Relaxed: it was set before the request was sent, if it was.
@@ -133,16 +148,25 @@ impl<T> Asking<T> {
     }
 }
 
-/// The yield, if it is what is answered; else there may be somebody at the other end.
-fn into_yield<T>(asking: Shared<T>) -> Result<Slip, Shared<T>> {
-    match asking.party {
-        Party::Yield(_) => {}
-        _ => return Err(asking),
+/// The yield that is what is answered.
+fn into_yield<T>(to: Replier<T>) -> Slip {
+    let slip = to.finish(|asking| match &mut asking.party {
+        Party::Yield(slip) => Some(slip.take()),
+        _ => None,
+    });
+    slip.ok().flatten().expect("it is a yield's, which nobody else has")
+}
+
+/// Answers a yield.
+#[cold]
+fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
+    let slip = into_yield(to);
+    if !slip.is_wanted() {
+        slip.late();
+        return Err(value);
     }
-    match asking.into_value() {
-        Ok(Asking { party: Party::Yield(slip), .. }) => Ok(slip),
-        _ => unreachable!("nobody else has it"),
-    }
+    slip.finish(Ok(Payload::new(value)));
+    Ok(())
 }
 
 /// The right to answer one call; it travels inside the message, or anywhere. It is one word.
@@ -150,7 +174,7 @@ fn into_yield<T>(asking: Shared<T>) -> Result<Slip, Shared<T>> {
 /// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
 /// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
 pub struct Reply<T: Send + 'static> {
-    to: Option<Shared<T>>,
+    to: Option<Replier<T>>,
 }
 
 /// A message that has one and a word beside fits a [`Payload`].
@@ -158,7 +182,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(Pair::one(Asking::new(Party::Yield(slip)))) }
+        Self { to: Some(Guest::alone(Asking::new(Party::Yield(slip)), Stage::Sent { counted: false })) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -170,22 +194,15 @@ impl<T: Send + 'static> Reply<T> {
     ///
     /// # Errors
     /// The value, when nobody waits for it any more.
-    pub fn try_send(mut self, value: T) -> Result<(), T> {
-        let Some(to) = self.to.take() else { unreachable!("a reply is used once, by value") };
-        match into_yield(to) {
-            Err(asking) => asking.answer(Ok(value)).map_err(|refused| {
-                asking.host().shared().metrics.add(Counter::LateReplies, 1);
-                refused.unwrap_or_else(|_| unreachable!("a value was sent"))
-            }),
-            Ok(slip) if !slip.is_wanted() => {
-                slip.late();
-                Err(value)
-            }
-            Ok(slip) => {
-                slip.finish(Ok(Payload::new(value)));
-                Ok(())
-            }
+    pub fn try_send(self, value: T) -> Result<(), T> {
+        let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
+        if let Party::Yield(_) = to.party {
+            return finish(to, value);
         }
+        to.answer(Ok(value)).map_err(|refused| {
+            to.host().shared().metrics.add(Counter::LateReplies, 1);
+            refused.unwrap_or_else(|_| unreachable!("a value was sent"))
+        })
     }
 
     /// Whether nobody waits for the answer any more.
@@ -212,11 +229,11 @@ impl<T: Send + 'static> Reply<T> {
 impl<T: Send + 'static> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(to) = self.to.take() else { return };
-        let tell = |to: Shared<T>, exit: Option<&Exit>| {
+        let tell = |to: Replier<T>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
-            match into_yield(to) {
-                Err(asking) => drop(asking.answer(Err(error))),
-                Ok(slip) => slip.finish(Err(Failure::new(error))),
+            match &to.party {
+                Party::Yield(_) => into_yield(to).finish(Err(Failure::new(error))),
+                _ => drop(to.answer(Err(error))),
             }
         };
         if let Err(to) = turn::orphan(to, tell) {
@@ -231,43 +248,32 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-/// A request on its way.
+/// A request on its way; what it holds is gone when it is sent.
 enum Request {
     /// To a mailbox that takes messages of this type.
-    Here(Ref<dyn AnyControl>, Payload),
-    There(Box<dyn FnOnce() -> Result<(), CallError> + Send>),
+    Here(Ref<dyn AnyControl>, Option<Payload>),
+    There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
 }
 
 impl Request {
-    fn send(self) -> Result<(), CallError> {
+    #[inline]
+    fn send(&mut self) -> Result<(), CallError> {
         match self {
-            Self::Here(to, message) => to.deliver(message).map_err(|(refusal, _)| {
+            Self::Here(to, message) => to.deliver_from(message).map_err(|refusal| {
                 to.head().count(Counter::Refused);
                 refused(refusal)
             }),
-            Self::There(send) => send(),
+            Self::There(send) => send.take().expect("it is sent once")(),
         }
     }
-}
-
-enum CallState<T> {
-    Unsent {
-        request: Mutex<Request>,
-        asking: Shared<T>,
-    },
-    Sent {
-        asking: Shared<T>,
-        /// The asker is counted as waiting.
-        counted: bool,
-    },
-    Refused(CallError),
-    Over,
 }
 
 /// A question on its way; resolves to the reply. Dropped, it is cancelled: a reply that comes later goes nowhere.
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
-    state: CallState<T>,
+    // Two words, for it is moved before it is polled; the request lies with what both ends share.
+    /// Until it is over.
+    asking: Option<Asker<T>>,
     limit: Option<Box<Sleep>>,
 }
 
@@ -277,62 +283,68 @@ impl<T> fmt::Debug for Call<T> {
     }
 }
 
+/// Sends the request, which was not sent.
+fn send<T>(asking: &mut Asker<T>) {
+    let (asking, stage) = asking.parts();
+    let Stage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
+    let sent = request.send();
+    // The request goes, and what was refused with it: it may hold the other end.
+    *stage = match sent {
+        Ok(()) => Stage::Sent { counted: matches!(asking.party, Party::Asker(_)) },
+        Err(error) => Stage::Refused(error),
+    };
+    if let Stage::Sent { counted: true } = stage {
+        asking.party.wait_for(Change::More);
+    }
+}
+
 impl<T> Call<T> {
     /// Sends the request now, not at the first poll.
     pub fn start(mut self) -> Self {
-        self.send();
+        self.asking.as_mut().into_iter().for_each(send);
         self
-    }
-
-    fn send(&mut self) {
-        let CallState::Unsent { request, asking } = std::mem::replace(&mut self.state, CallState::Over) else {
-            unreachable!("only an unsent call is sent")
-        };
-        self.state = match request.into_inner().send() {
-            Ok(()) => {
-                let counted = matches!(asking.party, Party::Asker(_));
-                if counted {
-                    asking.party.wait_for(Change::More);
-                }
-                CallState::Sent { asking, counted }
-            }
-            Err(error) => CallState::Refused(error),
-        };
     }
 
     /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
     fn end(&mut self, answered: bool) {
         self.limit = None;
-        if let CallState::Sent { asking, counted } = std::mem::replace(&mut self.state, CallState::Over) {
-            if counted {
-                asking.party.wait_for(Change::Less);
+        let Some(mut asking) = self.asking.take() else { return };
+        let (shared, stage) = asking.parts();
+        match stage {
+            Stage::Sent { counted } => {
+                if *counted {
+                    shared.party.wait_for(Change::Less);
+                }
+                if !answered {
+                    drop(shared.answer.close());
+                }
             }
-            if !answered {
-                drop(asking.answer.close());
-            }
+            // It holds the other end, which lies in what both share.
+            Stage::Unsent(_) => drop(mem::replace(stage, Stage::Sent { counted: false })),
+            Stage::Refused(_) => {}
         }
     }
 
     /// The answer, if it has come and whoever sent it has let go of it: then there is nobody to lock it against.
     #[inline]
     fn take_alone(&mut self) -> Option<Result<T, CallError>> {
-        let CallState::Sent { asking, .. } = &self.state else { return None };
-        if !asking.answer.seems_sent() {
+        let (shared, Stage::Sent { .. }) = self.asking.as_mut()?.parts() else { return None };
+        if !shared.answer.seems_sent() {
             return None;
         }
-        let CallState::Sent { asking, counted } = std::mem::replace(&mut self.state, CallState::Over) else {
-            return None;
-        };
-        match asking.into_value() {
-            Ok(Asking { answer, party, .. }) => {
+        let answer = self.asking.take()?.finish(|asking, stage| {
+            if let Stage::Sent { counted: true } = stage {
+                asking.party.wait_for(Change::Less);
+            }
+            asking.answer.take()
+        });
+        match answer {
+            Ok(answer) => {
                 self.limit = None;
-                if counted {
-                    party.wait_for(Change::Less);
-                }
-                answer.into_inner()
+                answer
             }
             Err(asking) => {
-                self.state = CallState::Sent { asking, counted };
+                self.asking = Some(asking);
                 None
             }
         }
@@ -340,7 +352,7 @@ impl<T> Call<T> {
 
     /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
     pub fn timeout(mut self, time: Duration) -> Self {
-        if let CallState::Unsent { asking, .. } | CallState::Sent { asking, .. } = &self.state {
+        if let Some(asking) = &self.asking {
             self.limit = Some(Box::new(asking.host().sleep(time)));
         }
         self
@@ -352,17 +364,19 @@ impl<T> Future for Call<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let CallState::Unsent { asking, .. } = &this.state {
-            if asking.party.polls_itself(cx.waker()) {
-                asking.asker_waits.store(true, Ordering::Relaxed);
+        let Some(asking) = &mut this.asking else { return Poll::Pending };
+        if let (shared, Stage::Unsent(_)) = asking.parts() {
+            if shared.party.polls_itself(cx.waker()) {
+                shared.asker_waits.store(true, Ordering::Relaxed);
             }
-            this.send();
+            send(asking);
         }
         if let Some(answer) = this.take_alone() {
             return Poll::Ready(answer);
         }
-        let answer = match &mut this.state {
-            CallState::Sent { asking, counted } => match asking.poll(cx.waker(), counted) {
+        let Some(asking) = &mut this.asking else { return Poll::Pending };
+        let answer = match asking.parts() {
+            (shared, Stage::Sent { counted }) => match shared.poll(cx.waker(), counted) {
                 Poll::Ready(answer) => {
                     this.end(true);
                     return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
@@ -375,9 +389,8 @@ impl<T> Future for Call<T> {
                     }
                 }
             },
-            CallState::Refused(error) => Err(error.clone()),
-            CallState::Over => return Poll::Pending,
-            CallState::Unsent { .. } => unreachable!("sent above"),
+            (_, Stage::Refused(error)) => Err(error.clone()),
+            (_, Stage::Unsent(_)) => unreachable!("sent above"),
         };
         this.end(false);
         Poll::Ready(answer)
@@ -386,7 +399,7 @@ impl<T> Future for Call<T> {
 
 impl<T> FusedFuture for Call<T> {
     fn is_terminated(&self) -> bool {
-        matches!(self.state, CallState::Over)
+        self.asking.is_none()
     }
 }
 
@@ -448,16 +461,17 @@ impl Host {
             Way::Here(control) => Party::Asked(control.any()),
             Way::Pid(_) | Way::Name(_) => Party::Host(self.clone()),
         });
-        let (asking, other) = Pair::both(Asking::new(party));
+        let (mut asking, other) = Owner::with_guest(Asking::new(party), Stage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
-            Way::Here(control) => Request::Here(control.any(), Payload::new(message)),
+            Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
             way => {
                 let (host, to) = (self.clone(), way.keep());
-                Request::There(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error)))
+                Request::There(Some(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))))
             }
         };
-        Call { state: CallState::Unsent { request: Mutex::new(request), asking }, limit: None }
+        *asking.parts().1 = Stage::Unsent(request);
+        Call { asking: Some(asking), limit: None }
     }
 }
 

@@ -238,6 +238,15 @@ pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
+    /// The same from where it is; it stays there if it is refused.
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Refusal> {
+        let Some(message) = payload.take() else { return Ok(()) };
+        self.deliver(message).map_err(|(refusal, message)| {
+            *payload = Some(message);
+            refusal
+        })
+    }
+
     /// The most messages that waited in its mailbox.
     fn high_water(&self) -> usize;
     /// Puts a signal into the mailbox.
@@ -268,6 +277,16 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         match payload.downcast::<M>() {
             Ok(message) => self.push(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
             Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
+        }
+    }
+
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Refusal> {
+        match Payload::take(payload) {
+            Some(message) => self.push(message).map_err(|(refusal, message)| {
+                *payload = Some(Payload::new(message));
+                refusal
+            }),
+            None => Err(Refusal::WrongType { expected: type_name::<M>() }),
         }
     }
 

@@ -14,6 +14,7 @@ pub(crate) use ready::{Owed, Ready, Schedule, Stepped, Task};
 pub(crate) use run_state::RunState;
 
 use std::alloc::Layout;
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -79,48 +80,110 @@ impl<T> Ref<Counted<T>> {
     }
 }
 
-/// A value that one or two have, and nobody else ever: whoever is left is alone with it.
-pub(crate) struct Pair<T>(Ref<Counted<T>>);
+/// A value that two share, an [`Owner`] and a [`Guest`], and another that is the owner's alone.
+#[repr(C)]
+struct Shared<T, O> {
+    life: Life,
+    own: UnsafeCell<O>,
+    value: T,
+}
 
-impl<T> Pair<T> {
-    /// For one alone.
-    pub(crate) fn one(value: T) -> Self {
-        Self(Ref::counted(value))
+// SAFETY: `repr(C)`, and its first field is its life.
+unsafe impl<T, O> Rooted for Shared<T, O> {}
+
+// SAFETY: what is the owner's is reached by the owner alone, which gives it out by `&mut self`; or by whoever is left.
+unsafe impl<T: Sync, O: Send> Sync for Shared<T, O> {}
+
+/// One of two that share a value, with one that is its own. There is no weak reference.
+pub(crate) struct Owner<T, O>(Ref<Shared<T, O>>);
+
+/// The other; or there is no owner.
+pub(crate) struct Guest<T, O>(Ref<Shared<T, O>>);
+
+impl<T, O> Owner<T, O> {
+    /// Both.
+    #[inline]
+    pub(crate) fn with_guest(value: T, own: O) -> (Self, Guest<T, O>) {
+        let (one, other) = Ref::pair(|life| Shared { life, own: UnsafeCell::new(own), value });
+        (Self(one), Guest(other))
     }
 
-    /// For two.
-    pub(crate) fn both(value: T) -> (Self, Self) {
-        let (one, other) = Ref::pair(|life| Counted { life, value });
-        (Self(one), Self(other))
+    /// What both have, and what is its own.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&T, &mut O) {
+        // SAFETY: there is one owner, and it is borrowed mutably.
+        (&self.0.value, unsafe { &mut *self.0.own.get() })
     }
 
-    /// The value, if the other one has let go of it.
+    /// Does something to both, and drops them there, if the guest has let go of them.
     ///
     /// # Errors
     /// This, if it has not.
     #[inline]
-    pub(crate) fn into_value(self) -> Result<T, Self> {
-        // Acquire pairs with the release of the other one's count: what it did with the value is seen.
-        if self.0.life().strong.load(Ordering::Acquire) != 1 {
-            return Err(self);
-        }
-        let at = self.0.into_at();
-        // SAFETY: nobody else has it, nor can have: one is made of another only where both are, and no weak one.
-        let value = unsafe { &raw const (*at.as_ptr()).value };
-        // SAFETY: the same; and it is not dropped there.
-        let value = unsafe { value.read() };
-        // SAFETY: that of the strong ones.
-        unsafe { Life::release_weak(at.cast()) };
-        Ok(value)
+    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T, &mut O) -> R) -> Result<R, Self> {
+        self.0.finish(f).map_err(Self)
     }
 }
 
-impl<T> Deref for Pair<T> {
+impl<T, O> Ref<Shared<T, O>> {
+    /// Does something to both values, and drops them there, if this is the last reference.
+    ///
+    /// # Errors
+    /// This, if it is not.
+    #[inline]
+    fn finish<R>(self, f: impl FnOnce(&mut T, &mut O) -> R) -> Result<R, Self> {
+        /// Drops both, and frees their memory.
+        struct Rest<T, O>(NonNull<Shared<T, O>>);
+        impl<T, O> Drop for Rest<T, O> {
+            #[inline]
+            fn drop(&mut self) {
+                // SAFETY: nobody else has it, nor can have: neither end is cloned, and there is no weak reference.
+                unsafe { drop_in_place(self.0.as_ptr()) };
+                // SAFETY: that of the strong ones.
+                unsafe { Life::release_weak(self.0.cast()) };
+            }
+        }
+        // Acquire pairs with the release of the other's count: what it did with the value is seen.
+        if self.life().strong.load(Ordering::Acquire) != 1 {
+            return Err(self);
+        }
+        let mut rest = Rest(self.into_at());
+        // SAFETY: as above: it is alone with all of it.
+        let shared = unsafe { rest.0.as_mut() };
+        Ok(f(&mut shared.value, shared.own.get_mut()))
+    }
+}
+
+impl<T, O> Guest<T, O> {
+    /// For one alone.
+    pub(crate) fn alone(value: T, own: O) -> Self {
+        Self(Ref::new(|life| Shared { life, own: UnsafeCell::new(own), value }))
+    }
+
+    /// As [`Owner::finish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T) -> R) -> Result<R, Self> {
+        self.0.finish(|value, _| f(value)).map_err(Self)
+    }
+}
+
+impl<T, O> Deref for Owner<T, O> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.0
+        &self.0.value
+    }
+}
+
+impl<T, O> Deref for Guest<T, O> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.value
     }
 }
 
@@ -462,6 +525,27 @@ mod tests {
         assert!(stock.take().is_some() && stock.take().is_none());
         drop(stock);
         assert_eq!(Arc::strong_count(&told), 1);
+    }
+
+    #[test]
+    fn who_is_left_of_two_is_alone_with_it() {
+        let told = Arc::new(());
+        let pair = || Owner::with_guest(Arc::clone(&told), (1, Arc::clone(&told)));
+        let (mut owner, guest) = pair();
+        owner.parts().1.0 += 1;
+        let Err(owner) = owner.finish(|_, _| ()) else { panic!("there is a guest") };
+        drop(guest);
+        assert_eq!(owner.finish(|_, own| own.0).ok(), Some(2));
+        assert_eq!(Arc::strong_count(&told), 1);
+        let (owner, guest) = pair();
+        drop(owner);
+        assert_eq!((Arc::strong_count(&guest), Arc::strong_count(&told)), (3, 3));
+        drop(guest);
+        assert_eq!(Arc::strong_count(&told), 1);
+        let (owner, guest) = pair();
+        drop(guest);
+        let panics = || owner.finish(|_, _| panic!("on purpose")).is_err();
+        assert!(crate::process::panic::catch(panics).is_err() && Arc::strong_count(&told) == 1);
     }
 
     #[test]

@@ -16,7 +16,7 @@ enum State<T, W> {
         receiver: Option<W>,
         watchers: Vec<Waker>,
     },
-    Full(T),
+    Full(Option<T>),
     /// The receiver took the value, or left.
     Over,
 }
@@ -38,14 +38,13 @@ impl<T, W> Oneshot<T, W> {
     ///
     /// # Errors
     /// The value, when the receiver has left or a value came before.
+    #[inline]
     pub(crate) fn put(&self, value: T) -> Result<Option<W>, T> {
         let mut state = self.state.lock();
-        if !matches!(*state, State::Empty { .. }) {
-            return Err(value);
-        }
-        let State::Empty { receiver, watchers } = mem::replace(&mut *state, State::Full(value)) else {
-            unreachable!("checked above")
-        };
+        let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };
+        // Each by itself: to move the whole of it would be to wait for what was written of it just now.
+        let (receiver, watchers) = (receiver.take(), mem::take(watchers));
+        *state = State::Full(Some(value));
         self.sent.store(true, Ordering::Relaxed);
         drop(state);
         drop(watchers);
@@ -58,10 +57,11 @@ impl<T, W> Oneshot<T, W> {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// The value, if it was sent and not taken.
-    pub(crate) fn into_inner(self) -> Option<T> {
-        match self.state.into_inner() {
-            State::Full(value) => Some(value),
+    /// The value, if it was sent and not taken, for the last who has this.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<T> {
+        match self.state.get_mut() {
+            State::Full(value) => value.take(),
             State::Empty { .. } | State::Over => None,
         }
     }
@@ -77,10 +77,11 @@ impl<T, W> Oneshot<T, W> {
                     Some(fresh) => receiver.replace(fresh),
                     None => unreachable!("what was sent is under the lock"),
                 },
-                State::Full(_) => {
-                    let State::Full(value) = mem::replace(&mut *state, State::Over) else { unreachable!("just seen") };
+                State::Full(value) => {
+                    let value = value.take();
+                    *state = State::Over;
                     drop(state);
-                    return Poll::Ready(Some(value));
+                    return Poll::Ready(value);
                 }
                 State::Over => return Poll::Ready(None),
             }
@@ -98,7 +99,7 @@ impl<T, W> Oneshot<T, W> {
                 drop(receiver);
                 None
             }
-            State::Full(value) => Some(value),
+            State::Full(value) => value,
             State::Over => None,
         }
     }

@@ -88,6 +88,11 @@ impl Slip {
         }
     }
 
+    /// The same right; what is left has none.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
     /// Whether somebody waits for the answer.
     pub(crate) fn is_wanted(&self) -> bool {
         let (to, tag) = self.parts();

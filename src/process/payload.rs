@@ -103,6 +103,15 @@ impl Payload {
         }
     }
 
+    /// As [`downcast`](Self::downcast), from where it is.
+    #[inline]
+    pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
+        if !this.as_ref()?.is::<T>() {
+            return None;
+        }
+        this.take()?.downcast().ok()
+    }
+
     /// The name of the value's type, for people: it is not unique.
     pub fn type_name(&self) -> &'static str {
         (self.vtable.type_name)()

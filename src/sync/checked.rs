@@ -18,8 +18,8 @@ impl<T> Lock<T> {
         Self { value: Mutex::new(value), marked: AtomicBool::new(false) }
     }
 
-    pub(crate) fn into_inner(self) -> T {
-        self.value.into_inner()
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
     }
 
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {

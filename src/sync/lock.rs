@@ -38,9 +38,10 @@ impl<T> Lock<T> {
         Self { state: AtomicU8::new(FREE), value: UnsafeCell::new(value) }
     }
 
+    /// What is in it, for its only holder.
     #[inline]
-    pub(crate) fn into_inner(self) -> T {
-        self.value.into_inner()
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
     }
 
     #[inline]

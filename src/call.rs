@@ -97,6 +97,7 @@ impl Party {
 }
 
 impl<T> Asking<T> {
+    #[inline(always)]
     fn new(party: Party) -> Self {
         Self { answer: Oneshot::new(), party, asker_waits: AtomicBool::new(false) }
     }
@@ -114,7 +115,7 @@ impl<T> Asking<T> {
     ///
     /// # Errors
     /// The answer, when nobody does any more.
-    #[inline]
+    #[inline(always)]
     fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
         let listener = self.answer.put(answer)?;
         // Relaxed: it was set before the request was sent, if it was.
@@ -257,13 +258,13 @@ enum Request {
 
 impl Request {
     #[inline]
-    fn send(&mut self) -> Result<(), CallError> {
+    fn send(&mut self) -> Result<(), Box<CallError>> {
         match self {
             Self::Here(to, message) => to.deliver_from(message).map_err(|refusal| {
                 to.head().count(Counter::Refused);
-                refused(refusal)
+                Box::new(refused(*refusal))
             }),
-            Self::There(send) => send.take().expect("it is sent once")(),
+            Self::There(send) => send.take().expect("it is sent once")().map_err(Box::new),
         }
     }
 }
@@ -287,14 +288,16 @@ impl<T> fmt::Debug for Call<T> {
 fn send<T>(asking: &mut Asker<T>) {
     let (asking, stage) = asking.parts();
     let Stage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
-    let sent = request.send();
     // The request goes, and what was refused with it: it may hold the other end.
-    *stage = match sent {
-        Ok(()) => Stage::Sent { counted: matches!(asking.party, Party::Asker(_)) },
-        Err(error) => Stage::Refused(error),
-    };
-    if let Stage::Sent { counted: true } = stage {
-        asking.party.wait_for(Change::More);
+    match request.send() {
+        Ok(()) => {
+            let counted = matches!(asking.party, Party::Asker(_));
+            *stage = Stage::Sent { counted };
+            if counted {
+                asking.party.wait_for(Change::More);
+            }
+        }
+        Err(error) => *stage = Stage::Refused(*error),
     }
 }
 
@@ -332,22 +335,18 @@ impl<T> Call<T> {
         if !shared.answer.seems_sent() {
             return None;
         }
-        let answer = self.asking.take()?.finish(|asking, stage| {
+        let mut answer = None;
+        let left = self.asking.take()?.finish(|asking, stage| {
             if let Stage::Sent { counted: true } = stage {
                 asking.party.wait_for(Change::Less);
             }
-            asking.answer.take()
+            answer = asking.answer.take();
         });
-        match answer {
-            Ok(answer) => {
-                self.limit = None;
-                answer
-            }
-            Err(asking) => {
-                self.asking = Some(asking);
-                None
-            }
+        match left {
+            Ok(()) => self.limit = None,
+            Err(asking) => self.asking = Some(asking),
         }
+        answer
     }
 
     /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
@@ -362,8 +361,20 @@ impl<T> Call<T> {
 impl<T> Future for Call<T> {
     type Output = Result<T, CallError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
+        // Most that are polled again have been answered. This is to be a part of the asker's code: what it returns is not
+        // moved then.
+        match self.take_alone() {
+            Some(answer) => Poll::Ready(answer),
+            None => self.poll_slowly(cx),
+        }
+    }
+}
+
+impl<T> Call<T> {
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
+        let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         if let (shared, Stage::Unsent(_)) = asking.parts() {
             if shared.party.polls_itself(cx.waker()) {

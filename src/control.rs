@@ -238,12 +238,12 @@ pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
     fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
-    /// The same from where it is; it stays there if it is refused.
-    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Refusal> {
+    /// The same from where it is; it stays there if it is refused. Then there is a box, so that there is a word to look at.
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<Refusal>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
             *payload = Some(message);
-            refusal
+            Box::new(refusal)
         })
     }
 
@@ -280,13 +280,13 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         }
     }
 
-    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Refusal> {
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<Refusal>> {
         match Payload::take(payload) {
             Some(message) => self.push(message).map_err(|(refusal, message)| {
                 *payload = Some(Payload::new(message));
-                refusal
+                Box::new(refusal)
             }),
-            None => Err(Refusal::WrongType { expected: type_name::<M>() }),
+            None => Err(Box::new(Refusal::WrongType { expected: type_name::<M>() })),
         }
     }
 

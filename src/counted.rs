@@ -101,11 +101,25 @@ pub(crate) struct Owner<T, O>(Ref<Shared<T, O>>);
 pub(crate) struct Guest<T, O>(Ref<Shared<T, O>>);
 
 impl<T, O> Owner<T, O> {
-    /// Both.
-    #[inline]
+    /// Both. Made in their place: to move the whole of them is to wait for what was written of it just now.
+    #[inline(always)]
     pub(crate) fn with_guest(value: T, own: O) -> (Self, Guest<T, O>) {
-        let (one, other) = Ref::pair(|life| Shared { life, own: UnsafeCell::new(own), value });
-        (Self(one), Guest(other))
+        // SAFETY: it has a size, for it has a count.
+        let at = unsafe { memory::take(Layout::new::<Shared<T, O>>()) }.cast::<Shared<T, O>>();
+        // SAFETY: there is room for one.
+        let life = unsafe { &raw mut (*at.as_ptr()).life };
+        // SAFETY: the same.
+        unsafe { life.write(Life::new(Ref::<Shared<T, O>>::PLAIN, 2)) };
+        // SAFETY: the same.
+        let own_at = unsafe { &raw mut (*at.as_ptr()).own };
+        // SAFETY: the same.
+        unsafe { own_at.write(UnsafeCell::new(own)) };
+        // SAFETY: the same.
+        let value_at = unsafe { &raw mut (*at.as_ptr()).value };
+        // SAFETY: the same.
+        unsafe { value_at.write(value) };
+        // SAFETY: it is complete, and these are its counts.
+        unsafe { (Self(Ref::from_at(at)), Guest(Ref::from_at(at))) }
     }
 
     /// What both have, and what is its own.

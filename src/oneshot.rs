@@ -38,7 +38,7 @@ impl<T, W> Oneshot<T, W> {
     ///
     /// # Errors
     /// The value, when the receiver has left or a value came before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&self, value: T) -> Result<Option<W>, T> {
         let mut state = self.state.lock();
         let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };

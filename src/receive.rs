@@ -274,6 +274,18 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
+    /// The message that was delivered to its task, if that is all there is, and nothing forbids to take it.
+    #[inline]
+    fn poll_delivered(&mut self, cx: &Cx<'_>) -> Option<M> {
+        if self.poller(cx) != Poller::Task || self.glance(Poller::Task) != Glance::Delivered {
+            return None;
+        }
+        if self.me.control().head.cancel().is_some() || !turn::spend() {
+            return None;
+        }
+        self.take_delivered()
+    }
+
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let glance = self.glance(poller);
@@ -449,8 +461,14 @@ pub struct Receive<'a, M: Send + 'static> {
 impl<M: Send + 'static> Future for Receive<'_, M> {
     type Output = Result<M, Exit>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let Some(mailbox) = self.mailbox.as_deref_mut() else { return Poll::Pending };
+        // What was delivered is taken here, in the receiver's own code: it is not moved from there.
+        if let Some(message) = mailbox.poll_delivered(cx) {
+            self.mailbox = None;
+            return Poll::Ready(Ok(message));
+        }
         let received = mailbox.poll_receive(cx);
         if received.is_ready() {
             self.mailbox = None;

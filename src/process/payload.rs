@@ -106,10 +106,17 @@ impl Payload {
     /// As [`downcast`](Self::downcast), from where it is.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
-        if !this.as_ref()?.is::<T>() {
-            return None;
+        let payload = this.as_ref().filter(|payload| payload.is::<T>())?;
+        if same::<T, Payload>() || !inline::<T>() {
+            return this.take()?.downcast().ok();
         }
-        this.take()?.downcast().ok()
+        // SAFETY: the value is a `T`, which `new` wrote at this place, as `inline` says.
+        let value = unsafe { payload.storage.as_ptr().cast::<T>().read() };
+        // It is not dropped there: it was moved.
+        let place: *mut Option<Self> = this;
+        // SAFETY: it is valid for that.
+        unsafe { place.write(None) };
+        Some(value)
     }
 
     /// The name of the value's type, for people: it is not unique.

@@ -967,7 +967,7 @@ fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
                     let from = ctx.pid().to_string().len() as u64;
                     for n in 0..EACH {
                         address.send(n).unwrap();
-                        if (n + from) % 3 == 0 {
+                        if (n + from).is_multiple_of(3) {
                             ctx.yield_now().await;
                         }
                     }
@@ -980,7 +980,7 @@ fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
                 let sender = next.iter().position(|next| *next == n).expect("one of the two is there");
                 next[sender] += 1;
             }
-            senders.map(|sender| rt.block_on(sender).unwrap());
+            senders.into_iter().for_each(|sender| rt.block_on(sender).unwrap());
         }
     });
 }

@@ -70,6 +70,8 @@ enum Party {
     Host(Host),
     /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
     Yield(Slip),
+    /// It is about to be known.
+    Unknown,
 }
 
 impl Party {
@@ -78,7 +80,7 @@ impl Party {
     fn asker(&self) -> Option<&Home> {
         match self {
             Self::Asker(asker) | Self::Within(asker) => Some(asker),
-            Self::Asked(_) | Self::Host(_) | Self::Yield(_) => None,
+            Self::Asked(_) | Self::Host(_) | Self::Yield(_) | Self::Unknown => None,
         }
     }
 
@@ -108,6 +110,7 @@ impl<T> Asking<T> {
             Party::Asked(control) => control.head().host(),
             Party::Host(host) => host,
             Party::Yield(slip) => slip.host(),
+            Party::Unknown => unreachable!("it is known from the beginning"),
         }
     }
 
@@ -329,7 +332,7 @@ impl<T> Call<T> {
     }
 
     /// The answer, if it has come and whoever sent it has let go of it: then there is nobody to lock it against.
-    #[inline]
+    #[inline(always)]
     fn take_alone(&mut self) -> Option<Result<T, CallError>> {
         let (shared, Stage::Sent { .. }) = self.asking.as_mut()?.parts() else { return None };
         if !shared.answer.seems_sent() {
@@ -361,7 +364,7 @@ impl<T> Call<T> {
 impl<T> Future for Call<T> {
     type Output = Result<T, CallError>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Most that are polled again have been answered. This is to be a part of the asker's code: what it returns is not
         // moved then.
@@ -373,6 +376,7 @@ impl<T> Future for Call<T> {
 }
 
 impl<T> Call<T> {
+    #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
@@ -449,7 +453,7 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Home::of_turn(self).map(Party::Within), to, request)
+        self.call_as(Home::of_turn(self).map(|asker| (asker, true)), to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
@@ -458,21 +462,27 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some(Party::Asker(asker)), to, request)
+        self.call_as(Some((asker, false)), to, request)
     }
 
+    /// With who asks, and whether that is only known by the turn.
+    #[inline]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
-        party: Option<Party>,
+        asker: Option<(Home, bool)>,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         let way = to.way();
-        let party = party.unwrap_or_else(|| match &way {
-            Way::Here(control) => Party::Asked(control.any()),
-            Way::Pid(_) | Way::Name(_) => Party::Host(self.clone()),
+        let asking = Asking::new(Party::Unknown);
+        let (mut asking, other) = Owner::with_guest(asking, Stage::Sent { counted: false }, |asking| {
+            asking.party = match (asker, &way) {
+                (Some((asker, true)), _) => Party::Within(asker),
+                (Some((asker, false)), _) => Party::Asker(asker),
+                (None, Way::Here(control)) => Party::Asked(control.any()),
+                (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
+            }
         });
-        let (mut asking, other) = Owner::with_guest(Asking::new(party), Stage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),

@@ -101,9 +101,10 @@ pub(crate) struct Owner<T, O>(Ref<Shared<T, O>>);
 pub(crate) struct Guest<T, O>(Ref<Shared<T, O>>);
 
 impl<T, O> Owner<T, O> {
-    /// Both. Made in their place: to move the whole of them is to wait for what was written of it just now.
+    /// Both; what of the value is no constant, `complete` puts there. To move the whole of it would be to wait for what was
+    /// written of it just now.
     #[inline(always)]
-    pub(crate) fn with_guest(value: T, own: O) -> (Self, Guest<T, O>) {
+    pub(crate) fn with_guest(value: T, own: O, complete: impl FnOnce(&mut T)) -> (Self, Guest<T, O>) {
         // SAFETY: it has a size, for it has a count.
         let at = unsafe { memory::take(Layout::new::<Shared<T, O>>()) }.cast::<Shared<T, O>>();
         // SAFETY: there is room for one.
@@ -118,8 +119,12 @@ impl<T, O> Owner<T, O> {
         let value_at = unsafe { &raw mut (*at.as_ptr()).value };
         // SAFETY: the same.
         unsafe { value_at.write(value) };
-        // SAFETY: it is complete, and these are its counts.
-        unsafe { (Self(Ref::from_at(at)), Guest(Ref::from_at(at))) }
+        // SAFETY: written just now, and nobody else knows it. If `complete` panics it is leaked.
+        complete(unsafe { &mut *value_at });
+        // SAFETY: it is complete, and this is one of its counts.
+        let owner = unsafe { Ref::from_at(at) };
+        // SAFETY: and this the other.
+        (Self(owner), Guest(unsafe { Ref::from_at(at) }))
     }
 
     /// What both have, and what is its own.
@@ -544,9 +549,9 @@ mod tests {
     #[test]
     fn who_is_left_of_two_is_alone_with_it() {
         let told = Arc::new(());
-        let pair = || Owner::with_guest(Arc::clone(&told), (1, Arc::clone(&told)));
+        let pair = || Owner::with_guest(Arc::clone(&told), (0, Arc::clone(&told)), |_| {});
         let (mut owner, guest) = pair();
-        owner.parts().1.0 += 1;
+        owner.parts().1.0 += 2;
         let Err(owner) = owner.finish(|_, _| ()) else { panic!("there is a guest") };
         drop(guest);
         assert_eq!(owner.finish(|_, own| own.0).ok(), Some(2));

@@ -581,6 +581,12 @@ impl<M> Inbox<M> {
         self.slot.take()
     }
 
+    /// The same, where it is wanted.
+    #[inline]
+    pub(crate) fn take_delivered_with(&self, take: impl FnOnce(M)) {
+        self.slot.take_with(take);
+    }
+
     /// The task that was set to wait does not.
     pub(crate) fn unwait(&self) {
         let mut state = self.lock();

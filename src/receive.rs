@@ -274,21 +274,22 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The message that was delivered to its task, if that is all there is, and nothing forbids to take it.
-    #[inline]
-    fn poll_delivered(&mut self, cx: &Cx<'_>) -> Option<M> {
-        if self.poller(cx) != Poller::Task || self.glance(Poller::Task) != Glance::Delivered {
-            return None;
-        }
-        if self.me.control().head.cancel().is_some() || !turn::spend() {
-            return None;
-        }
-        self.take_delivered()
-    }
-
+    #[inline(always)]
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let glance = self.glance(poller);
+        // What was delivered is taken here, in the receiver's own code: so it is not moved from there, and waited for.
+        if glance == Glance::Delivered && self.me.control().head.cancel().is_none() && turn::spend() {
+            turn::waits_ahead();
+            let mut received = Poll::Pending;
+            self.me.control().inbox.take_delivered_with(|message| received = Poll::Ready(Ok(message)));
+            return received;
+        }
+        self.poll_further(poller, glance, cx)
+    }
+
+    #[inline(never)]
+    fn poll_further(&mut self, poller: Poller, glance: Glance, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         if glance == Glance::Empty {
             turn::waits_for_mail(true);
             return Poll::Pending;
@@ -298,11 +299,6 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         if self.is_spent(cx) {
             return Poll::Pending;
-        }
-        if glance == Glance::Delivered
-            && let Some(message) = self.take_delivered()
-        {
-            return Poll::Ready(Ok(message));
         }
         if let Some(message) = self.front.pop() {
             return Poll::Ready(Ok(message));
@@ -461,14 +457,9 @@ pub struct Receive<'a, M: Send + 'static> {
 impl<M: Send + 'static> Future for Receive<'_, M> {
     type Output = Result<M, Exit>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let Some(mailbox) = self.mailbox.as_deref_mut() else { return Poll::Pending };
-        // What was delivered is taken here, in the receiver's own code: it is not moved from there.
-        if let Some(message) = mailbox.poll_delivered(cx) {
-            self.mailbox = None;
-            return Poll::Ready(Ok(message));
-        }
         let received = mailbox.poll_receive(cx);
         if received.is_ready() {
             self.mailbox = None;

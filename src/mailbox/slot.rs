@@ -148,14 +148,21 @@ impl<M> Slot<M> {
     /// What is there, for who may take.
     #[inline]
     pub(super) fn take(&self) -> Option<M> {
+        let mut taken = None;
+        self.take_with(|message| taken = Some(message));
+        taken
+    }
+
+    /// Hands over what is there, for who may take. It is moved once, from here to where it stays.
+    #[inline]
+    pub(super) fn take_with(&self, take: impl FnOnce(M)) {
         let moves = self.moves.load(Ordering::Acquire);
         if moves.is_multiple_of(2) {
-            return None;
+            return;
         }
         // SAFETY: it was written there, and is not looked at again.
-        let message = self.room.with_mut(|room| unsafe { room.cast::<M>().read() });
+        take(self.room.with_mut(|room| unsafe { room.cast::<M>().read() }));
         self.moves.store(moves + 1, Ordering::Release);
-        Some(message)
     }
 }
 

@@ -70,10 +70,9 @@ impl<T> Lock<T> {
         self.state.load(Ordering::Relaxed) == MARKED
     }
 
-    /// Tries again after pauses that grow. Whoever watches the lock instead takes its cache line from the holder again and
-    /// again, and meets one that takes it a hundred million times in a second when it is held, half of the time: of a
-    /// stream of messages between two threads it cost two thirds (Anderson, "The Performance of Spin Lock Alternatives",
-    /// IEEE TPDS 1990).
+    /// Looks again after pauses that grow. Whoever watches the lock takes its cache line from the holder again and again,
+    /// and meets one that takes it a hundred million times in a second when it is held, half of the time: of a stream of
+    /// messages between two threads that cost half (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990).
     #[cold]
     fn wait(&self) {
         let mut pause = 1;
@@ -81,7 +80,7 @@ impl<T> Lock<T> {
             for _ in 0..pause {
                 hint::spin_loop();
             }
-            if self.state.swap(HELD, Ordering::Acquire) != HELD {
+            if self.state.load(Ordering::Relaxed) != HELD && self.state.swap(HELD, Ordering::Acquire) != HELD {
                 return;
             }
             if pause < LONGEST_PAUSE {

@@ -261,6 +261,12 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock() }
     }
 
+    /// The same for its receiver: there may be one that sends without end.
+    #[inline]
+    fn lock_to_receive(&self) -> Locked<'_, M> {
+        Locked { slot: &self.slot, state: self.state.lock_patiently() }
+    }
+
     /// Appends a message. If it is taken, `accepted` is called before anybody can have read it.
     ///
     /// # Errors
@@ -492,7 +498,7 @@ impl<M> Inbox<M> {
         own: &impl Own,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Option<M>, Admitted, bool) {
-        let mut state = self.lock();
+        let mut state = self.lock_to_receive();
         let is_only = state.aside.is_none() && state.messages().len() == 1;
         if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
             let (admitted, lent) = Self::drain_from(own, state, taken);
@@ -515,7 +521,7 @@ impl<M> Inbox<M> {
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
     /// is lent.
     pub(crate) fn drain(&self, own: &impl Own, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
-        Self::drain_from(own, self.lock(), taken)
+        Self::drain_from(own, self.lock_to_receive(), taken)
     }
 
     fn drain_from(own: &impl Own, mut state: Locked<'_, M>, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
@@ -540,7 +546,7 @@ impl<M> Inbox<M> {
     /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
     /// rest moves to `front` at once, so that a burst costs one lock.
     pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
-        let mut state = self.lock();
+        let mut state = self.lock_to_receive();
         state.place_signals();
         (state.pop(front), state.take_relieved())
     }
@@ -548,7 +554,7 @@ impl<M> Inbox<M> {
     /// As [`pop`](Self::pop), but with nothing there the receiver waits. If it may wait ahead, and takes all there is, it does.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
-        let mut state = self.lock();
+        let mut state = self.lock_to_receive();
         let ahead =
             matches!(reader, Reader::Task { ahead: true, .. }) && state.aside.is_none() && state.messages().len() == 1;
         if !ahead {
@@ -614,7 +620,7 @@ impl<M> Inbox<M> {
         signal: &mut Option<Signal>,
         reader: Reader,
     ) -> (Option<Option<M>>, Spare) {
-        self.take_or_wait(own, self.lock(), front, reader, |state, front| {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
                 return if signal.is_some() { Some(None) } else { front.pop().or_else(|| state.pop(front)).map(Some) };
@@ -643,7 +649,7 @@ impl<M> Inbox<M> {
         number: &mut u64,
         reader: Reader,
     ) -> (Option<Gathered<M>>, Spare) {
-        self.take_or_wait(own, self.lock(), front, reader, |state, front| match state.bounded() {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, front| match state.bounded() {
             Some(bounded) => bounded.look(number).map(Gathered::One),
             None => state.gather(front).map(|()| Gathered::Ahead),
         })

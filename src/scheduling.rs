@@ -97,6 +97,11 @@
 //! a [`Reply`](crate::Reply) and two words. Only when a second comes while that is unread, or messages are larger, there is
 //! a buffer; of that no more is kept than 256 messages need, and nothing when the process ends.
 //!
+//! The first message to a process that waits for mail takes no lock: its sender wakes the process, has with that the right
+//! to run it, which nobody else has then, puts the message into that room, and queues the process, which takes it out in its
+//! turn. What comes before that has run goes by the mailbox's lock, behind it. Between two processes a message is three
+//! locked instructions by that, a quarter less time than with the lock (bench `ping-pong`).
+//!
 //! Processes begin on one thread and end on another, and so do calls and messages that are too large for a
 //! [`Payload`](crate::Payload). What was one before is kept for the next: by each thread up to 64 of a size, and 1 MiB of
 //! each size for all of them (Bonwick and Adams, "Magazines and Vmem", USENIX 2001), of sizes up to 1 KiB. More than that

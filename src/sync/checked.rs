@@ -28,6 +28,10 @@ impl<T> Lock<T> {
         LockGuard { guard, marked: &self.marked }
     }
 
+    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
+        self.lock()
+    }
+
     pub(crate) fn is_marked(&self) -> bool {
         self.marked.load(Ordering::Relaxed)
     }

@@ -87,7 +87,7 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         // Acquire pairs with the release of whoever put it there, or took it.
-        !self.moves.load(Ordering::Acquire).is_multiple_of(2)
+        self.full().is_some()
     }
 
     /// How many messages were taken from here.
@@ -148,21 +148,35 @@ impl<M> Slot<M> {
     /// What is there, for who may take.
     #[inline]
     pub(super) fn take(&self) -> Option<M> {
-        let mut taken = None;
-        self.take_with(|message| taken = Some(message));
-        taken
+        let moves = self.full()?;
+        // SAFETY: something is there.
+        let message = unsafe { self.read() };
+        self.moves.store(moves + 1, Ordering::Release);
+        Some(message)
     }
 
-    /// Hands over what is there, for who may take. It is moved once, from here to where it stays.
+    /// The same, where it is wanted: it is moved once, from here to where it stays.
     #[inline]
     pub(super) fn take_with(&self, take: impl FnOnce(M)) {
-        let moves = self.moves.load(Ordering::Acquire);
-        if moves.is_multiple_of(2) {
-            return;
-        }
-        // SAFETY: it was written there, and is not looked at again.
-        take(self.room.with_mut(|room| unsafe { room.cast::<M>().read() }));
+        let Some(moves) = self.full() else { return };
+        // SAFETY: something is there.
+        take(unsafe { self.read() });
         self.moves.store(moves + 1, Ordering::Release);
+    }
+
+    /// How often it was moved, if something is there.
+    #[inline]
+    fn full(&self) -> Option<u64> {
+        let moves = self.moves.load(Ordering::Acquire);
+        (!moves.is_multiple_of(2)).then_some(moves)
+    }
+
+    /// # Safety
+    /// A message is there, the caller may take, and notes that it was.
+    #[inline]
+    unsafe fn read(&self) -> M {
+        // SAFETY: says the caller.
+        self.room.with_mut(|room| unsafe { room.cast::<M>().read() })
     }
 }
 

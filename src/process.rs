@@ -202,6 +202,8 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
+    /// A single message is handed over in the caller's own code: so it is not moved on the way, and waited for.
+    #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look == Look::NotYet {
             self.mail.look = Look::Taken;
@@ -209,6 +211,14 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
                 return Some(Event::Message(only));
             }
         }
+        self.next_taken()
+    }
+}
+
+impl<M: Send + 'static> Events<'_, M> {
+    /// The next of those that were taken over.
+    #[inline(never)]
+    fn next_taken(&mut self) -> Option<Event<M>> {
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = self.control.head.yields();

@@ -180,7 +180,8 @@ fn an_address_keeps_no_large_body() {
         address
     };
     let _warm = run();
-    let (_address, _, bytes) = counted(run);
-    // A thread of the runtime may begin meanwhile.
-    assert!(bytes < 20_000, "{bytes} bytes are kept");
+    // The test harness may allocate in one of these, for a test that begins or ends; a body that were kept would be in each.
+    let kept = [(); 3].map(|()| counted(run));
+    let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
+    assert!(least < 1000, "{least} bytes are kept");
 }

@@ -676,6 +676,10 @@ impl Host {
     /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that. Returns what the table had.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
+        // Whoever finds its pid gone, or sees it ended, finds it counted. A mailbox outside any process never was.
+        if !head.has(flag::OUTSIDE) {
+            self.shared().metrics.add(Counter::Exited, 1);
+        }
         let pid = head.pid();
         let entry = self.shared().relay.remove(relay::own(), pid);
         if entry.is_some() && head.has(flag::OUTSIDE) {
@@ -701,17 +705,10 @@ impl Host {
         if let Some(pending) = head.pending_if_any() {
             pending.close(self);
         }
-        // A mailbox outside any process has no states, and was never counted.
-        let is_process = !head.has(flag::OUTSIDE);
-        if is_process {
+        // A mailbox outside any process has no states, and takes up no place.
+        if !head.has(flag::OUTSIDE) {
             head.enter(head.flags(), State::Complete);
-        }
-        if is_process {
             head.host().realm().leave();
-        }
-        // Whoever sees it ended sees it counted.
-        if is_process {
-            self.shared().metrics.add(Counter::Exited, 1);
         }
         head.set_exit(exit);
         if head.has(flag::ROOT) {
@@ -731,7 +728,7 @@ impl Host {
         self.shared().metrics.add(Counter::BudgetYields, 1);
     }
 
-    /// Whether every process that was spawned has been buried.
+    /// Whether every process that was spawned is at its end: the last that is left of it is to be [buried](Self::bury).
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()

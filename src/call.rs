@@ -453,7 +453,7 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Home::of_turn(self).map(|asker| (asker, true)), to, request)
+        self.call_as(Home::of_turn(self).map(Party::Within), to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
@@ -462,23 +462,21 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some((asker, false)), to, request)
+        self.call_as(Some(Party::Asker(asker)), to, request)
     }
 
-    /// With who asks, and whether that is only known by the turn.
     #[inline]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: Option<(Home, bool)>,
+        party: Option<Party>,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         let way = to.way();
         let asking = Asking::new(Party::Unknown);
         let (mut asking, other) = Owner::with_guest(asking, Stage::Sent { counted: false }, |asking| {
-            asking.party = match (asker, &way) {
-                (Some((asker, true)), _) => Party::Within(asker),
-                (Some((asker, false)), _) => Party::Asker(asker),
+            asking.party = match (party, &way) {
+                (Some(party), _) => party,
                 (None, Way::Here(control)) => Party::Asked(control.any()),
                 (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
             }

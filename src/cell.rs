@@ -260,7 +260,6 @@ impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
 
 impl<X: Machine, S: Schedule> Embryo<X, S> {
     /// With a reference for the table.
-    #[inline]
     pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
             let shell = Shell { control: blank.active().fill(life), outcome: Lock::new(Outcome::Awaited(None)) };

@@ -17,137 +17,32 @@
 
 mod bounded;
 mod front;
+mod locked;
 mod queue;
 mod routed;
+mod signals;
 mod slot;
 mod wakes;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
 pub(crate) use front::{Front, Taken};
+pub(crate) use locked::{Remains, Unsent};
 pub(crate) use routed::{Router, Unrouted};
 pub(crate) use wakes::{Own, Wakes};
 
 use std::collections::VecDeque;
-use std::mem;
-use std::ops::{Deref, DerefMut};
 use std::task::{Poll, Waker};
 
-use self::bounded::{Bounded, Pushed};
-use self::queue::{Buffer, Queue};
+use self::bounded::Bounded;
+use self::locked::{Aside, Locked, State, Waiting};
+use self::queue::Buffer;
 use self::routed::Way;
 use self::slot::{Lent, Slot};
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
-use crate::process::panic::Held;
 use crate::process::pid::Pid;
-use crate::sync::{Arc, Lock, LockGuard, planted};
-
-/// Who waits for the next message.
-///
-/// ```text
-///          drain / receive finds nothing             push
-///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the pusher owes one wake
-/// ```
-#[derive(Debug, Clone, Copy, Default)]
-enum Waiting {
-    /// The receiver has not looked since the last wake: it will find what is pushed now.
-    #[default]
-    Nobody,
-    /// The process's own task.
-    Own,
-    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
-    Other,
-}
-
-#[derive(Debug)]
-struct State<M> {
-    buffer: Buffer<M>,
-    lent: Lent,
-    aside: Option<Box<Aside<M>>>,
-    waiting: Waiting,
-    closed: bool,
-    /// The longest burst that was taken out at once, where there is no bound.
-    longest: u32,
-}
-
-/// What most mailboxes never need.
-#[derive(Debug)]
-struct Aside<M> {
-    /// How many messages were taken out since this was made, not counting those in the slot: see [`Locked::taken`].
-    taken: i64,
-    signals: VecDeque<(Place, Signal)>,
-    /// Whom to wake when [`Waiting::Other`].
-    other: Option<Waker>,
-    bounded: Option<Bounded<M>>,
-    way: Way<M>,
-}
-
-/// Where a signal stands among the messages.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    /// Behind so many that were ever put into the slot, as far as is known, and so many of the others that were ever taken or
-    /// are here. A message may be on its way into the slot, or out of it, while a signal is appended; and that in the slot is
-    /// read before all others. So it is for the receiver to say what this [comes to](Locked::place_signals).
-    Behind { slot: u64, others: i64 },
-    /// So many will have been taken when all messages that came before it are.
-    Number(i64),
-}
-
-impl Place {
-    /// Of a signal that the receiver has looked at.
-    fn number(self) -> i64 {
-        match self {
-            Self::Number(number) => number,
-            Self::Behind { .. } => unreachable!("its receiver has placed it"),
-        }
-    }
-
-    /// So many messages more before it.
-    fn shift(&mut self, by: i64) {
-        match self {
-            Self::Number(number) => *number += by,
-            Self::Behind { others, .. } => *others += by,
-        }
-    }
-}
-
-impl<M> Aside<M> {
-    /// The message of this number was read before some that came earlier: signals that came before it don't come nearer
-    /// for that.
-    fn keep_apart(&mut self, number: i64) {
-        let earlier = self.signals.iter_mut().take_while(|(place, _)| place.number() <= number);
-        earlier.for_each(|(place, _)| place.shift(1));
-    }
-}
-
-impl<M> Default for Aside<M> {
-    fn default() -> Self {
-        Self { taken: 0, signals: VecDeque::new(), other: None, bounded: None, way: Way::Here }
-    }
-}
-
-type Unheard<M> = (Option<VecDeque<(Place, Signal)>>, Option<Waker>, Option<Arc<dyn Router<M>>>);
-
-/// What was in an inbox when it was closed.
-#[derive(Debug)]
-pub(crate) struct Remains<M> {
-    messages: Vec<M>,
-    /// Who may want them.
-    heir: Option<Arc<dyn Router<M>>>,
-    /// Dropped with this: the signals that nobody heard, and the ways to others.
-    _rest: Held<Unheard<M>>,
-}
-
-impl<M> Remains<M> {
-    /// The messages that nobody will read.
-    pub(crate) fn settle(self) -> Vec<M> {
-        match self.heir {
-            Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
-            _ => self.messages,
-        }
-    }
-}
+use crate::sync::{Arc, Lock, planted};
 
 /// The shared half of a mailbox.
 #[derive(Debug)]
@@ -155,28 +50,6 @@ pub(crate) struct Inbox<M> {
     /// Room for the oldest message.
     slot: Slot<M>,
     state: Lock<State<M>>,
-}
-
-/// An inbox, for who holds its lock.
-struct Locked<'a, M> {
-    slot: &'a Slot<M>,
-    state: LockGuard<'a, State<M>>,
-}
-
-impl<M> Deref for Locked<'_, M> {
-    type Target = State<M>;
-
-    #[inline]
-    fn deref(&self) -> &State<M> {
-        &self.state
-    }
-}
-
-impl<M> DerefMut for Locked<'_, M> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut State<M> {
-        &mut self.state
-    }
 }
 
 /// Who looks for a message, and waits if there is none.
@@ -201,17 +74,6 @@ pub(crate) enum Glance {
     /// As that, but for a message that was [delivered](Inbox::take_delivered).
     Delivered,
     Unknown,
-}
-
-/// What a push that was not plain comes to.
-#[derive(Debug)]
-pub(crate) enum Unsent<M> {
-    Closed(M),
-    Full(M),
-    /// It is to be handed on, or [kept](Inbox::keep) here.
-    Routed(M, Arc<dyn Router<M>>),
-    /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
-    Dropped(M, Wakes),
 }
 
 /// What a receiver that took something, or waits, owes when the lock is free.
@@ -382,7 +244,7 @@ impl<M> Inbox<M> {
         }
         let Some(aside) = state.aside.as_deref_mut() else { return Err(messages) };
         let Some(bounded) = aside.bounded.as_mut() else { return Err(messages) };
-        aside.signals.iter_mut().for_each(|(place, _)| place.shift(messages.len() as i64));
+        aside.signals.came_before(messages.len());
         bounded.put_first(messages);
         state.some_wait(true);
         Ok(state.receiver(own))
@@ -595,11 +457,7 @@ impl<M> Inbox<M> {
 
     /// The task that was set to wait does not.
     pub(crate) fn unwait(&self) {
-        let mut state = self.lock();
-        if matches!(state.waiting, Waiting::Own) {
-            state.waiting = Waiting::Nobody;
-        }
-        state.lent.lend(false);
+        self.lock().unwait();
     }
 
     /// In the turn of a process that was open when its receiver was polled elsewhere: what was delivered then is for that one.
@@ -670,8 +528,9 @@ impl<M> Inbox<M> {
     pub(crate) fn settle(&self, number: u64) -> Option<Relieved> {
         let mut state = self.lock();
         state.place_signals();
-        let place = state.bounded()?.settle(number)?;
-        state.took_at(place);
+        let aside = state.aside.as_deref_mut()?;
+        let place = aside.bounded.as_mut()?.settle(number)?;
+        aside.signals.took_at(place);
         state.take_relieved()
     }
 
@@ -679,9 +538,8 @@ impl<M> Inbox<M> {
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();
-        let number = state.taken() - 1 - left as i64 + passed as i64;
         if let Some(aside) = state.aside.as_deref_mut() {
-            aside.keep_apart(number);
+            aside.signals.passed_over(&self.slot, passed, left);
         }
     }
 
@@ -746,7 +604,7 @@ impl<M> Inbox<M> {
         }
         state.place_signals();
         if let Some(aside) = state.aside.as_deref_mut() {
-            aside.taken -= unread.len() as i64;
+            aside.signals.took_back(unread.len());
         }
         state.messages().put_first(unread);
         Ok(())
@@ -760,315 +618,6 @@ impl<M> Inbox<M> {
         state.closed = true;
         let is_bare = state.aside.is_none() && state.messages().is_bare();
         (!is_bare).then(|| state.take_remains())
-    }
-}
-
-impl<M> Locked<'_, M> {
-    /// Those that wait in a mailbox without bound.
-    #[inline]
-    fn messages(&mut self) -> Queue<'_, M> {
-        let State { buffer, lent, .. } = &mut *self.state;
-        buffer.behind(self.slot, lent)
-    }
-
-    /// All that is here, of an inbox that is closed.
-    #[cold]
-    fn take_remains(&mut self) -> Remains<M> {
-        // Whom to wake stays: nobody has been told yet.
-        let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
-        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
-        let watcher = self.bounded().and_then(Bounded::forget_watcher);
-        let (heir, router) = match way {
-            Some(Way::Left(heir)) => (Some(heir), None),
-            Some(Way::Routed { router, .. }) => (None, Some(router)),
-            Some(Way::Here) | None => (None, None),
-        };
-        Remains { messages: self.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
-    }
-
-    /// Puts a signal behind all that is here.
-    #[inline]
-    fn append(&mut self, signal: Signal) {
-        let (slot, others) = (self.slot.put_so_far(), self.untaken_but_first() as i64);
-        let aside = self.aside.get_or_insert_default();
-        let others = if planted!("signal_forgets_taken") { others } else { aside.taken + others };
-        aside.signals.push_back((Place::Behind { slot, others }, signal));
-    }
-
-    /// Numbers the signals that came since its receiver was here last: before it takes anything, or gives it back.
-    #[inline]
-    fn place_signals(&mut self) {
-        if self.aside.is_some() && !self.has_no_signals() {
-            self.place_some();
-        }
-    }
-
-    #[cold]
-    fn place_some(&mut self) {
-        let (taken, from_slot, is_full) = (self.taken(), self.slot.taken(), self.slot.is_full());
-        let Some(aside) = self.aside.as_deref_mut() else { return };
-        let read = aside.taken;
-        for (place, _) in aside.signals.iter_mut().rev() {
-            let Place::Behind { slot, others } = *place else { break };
-            let unread = match others - read {
-                // That in the slot comes before these, whenever it came.
-                unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
-                unread => unread + i64::from(slot > from_slot),
-            };
-            *place = Place::Number(taken + unread);
-        }
-    }
-
-    /// How many messages were taken out so far: what places signals among messages. For who takes them.
-    #[inline]
-    fn taken(&self) -> i64 {
-        self.aside.as_deref().map_or(0, |aside| aside.taken) + self.slot.taken() as i64
-    }
-
-    /// As [`Inbox::push_or_wait`], here.
-    fn store_or_wait(
-        &mut self,
-        own: &impl Own,
-        message: M,
-        waker: &mut Option<Waker>,
-        accepted: impl FnOnce(),
-    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
-        if let Some(bounded) = self.bounded() {
-            match bounded.push_or_wait(message, waker) {
-                Ok(None) => {}
-                Ok(number) => return Ok((number, Wakes::default())),
-                Err(message) => return Err(Unsent::Full(message)),
-            }
-            accepted();
-            return Ok((None, self.receiver(own)));
-        }
-        let wakes = self.receiver(own);
-        self.messages().push(message);
-        accepted();
-        Ok((None, wakes))
-    }
-
-    /// How many messages are here.
-    fn untaken(&self) -> usize {
-        usize::from(self.slot.is_full()) + self.untaken_but_first()
-    }
-
-    fn take_all(&mut self) -> Vec<M> {
-        match self.bounded() {
-            Some(bounded) => bounded.take_all(),
-            None => self.messages().take_all(),
-        }
-    }
-
-    /// Hands over all there is; the senders whose messages came in for it are to be woken.
-    fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
-        let read = self.taken();
-        if let Some(aside) = self.aside.as_deref_mut() {
-            let ahead = taken.given + taken.messages.len() as u64;
-            taken.signals.extend(aside.signals.drain(..).map(|(place, signal)| {
-                // Messages before it that were taken by another way are no concern of this receiver's.
-                (ahead + u64::try_from(place.number() - read).unwrap_or(0), signal)
-            }));
-        }
-        let behind = self.untaken_but_first();
-        self.took(behind);
-        match self.bounded() {
-            Some(bounded) => bounded.drain_into(&mut taken.messages),
-            None => {
-                self.note_burst();
-                self.messages().drain_into(&mut taken.messages);
-                Vec::new()
-            }
-        }
-    }
-
-    /// Remembers how many messages are about to be taken out at once.
-    #[inline]
-    fn note_burst(&mut self) {
-        let burst = self.messages().len();
-        self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
-    }
-
-    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
-    fn pop_signal(&mut self, front: usize) -> Option<Signal> {
-        let taken = self.taken();
-        let aside = self.aside.as_deref_mut()?;
-        if aside.signals.front()?.0.number() > taken - front as i64 {
-            return None;
-        }
-        aside.signals.pop_front().map(|(_, signal)| signal)
-    }
-
-    /// The oldest message; `front` must be empty.
-    #[inline]
-    fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
-        if self.messages().len() > 1 {
-            self.gather(front);
-            return front.pop();
-        }
-        let is_first = self.slot.is_full();
-        let message = match self.messages().pop_only() {
-            Some(message) => message,
-            None => match self.bounded().and_then(Bounded::pop) {
-                Some(message) => message,
-                None => {
-                    front.shrink();
-                    return None;
-                }
-            },
-        };
-        if !is_first {
-            self.took(1);
-            self.longest = self.longest.max(1);
-        }
-        Some(message)
-    }
-
-    fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
-        if self.messages().len() == 0 {
-            front.shrink();
-            return None;
-        }
-        let behind = self.buffer.len();
-        self.took(behind);
-        self.note_burst();
-        self.messages().drain_into(&mut front.make().queue);
-        Some(())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.untaken() == 0 && self.has_no_signals()
-    }
-
-    /// The task waits from now on, for it has found nothing, or takes all there is. Its slot is lent if it `lends` one and
-    /// what comes first need not look under the lock; then there is a mark that nobody has been here.
-    #[inline]
-    fn wait(mut self, lends: bool) -> bool {
-        self.waiting = Waiting::Own;
-        let lent = lends && self.is_plain();
-        self.lent.lend(lent);
-        if lent {
-            self.state.mark();
-        }
-        lent
-    }
-}
-
-impl<M> State<M> {
-    /// The wake that a message owes.
-    #[inline]
-    fn receiver(&mut self, own: &impl Own) -> Wakes {
-        match mem::take(&mut self.waiting) {
-            Waiting::Nobody => Wakes::default(),
-            Waiting::Own => Wakes { own: self.lent.wake(own), other: None },
-            Waiting::Other => Wakes { own: None, other: self.other() },
-        }
-    }
-
-    /// The wakes that a signal owes.
-    fn everybody(&mut self, own: &impl Own) -> Wakes {
-        let other = self.take_other();
-        self.waiting = Waiting::Nobody;
-        Wakes { own: self.lent.wake(own), other }
-    }
-
-    /// Who waits in place of the task.
-    fn take_other(&mut self) -> Option<Waker> {
-        let Waiting::Other = self.waiting else { return None };
-        self.waiting = Waiting::Nobody;
-        self.other()
-    }
-
-    fn other(&mut self) -> Option<Waker> {
-        self.aside.as_deref_mut()?.other.take()
-    }
-
-    /// The task does not wait, and has the slot back: in its own turn.
-    #[inline]
-    fn unwait(&mut self) {
-        if let Waiting::Own = self.waiting {
-            self.waiting = Waiting::Nobody;
-        }
-        self.lent.lend(false);
-    }
-
-    /// Whether a message that comes is put into the queue, and nothing else is here that a receiver has to look at.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.aside.as_deref().is_none_or(|aside| {
-            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Way::Routed { .. })
-        })
-    }
-
-    #[inline]
-    fn bounded(&mut self) -> Option<&mut Bounded<M>> {
-        self.aside.as_deref_mut()?.bounded.as_mut()
-    }
-
-    /// Where a message goes that comes now, if not here.
-    fn router(&self) -> Option<Arc<dyn Router<M>>> {
-        match &self.aside.as_deref()?.way {
-            Way::Routed { router, some_wait: false } => Some(Arc::clone(router)),
-            Way::Routed { .. } | Way::Left(_) | Way::Here => None,
-        }
-    }
-
-    fn some_wait(&mut self, yes: bool) {
-        if let Some(Way::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
-            *some_wait = yes;
-        }
-    }
-
-    /// As [`Inbox::push`], where there is a bound; out of the way of the others.
-    #[cold]
-    fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
-        if let Some(router) = self.router() {
-            return Err(Unsent::Routed(message, router));
-        }
-        match self.bounded().map(|bounded| bounded.push(message)) {
-            Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
-            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
-            Some(Pushed::Oldest(oldest)) => {
-                self.took(1);
-                match oldest {
-                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver(own))),
-                    None => Ok(self.receiver(own)),
-                }
-            }
-            Some(Pushed::Stored) | None => Ok(self.receiver(own)),
-        }
-    }
-
-    /// How many messages are here, behind what may be in the slot.
-    fn untaken_but_first(&self) -> usize {
-        let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
-        self.buffer.len() + bounded.map_or(0, Bounded::len)
-    }
-
-    /// Whom room that was made is news to.
-    #[inline]
-    fn take_relieved(&mut self) -> Option<Relieved> {
-        self.bounded()?.take_relieved()
-    }
-
-    /// Counts messages that were taken, but not from the slot.
-    #[inline]
-    fn took(&mut self, messages: usize) {
-        if let Some(aside) = self.aside.as_deref_mut() {
-            aside.taken += messages as i64;
-        }
-    }
-
-    /// Notes that the message at this place of a queue with a bound was taken.
-    fn took_at(&mut self, place: usize) {
-        if let Some(aside) = self.aside.as_deref_mut() {
-            aside.taken += 1;
-            aside.keep_apart(aside.taken - 1 + place as i64);
-        }
-    }
-
-    fn has_no_signals(&self) -> bool {
-        self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
     }
 }
 

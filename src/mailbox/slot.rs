@@ -77,7 +77,7 @@ impl Lent {
 }
 
 impl<M> Slot<M> {
-    pub(super) const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
+    const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
 
     #[inline]
     pub(super) fn new() -> Self {

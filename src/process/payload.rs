@@ -83,40 +83,40 @@ impl Payload {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        if same::<T, Payload>() {
-            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
-            // points to a `T`. `this` is never dropped or used again, so the payload is moved, not copied.
-            return Ok(unsafe { ptr::read((&raw const this).cast::<T>()) });
-        }
-        if inline::<T>() {
-            // SAFETY: the value is a `T`, as `is` said, and `new` wrote it at this place by the same verdict of
-            // `inline`. `this` is never dropped or used again, so the value is moved, not copied. It may have been
-            // put in on another thread: it is `Send`, and whoever moved the payload here made that write visible.
-            Ok(unsafe { this.storage.as_ptr().cast::<T>().read() })
-        } else {
-            // SAFETY: the value is a `T`, as `is` said, and `new` wrote the pointer of its box at this place by the
-            // same verdict of `inline`. `this` is never dropped or used again, so there stays one owner.
-            let kept = unsafe { this.storage.as_ptr().cast::<NonNull<T>>().read() };
-            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`, and nobody else makes one of it: `this` is
-            // not dropped, and `downcast` consumes the payload.
-            Ok(unsafe { Kept::from_raw(kept) }.into_inner())
-        }
+        // SAFETY: the value is a `T`, as `is` said. `this` is never dropped or used again, so the value is moved, not copied.
+        Ok(unsafe { this.read() })
     }
 
     /// As [`downcast`](Self::downcast), from where it is.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         let payload = this.as_ref().filter(|payload| payload.is::<T>())?;
-        if same::<T, Payload>() || !inline::<T>() {
-            return this.take()?.downcast().ok();
-        }
-        // SAFETY: the value is a `T`, which `new` wrote at this place, as `inline` says.
-        let value = unsafe { payload.storage.as_ptr().cast::<T>().read() };
-        // It is not dropped there: it was moved.
-        let place: *mut Option<Self> = this;
-        // SAFETY: it is valid for that.
-        unsafe { place.write(None) };
+        // SAFETY: the value is a `T`, as `is` said. What is left of the payload is not dropped: the value was moved.
+        let value = unsafe { payload.read() };
+        std::mem::forget(this.take());
         Some(value)
+    }
+
+    /// # Safety
+    /// The value is a `T`; and the payload is never dropped or used again. It may have been put in on another thread: it is
+    /// `Send`, and whoever moved the payload here made that write visible.
+    #[inline]
+    unsafe fn read<T: 'static>(&self) -> T {
+        if same::<T, Payload>() {
+            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
+            // points to a `T`.
+            return unsafe { ptr::read(ptr::from_ref(self).cast::<T>()) };
+        }
+        if inline::<T>() {
+            // SAFETY: the value is a `T`, and `new` wrote it at this place by the same verdict of `inline`.
+            unsafe { self.storage.as_ptr().cast::<T>().read() }
+        } else {
+            // SAFETY: the value is a `T`, and `new` wrote the pointer of its box at this place by the same verdict of
+            // `inline`; so there stays one owner.
+            let kept = unsafe { self.storage.as_ptr().cast::<NonNull<T>>().read() };
+            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`, and nobody else makes one of it.
+            unsafe { Kept::from_raw(kept) }.into_inner()
+        }
     }
 
     /// The name of the value's type, for people: it is not unique.

@@ -320,8 +320,9 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Appends a signal, which always wakes the task (`wake_own` is false for an answer that comes from inside the
-    /// process's own turn) and a receiver that waits elsewhere.
+    /// Appends a signal, which wakes the task (`wake_own` is false for an answer that comes from inside the process's own
+    /// turn) and a receiver that waits elsewhere. What only a reader of the mailbox hears wakes nobody else: neither one that
+    /// waits for something else, nor one that was woken and has not come yet.
     ///
     /// # Errors
     /// The signal, when the inbox is closed.
@@ -330,15 +331,16 @@ impl<M> Inbox<M> {
         if state.closed {
             return Err(signal);
         }
+        let is_answer = signal.is_answer();
         state.append(signal);
-        if !wake_own {
-            return Ok(Wakes::default());
-        }
-        Ok(if planted!("signal_wakes_receiver_only") { state.receiver(own) } else { state.everybody(own) })
+        Ok(match wake_own {
+            false => Wakes::default(),
+            true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
+            true => state.everybody(own),
+        })
     }
 
-    /// Appends the news of another's end. Only who reads the mailbox hears of it, so one that waits for something else is
-    /// not woken, nor one that was woken and has not come yet. Nothing if it is closed.
+    /// As [`signal`](Self::signal), for the news of another's end. Nothing if it is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();

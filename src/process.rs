@@ -186,6 +186,9 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
+/// How many yields whose answers were read are taken off their table at once.
+const COLLECT_AT: usize = 32;
+
 /// The events since the last step, in the order they came. They are taken over when the first one is asked for.
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
@@ -224,7 +227,15 @@ impl<M: Send + 'static> Events<'_, M> {
             let yields = self.control.head.yields();
             match signal {
                 // Cancelled while it waited here.
-                Signal::Completed(completed) if !yields.collect(completed.tag) => {}
+                Signal::Completed(Completed { tag, .. }) if !yields.is_to_be_read(tag) => {}
+                Signal::Completed(completed) => {
+                    taken.read.push(completed.tag);
+                    // A number that the process chose may be another yield's at once.
+                    if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
+                        yields.collect(taken.read.drain(..));
+                    }
+                    return Some(Event::Completed(completed));
+                }
                 Signal::Notice(tag) => match yields.collect_notice(tag) {
                     Some(Ok(item)) => return Some(Event::Item(Item { tag, item })),
                     Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
@@ -235,6 +246,17 @@ impl<M: Send + 'static> Events<'_, M> {
             }
         }
         taken.pop().map(Event::Message)
+    }
+}
+
+impl<M> Drop for Events<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(taken) = self.mail.taken.as_deref_mut()
+            && !taken.read.is_empty()
+        {
+            self.control.head.yields().collect(taken.read.drain(..));
+        }
     }
 }
 

@@ -422,8 +422,10 @@ impl<X: Machine> Turn<'_, X> {
     }
 
     fn dispatch_all(&self, yields: &Yields) {
-        while let Some(yielded) = yields.next_pending() {
-            let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.any()));
+        while yields.has_pending() {
+            for yielded in yields.next_pending().into_iter().flatten() {
+                let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.any()));
+            }
         }
     }
 

@@ -32,6 +32,9 @@ use crate::process::payload::Payload;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Lock, planted};
 
+/// How many commands are taken from those that were yielded under one lock.
+const AT_ONCE: usize = 8;
+
 pub(crate) type Answer = Result<Payload, Failure>;
 
 /// A command on its way to its handler.
@@ -197,12 +200,19 @@ struct Table {
     /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
     /// came.
     kept: Vec<(Number, Kept)>,
+    /// Answers that wait in the mailbox as events and are not wanted any more.
+    recalled: Vec<Tag>,
 }
 
 impl Table {
     fn find(&mut self, tag: Tag) -> Option<(usize, &mut Slot)> {
         let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key } as usize;
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
+    }
+
+    fn forget_recall(&mut self, tag: Tag) -> bool {
+        let at = self.recalled.iter().position(|recalled| *recalled == tag);
+        at.map(|at| self.recalled.remove(at)).is_some()
     }
 
     fn take_kept(&mut self, number: Number) -> Option<Kept> {
@@ -229,6 +239,8 @@ pub(crate) struct Yields {
     pending: AtomicU32,
     /// Whether there ever was a yield. Set by the process itself before anybody else can know of one.
     used: AtomicBool,
+    /// Whether any answer is recalled. By the process itself, who reads it.
+    recalled: AtomicBool,
 }
 
 /// Changes a counter that is written under the lock alone: no other write comes in between.
@@ -243,6 +255,7 @@ impl Yields {
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             used: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
         }
     }
 
@@ -290,33 +303,30 @@ impl Yields {
         Ok(tag)
     }
 
-    /// Whether [`next_pending`](Self::next_pending) has anything. The process's own thread alone makes it so.
+    /// Whether there may be a [`next_pending`](Self::next_pending). The process's own thread alone makes it so.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// The next command that this step yielded and that is still wanted: one that was given up in the same step never
+    /// The next commands that were yielded, in order, and that are still wanted: one that was given up in the same step never
     /// reaches its handler.
-    #[inline]
-    pub(crate) fn next_pending(&self) -> Option<Yield> {
-        if self.has_pending() { self.pop_pending() } else { None }
-    }
-
-    fn pop_pending(&self) -> Option<Yield> {
-        while self.has_pending() {
-            let mut guard = self.table.lock();
-            let table = guard.as_deref_mut()?;
-            let yielded = table.pending.pop_front()?;
+    pub(crate) fn next_pending(&self) -> [Option<Yield>; AT_ONCE] {
+        let mut next = [const { None }; AT_ONCE];
+        let mut unwanted = Vec::new();
+        let mut guard = self.table.lock();
+        let Some(table) = guard.as_deref_mut() else { return next };
+        for place in &mut next {
+            let Some(yielded) = table.pending.pop_front() else { break };
             count(&self.pending, -1);
-            let wanted = table.find(yielded.tag).is_some_and(|(_, slot)| slot.is_in_flight());
-            drop(guard);
-            if wanted {
-                return Some(yielded);
+            match table.find(yielded.tag).is_some_and(|(_, slot)| slot.is_in_flight()) {
+                true => *place = Some(yielded),
+                false => unwanted.push(yielded),
             }
-            let _ = panic::drop_caught(yielded);
         }
-        None
+        drop(guard);
+        unwanted.into_iter().for_each(|yielded| drop(panic::drop_caught(yielded)));
+        next
     }
 
     /// Keeps what became of a command that took the short way.
@@ -437,15 +447,35 @@ impl Yields {
         }
     }
 
-    /// Takes an event's answer off the table; false when it was cancelled and is not wanted any more.
-    pub(crate) fn collect(&self, tag: Tag) -> bool {
+    /// Whether an answer that is read as an event is wanted: it was not cancelled while it waited. The place that its yield
+    /// has in the table is free for another one when it is [collected](Self::collect).
+    #[inline]
+    pub(crate) fn is_to_be_read(&self, tag: Tag) -> bool {
+        !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
+    }
+
+    #[cold]
+    fn was_recalled(&self, tag: Tag) -> bool {
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return false };
-        let Some((key, _)) = table.find(tag) else { return false };
-        let slot = table.remove(key);
-        drop(guard);
-        drop(slot);
-        true
+        let was = table.forget_recall(tag);
+        self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
+        was
+    }
+
+    /// Takes yields off the table whose answers were read as events.
+    pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
+        let mut guard = self.table.lock();
+        let Some(table) = guard.as_deref_mut() else { return };
+        for tag in read {
+            match table.find(tag) {
+                // Nobody watches what was answered, and its answer is gone: there is nothing in it.
+                Some((key, _)) => drop(table.remove(key)),
+                // Given up after it was read.
+                None => drop(table.forget_recall(tag)),
+            }
+        }
+        self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
     }
 
     // ---- Streams
@@ -592,6 +622,10 @@ impl Yields {
         if flying {
             count(&self.flying, -1);
         }
+        if let Phase::Queued = slot.phase {
+            table.recalled.push(tag);
+            self.recalled.store(true, Ordering::Relaxed);
+        }
         drop(guard);
         let _ = panic::drop_caught(undispatched);
         slot.release();
@@ -639,6 +673,7 @@ impl Yields {
         }
         let pending = mem::take(&mut table.pending);
         let kept = mem::take(&mut table.kept);
+        table.recalled.clear();
         table.chosen.clear();
         self.pending.store(0, Ordering::Relaxed);
         drop(guard);

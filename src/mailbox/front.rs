@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use crate::process::event::Signal;
+use crate::process::event::{Signal, Tag};
 use crate::sync::Mutex;
 
 /// The capacity, in messages, that an empty mailbox keeps. What a burst needed beyond that is given back when its last
@@ -140,11 +140,13 @@ pub(crate) struct Taken<M> {
     pub(super) signals: VecDeque<(u64, Signal)>,
     /// How many messages the process was given so far.
     pub(super) given: u64,
+    /// Answers that it was given, whose yields are in their table still.
+    pub(crate) read: Vec<Tag>,
 }
 
 impl<M> Default for Taken<M> {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0 }
+        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0, read: Vec::new() }
     }
 }
 

@@ -106,6 +106,11 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
+    /// Whether it answers a yield of a hand-written process, which hears of that by reading its events.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Completed(_) | Self::Notice(_))
+    }
+
     /// The same as the process sees it whose mailbox this was in.
     #[inline]
     pub(crate) fn into_event<M>(self, reader: Pid) -> Event<M> {

@@ -444,6 +444,8 @@ impl<X: Machine> Turn<'_, X> {
         }
         let control = self.me.control();
         let remains = control.inbox.close();
+        // Nobody waits at a mailbox that was bare, nor will: it is closed.
+        let was_bare = remains.is_none();
         self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
@@ -470,7 +472,7 @@ impl<X: Machine> Turn<'_, X> {
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
         // A mailbox that was split off may be waited on elsewhere. If nobody else knows the process, it was not.
-        if self.me.control().count() > 1 + usize::from(self.left) {
+        if !was_bare && self.me.control().count() > 1 + usize::from(self.left) {
             self.me.control().disperse();
         }
         exit

@@ -5,6 +5,7 @@ use std::collections::vec_deque::Drain;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::time::Duration;
 
 use crossbeam_deque::Steal;
 
@@ -15,6 +16,7 @@ use super::post::{OWN_FUTURE, Post};
 use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
+use crate::clock::Clock;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::preempt;
 use crate::sync::{Arc, hint, planted, thread, thread_local};
@@ -29,8 +31,10 @@ const OLDEST_AT: u32 = 8;
 const PASSES: u32 = 4;
 /// Rounds of a search that follow each other at once; then the thread is yielded in between.
 const TIGHT_ROUNDS: u32 = 4;
-/// Rounds of a search before the worker sleeps.
+/// Rounds of a search before the worker sleeps, at most: while searches find something, or would have.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
+/// A sleep shorter than this cost more than a longer search would have.
+const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// The scheduler whose worker thread this is, by address; 0 for none.
@@ -53,6 +57,8 @@ pub(crate) struct Local<T: Task> {
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,
+    /// How many rounds it searches before it sleeps.
+    rounds: Cell<u32>,
     /// It kept the time when it woke up, and has not passed that on.
     kept_time: Cell<bool>,
     shuffles: bool,
@@ -112,6 +118,7 @@ impl<T: Task> Local<T> {
             queues,
             looks: Cell::new(0),
             searching: Cell::new(false),
+            rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
@@ -397,6 +404,7 @@ impl<T: Task> Local<T> {
         }
         for round in 0..rounds {
             if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()).or_else(|| self.take_ranked()) {
+                self.rounds.set(ROUNDS);
                 return Some(task);
             }
             if self.scheduler.is_stopping() {
@@ -521,7 +529,7 @@ impl<T: Task> Local<T> {
     }
 
     /// How long this one may sleep: until the nearest deadline if it keeps the time.
-    pub(super) fn time_to_keep(&self) -> Option<std::time::Duration> {
+    pub(super) fn time_to_keep(&self) -> Option<Duration> {
         // The deadline may have come nearer since this one took the office.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
@@ -548,7 +556,7 @@ impl<T: Task> Local<T> {
             if self.scheduler.orders() != 0 && self.is_told_to_go() {
                 return;
             }
-            match self.find(ROUNDS) {
+            match self.find(self.rounds.get()) {
                 Some(task) => self.run(task),
                 None => self.sleep(),
             }
@@ -570,10 +578,21 @@ impl<T: Task> Local<T> {
         let scheduler = &self.scheduler;
         Self::aside(|| {
             hooks::call(scheduler.options.hooks.park.as_ref());
+            let clock = Clock::real();
+            let began = clock.now();
             scheduler.idle.park(self.slot, self.time_to_keep());
+            self.learn(clock.now() - began);
             self.wake_up();
             hooks::call(scheduler.options.hooks.unpark.as_ref());
         });
+    }
+
+    /// It searched, found nothing, and slept so long. To search for as long as a sleep costs is at most twice what is best
+    /// (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991);
+    /// and where it was in vain again and again it is halved.
+    fn learn(&self, slept: Duration) {
+        let rounds = self.rounds.get();
+        self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
     /// Leaves the slot: what is queued here goes to all, and a wake that was meant for this one to somebody else.

@@ -678,7 +678,7 @@ impl Host {
     pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // Whoever finds its pid gone, or sees it ended, finds it counted. A mailbox outside any process never was.
         if !head.has(flag::OUTSIDE) {
-            self.shared().metrics.add(Counter::Exited, 1);
+            self.shared().metrics.add_exited();
         }
         let pid = head.pid();
         let entry = self.shared().relay.remove(relay::own(), pid);

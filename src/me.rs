@@ -160,8 +160,19 @@ impl<M: Send + 'static> Me<M> {
     }
 
     /// Resolves after this time, counted from now.
+    #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Process(self.home()), self.now(), time)
+        Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
+    }
+
+    /// The time, which its turn has seen then.
+    #[inline(never)]
+    fn seen_now(&self) -> Instant {
+        let now = self.now();
+        if turn::is_of(self.control.address()) {
+            turn::saw(now);
+        }
+        now
     }
 
     /// Resolves at this moment; at once if it has passed.

@@ -72,19 +72,15 @@ impl Sleeper {
 }
 
 impl Sleep {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
         Self { sleeper, deadline, timer: None, alarm: None, over: false, fresh: false, own: false, outstanding: false }
     }
 
-    /// For so long, from now.
-    #[inline]
+    /// For so long, from now. A part of the sleeper's code: what it returns would be moved in larger pieces than it was
+    /// written in, and waited for.
+    #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
-        if let Sleeper::Process(home) = &sleeper
-            && home.is_here()
-        {
-            turn::saw(now);
-        }
         let mut sleep = Self::new(sleeper, now + time);
         sleep.fresh = !time.is_zero();
         sleep

@@ -23,8 +23,8 @@ macro_rules! counters {
         /// What a runtime has counted since it began.
         ///
         /// Each count is exact, none ever decreases, and they are read one after another while everything runs: two
-        /// that belong together may be apart by what was under way. Subtract an earlier snapshot for what happened in
-        /// between. `Display` gives one line with what is not zero.
+        /// that belong together may be apart by what was under way. No more have `exited` than were `spawned`, though.
+        /// Subtract an earlier snapshot for what happened in between. `Display` gives one line with what is not zero.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -39,12 +39,14 @@ macro_rules! counters {
 
         impl Counters {
             fn read(metrics: &Metrics) -> Self {
-                Self {
+                let exited = metrics.exited();
+                let all = Self {
                     $($field: metrics.sum(Counter::$name),)*
                     scheduling_delay: metrics.histogram(|block| &block.delay),
                     step_time: metrics.histogram(|block| &block.step),
                     sampled_one_in: metrics.sample_one_in,
-                }
+                };
+                Self { exited, ..all }
             }
 
             /// The counts by name, in the order of the fields.
@@ -224,7 +226,21 @@ impl Metrics {
 
     #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
-        self.write(n, |block| &block.counts[counter as usize]);
+        self.write(n, Relaxed, |block| &block.counts[counter as usize]);
+    }
+
+    /// Adds to those that ended.
+    #[inline]
+    pub(crate) fn add_exited(&self) {
+        // Release pairs with the fence in `exited`: whoever sees it counted sees that it was spawned.
+        self.write(1, Ordering::Release, |block| &block.counts[Counter::Exited as usize]);
+    }
+
+    /// How many ended. Who reads that first reads no fewer that were spawned.
+    fn exited(&self) -> u64 {
+        let exited = self.sum(Counter::Exited);
+        fence(Ordering::SeqCst);
+        exited
     }
 
     /// The same for who knows that it is in that slot of this runtime.
@@ -236,12 +252,12 @@ impl Metrics {
 
     /// A process ran that had become ready so long ago.
     pub(crate) fn sample_delay(&self, ns: u64) {
-        self.write(1, |block| block.delay.of(ns));
+        self.write(1, Relaxed, |block| block.delay.of(ns));
     }
 
     /// A step took so long.
     pub(crate) fn sample_step(&self, ns: u64) {
-        self.write(1, |block| block.step.of(ns));
+        self.write(1, Relaxed, |block| block.step.of(ns));
     }
 
     /// Whether to measure this time: once in 64 calls on this thread, or always if so built.
@@ -260,8 +276,7 @@ impl Metrics {
     /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
     /// makes the answer no, never yes.
     pub(crate) fn all_ended(&self) -> bool {
-        let exited = self.sum(Counter::Exited);
-        fence(Ordering::SeqCst);
+        let exited = self.exited();
         exited == self.sum(Counter::Spawned)
     }
 
@@ -272,16 +287,16 @@ impl Metrics {
 
     /// Adds to a cell of the block that is this thread's.
     #[inline]
-    fn write<'a>(&'a self, n: u64, cell: impl FnOnce(&'a Block) -> &'a AtomicU64) {
+    fn write<'a>(&'a self, n: u64, order: Ordering, cell: impl FnOnce(&'a Block) -> &'a AtomicU64) {
         match self.worker().and_then(|slot| self.slots.get(slot)) {
             Some(block) => {
                 // No other thread writes here, so nothing is lost between the load and the store; and no atomic
                 // read-modify-write is paid for.
                 let cell = cell(block);
-                cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+                cell.store(cell.load(Relaxed).wrapping_add(n), order);
             }
             None => {
-                cell(&self.shared).fetch_add(n, Relaxed);
+                cell(&self.shared).fetch_add(n, order);
             }
         }
     }

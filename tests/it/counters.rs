@@ -318,6 +318,31 @@ fn one_turn_in_64_is_measured() {
     });
 }
 
+/// 9.1: in no snapshot more have ended than were spawned, whatever comes and goes while it is taken: more threads take some
+/// than there are cores, so that one is put aside in the middle now and then.
+#[test]
+fn what_has_ended_was_spawned() {
+    within(60, || {
+        let rt = two();
+        let busy = rt.spawn(async |ctx: Context| {
+            for _ in 0..100_000 {
+                let _ = ctx.spawn(async |_: Context| {});
+                ctx.yield_now().await;
+            }
+        });
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !busy.is_finished() {
+                        let now = rt.counters();
+                        assert!(now.exited <= now.spawned, "{now}");
+                    }
+                });
+            }
+        });
+    });
+}
+
 /// 9.1: a snapshot reads as one line, and taken while everything runs it never goes back.
 #[test]
 fn snapshots_read_as_one_line_and_never_go_back() {

@@ -335,6 +335,7 @@ impl<M> Inbox<M> {
         state.append(signal);
         Ok(match wake_own {
             false => Wakes::default(),
+            true if is_answer && planted!("answer_wakes_nobody") => Wakes::default(),
             true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
             true => state.everybody(own),
         })

@@ -622,7 +622,9 @@ impl Yields {
         if flying {
             count(&self.flying, -1);
         }
-        if let Phase::Queued = slot.phase {
+        if let Phase::Queued = slot.phase
+            && !planted!("yields_cancel_forgets_event")
+        {
             table.recalled.push(tag);
             self.recalled.store(true, Ordering::Relaxed);
         }

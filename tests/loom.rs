@@ -21,6 +21,7 @@
 //! - signal_forgets_taken: signal_keeps_its_place
 //! - signal_wakes_receiver_only: signal_wakes_both
 //! - down_wakes_nobody: downs_wake_who_reads
+//! - answer_wakes_nobody: notices_against_pulls
 //! - idle_no_fence: lender_blocks
 //! - idle_no_fence: one_pusher
 //! - idle_no_second_look: one_pusher
@@ -35,6 +36,7 @@
 //! - yields_complete_twice: two_answers
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
+//! - yields_cancel_forgets_event: answer_against_cancel
 //! - yields_poll_forgets_waker: answer_against_poll
 //! - yields_poll_forgets_waker: answer_against_poll_by_the_task
 //! - yields_cancel_forgets_watchers: watch_against_cancel
@@ -155,7 +157,7 @@ models! {
     slots::two_come_at_once, 8;
     slots::slot_wears_out, 57;
     stream::items_against_pulls, 248;
-    stream::notices_against_pulls, 402;
+    stream::notices_against_pulls, 336;
     stream::sender_against_cancel, 9;
     timers::cancel_against_fire, 114;
     timers::waker_against_fire, 27;

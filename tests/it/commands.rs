@@ -294,6 +294,67 @@ fn a_yield_is_given_up_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
+    // Answered and not read yet, and its tag used again at once: the old answer is not taken for the new one.
+    noted.tell(&rt, |out| {
+        out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
+        String::from("asked")
+    });
+    let again = shelf.clone();
+    noted.tell(&rt, move |out| {
+        again.take().complete(4);
+        let in_flight = out.cancel_yield(Tag::<Ask>::chosen(11));
+        out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
+        in_flight.to_string()
+    });
+    shelf.take().complete(5);
+    settle(&rt);
+    assert_eq!(noted.log(), "asked, false, 5");
+}
+
+/// 1.2, 3.3: of answers that came together those come no more that are given up while the others are read, and it does not
+/// matter to give up those that were read; what is performed meanwhile has a place of its own.
+#[test]
+fn of_answers_that_came_together_some_are_given_up() {
+    struct Asking {
+        tags: Vec<Tag<Ask>>,
+        log: Arc<Mutex<Vec<u64>>>,
+    }
+    impl Process for Asking {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            if self.tags.is_empty() {
+                self.tags = (0..100).map(|n| out.perform(Ask(n))).collect();
+            }
+            for event in events {
+                let Event::Completed(done) = event else { continue };
+                let n = done.into_result().unwrap().downcast::<u64>().unwrap();
+                self.log.lock().unwrap().push(n);
+                if n == 40 {
+                    assert!(self.tags.iter().skip(1).step_by(2).all(|&tag| !out.cancel_yield(tag)));
+                }
+                if n < 100 {
+                    out.perform(Ask(100 + n));
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let log = Arc::<Mutex<Vec<u64>>>::default();
+    let asking = rt.spawn_process(Asking { tags: Vec::new(), log: log.clone() });
+    let answer = |from: u64| {
+        settle(&rt);
+        let all = std::mem::take(&mut *shelf.0.lock().unwrap());
+        (from..).zip(all).for_each(|(n, completion)| completion.complete(n));
+        settle(&rt);
+        std::mem::take(&mut *log.lock().unwrap())
+    };
+    let wanted = (0..100).filter(|n| *n <= 40 || n % 2 == 0);
+    assert_eq!(answer(0), wanted.clone().collect::<Vec<_>>());
+    assert_eq!(answer(100), (100..).take(wanted.count()).collect::<Vec<_>>());
+    assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
 /// 1.3, 11: very many performs that are dropped in the step that made them never reach their handler, and take no time.

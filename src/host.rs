@@ -4,7 +4,17 @@
 //! A [`Host`] is what the threaded runtime and a simulation have in common. Where processes run comes in as one
 //! schedule function; what time it is and what chance says come in with the clock and the seed.
 
-use std::any::{Any, TypeId, type_name};
+mod ends;
+mod receiver;
+mod shutdown;
+mod target;
+
+pub use receiver::{Package, Receiver};
+pub(crate) use shutdown::Phase;
+pub use target::Target;
+pub(crate) use target::{Destination, Route, Way};
+
+use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::task::Waker;
@@ -21,33 +31,21 @@ use crate::counted::{self, Counted, Life, Ref, RunState, Stock};
 use crate::inherited::Inherited;
 use crate::job::Job;
 use crate::limits::Limits;
-use crate::mailbox::{Bound, Inbox, Wakes};
+use crate::mailbox::{Bound, Inbox};
 use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
-use crate::process::event::{Signal, Tag};
+use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::{catch, drop_caught};
+use crate::process::panic::catch;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
-use crate::process::turn;
 use crate::realm::{HostBuilder, Realm};
-use crate::relay::{self, Lane, Place, Relay};
-use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::relay::{Lane, Place, Relay};
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::{Fire, Timers};
 use crate::yields::Late;
-
-/// How far a runtime is on its way to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    Open,
-    /// Refuses work from outside, runs what is there.
-    Closing,
-    /// Refuses all work.
-    Closed,
-}
 
 /// What happens beyond the end of a process that panicked.
 #[derive(Clone, Default)]
@@ -171,102 +169,6 @@ impl fmt::Debug for Host {
     }
 }
 
-/// A message on its way to a pid.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Package {
-    /// Who sent it, where that is known.
-    pub from: Option<Pid>,
-    /// Whom it is for.
-    pub to: Pid,
-    /// The message.
-    pub payload: Payload,
-}
-
-impl Package {
-    /// A message for `to`, from whoever is being stepped on this thread.
-    pub fn new(to: Pid, payload: Payload) -> Self {
-        Self { from: turn::pid(), to, payload }
-    }
-}
-
-/// The one routing interface: delivers a package to a pid.
-///
-/// A [`Host`] is one; others are attached for other nodes ([`Host::attach_node`]) or under a pid of this one
-/// ([`Host::attach`]).
-pub trait Receiver: Send + Sync + 'static {
-    /// Takes the package, or hands it back. Must not block: it runs on the sender's thread.
-    ///
-    /// # Errors
-    /// The package and why it was refused.
-    fn deliver(&self, package: Package) -> Result<(), SendError<Package>>;
-}
-
-impl Receiver for Host {
-    fn deliver(&self, package: Package) -> Result<(), SendError<Package>> {
-        let Package { from, to, payload } = package;
-        let refuse = |refusal, payload| Err(SendError::new(refusal, Package { from, to, payload }));
-        if self.shared().relay.is_here(to) {
-            return match self.shared().relay.get(to) {
-                Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
-                None => refuse(self.gone(), payload),
-            };
-        }
-        let node = self.shared().nodes.lock().get(&to.node()).cloned();
-        match node {
-            Some(receiver) => receiver.deliver(Package { from, to, payload }),
-            None => refuse(Refusal::NoProcess, payload),
-        }
-    }
-}
-
-/// A receiver attached under a pid: what is sent there goes to it.
-struct Attached {
-    head: Head,
-    receiver: Box<dyn Receiver>,
-}
-
-impl AnyControl for Counted<Attached> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn head(&self) -> &Head {
-        &self.head
-    }
-
-    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
-        if self.head.has(flag::KILLED) {
-            return Err((self.head.host().gone(), payload));
-        }
-        self.receiver.deliver(Package::new(self.head.pid(), payload)).map_err(|refused| {
-            let refusal = refused.refusal();
-            (refusal, refused.into_message().payload)
-        })
-    }
-
-    fn high_water(&self) -> usize {
-        0
-    }
-
-    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        Err(signal)
-    }
-
-    fn put_down(&self, _: u64, _: Pid, _: &Exit) -> Option<Wakes> {
-        None
-    }
-
-    fn rouse(&self) {}
-
-    fn wake(&self) {}
-
-    fn close_outside(&self, exit: &Exit) {
-        drop(self.head.host().forget(&self.head));
-        self.head.set_exit(exit);
-    }
-}
-
 /// What a control block is made of, but for its place.
 pub(crate) struct Blank {
     head: Head,
@@ -285,80 +187,6 @@ impl Blank {
     #[inline]
     pub(crate) fn fill<M>(self, life: Life) -> Control<M> {
         Control { life, inbox: Inbox::new(self.bound, self.most), head: self.head }
-    }
-}
-
-/// Whom to send to: a typed address or [`Name`](crate::Name) is checked by the compiler, a `Pid` or `&str` at the send.
-///
-/// A name is looked up in the host that sends, at each send, so it leads to whoever has it then.
-pub trait Target<M>: Route<M> {}
-
-#[allow(private_interfaces)]
-mod sealed {
-    use super::{Control, Pid, Ref};
-
-    /// Where a message for a target goes.
-    pub enum Way<'a, M> {
-        #[doc(hidden)]
-        Here(&'a Ref<Control<M>>),
-        #[doc(hidden)]
-        Pid(Pid),
-        #[doc(hidden)]
-        Name(&'a str),
-    }
-
-    impl<M> std::fmt::Debug for Way<'_, M> {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("Way")
-        }
-    }
-
-    pub trait Route<M> {
-        #[doc(hidden)]
-        fn way(&self) -> Way<'_, M>;
-    }
-}
-pub(crate) use sealed::{Route, Way};
-
-impl<M> Target<M> for Pid {}
-impl<M> Route<M> for Pid {
-    fn way(&self) -> Way<'_, M> {
-        Way::Pid(*self)
-    }
-}
-
-impl<M> Target<M> for &str {}
-impl<M> Route<M> for &str {
-    fn way(&self) -> Way<'_, M> {
-        Way::Name(self)
-    }
-}
-
-/// A [`Way`] for later.
-#[derive(Debug)]
-pub(crate) enum Destination<M> {
-    Here(Ref<Control<M>>),
-    Pid(Pid),
-    Name(Box<str>),
-}
-
-impl<M> Way<'_, M> {
-    pub(crate) fn keep(&self) -> Destination<M> {
-        match *self {
-            Way::Here(control) => Destination::Here(control.clone()),
-            Way::Pid(pid) => Destination::Pid(pid),
-            Way::Name(name) => Destination::Name(name.into()),
-        }
-    }
-}
-
-impl<M> Destination<M> {
-    pub(crate) fn way(&self) -> Way<'_, M> {
-        match self {
-            Destination::Here(control) => Way::Here(control),
-            Destination::Pid(pid) => Way::Pid(*pid),
-            Destination::Name(name) => Way::Name(name),
-        }
     }
 }
 
@@ -422,19 +250,6 @@ impl Host {
     }
 
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
-        match self.shared().phase.load(Ordering::SeqCst) {
-            0 => Phase::Open,
-            1 => Phase::Closing,
-            _ => Phase::Closed,
-        }
-    }
-
-    /// Moves on to `phase`; never back.
-    pub(crate) fn advance(&self, phase: Phase) {
-        self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
-    }
-
     /// What a sender is told whose receiver is gone.
     pub(crate) fn gone(&self) -> Refusal {
         if self.phase() == Phase::Closed { Refusal::ShutDown } else { Refusal::NoProcess }
@@ -493,29 +308,6 @@ impl Host {
     /// As [`Address::high_water`](crate::Address::high_water), if the process lives.
     pub fn high_water(&self, pid: Pid) -> Option<usize> {
         self.shared().relay.get(pid).map(|control| control.high_water())
-    }
-
-    /// Attaches a receiver under a pid of its own: a way for pids to lead to whatever takes packages.
-    ///
-    /// It is detached by [`kill`](Self::kill), or with the runtime. `None` when the runtime has shut down.
-    pub fn attach(&self, receiver: impl Receiver) -> Option<Pid> {
-        if self.phase() == Phase::Closed {
-            return None;
-        }
-        let pid = self.shared().relay.insert(0, self, |place, host| {
-            let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
-            let attached = Ref::counted(Attached { head, receiver });
-            let pid = attached.head.pid();
-            (Ref::of(attached), pid)
-        });
-        self.shared().outside.fetch_add(1, Ordering::SeqCst);
-        pid
-    }
-
-    /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.
-    pub fn attach_node(&self, node: u32, receiver: impl Receiver) {
-        let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
-        drop(former);
     }
 
     /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
@@ -661,110 +453,9 @@ impl Host {
         key
     }
 
-    // ---- The end of a process, in the order in which it happens
-
-    /// Its names are free. Its mailbox has been closed: whoever registers it marks it before it looks at that, see
-    /// `relay::names`.
-    #[inline]
-    pub(crate) fn release(&self, head: &Head) {
-        if head.has(flag::KNOWN) {
-            self.realm().names().release(head.names());
-        }
-    }
-
-    /// The pid names nothing from now on, and is in no group. What it held has been let go, so that whoever finds nothing
-    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that. Returns what the table had.
-    #[inline]
-    pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
-        // Whoever finds its pid gone, or sees it ended, finds it counted. A mailbox outside any process never was.
-        if !head.has(flag::OUTSIDE) {
-            self.shared().metrics.add_exited();
-        }
-        let pid = head.pid();
-        let entry = self.shared().relay.remove(relay::own(), pid);
-        if entry.is_some() && head.has(flag::OUTSIDE) {
-            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
-        }
-        if head.has(flag::KNOWN) {
-            self.leave_groups(head);
-        }
-        entry
-    }
-
-    #[cold]
-    fn leave_groups(&self, head: &Head) {
-        self.realm().groups().release(head.pid(), head.groups());
-    }
-
-    /// The last of it: its yields are given up, and those who want to hear of its end do.
-    #[inline]
-    pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
-        if let Some(yields) = head.yields_if_any() {
-            yields.close();
-        }
-        if let Some(pending) = head.pending_if_any() {
-            pending.close(self);
-        }
-        // A mailbox outside any process has no states, and takes up no place.
-        if !head.has(flag::OUTSIDE) {
-            head.enter(head.flags(), State::Complete);
-            head.host().realm().leave();
-        }
-        head.set_exit(exit);
-        if head.has(flag::ROOT) {
-            self.root_ended();
-        }
-        if self.phase() != Phase::Open {
-            // Two that end at the same time each count themselves first: whoever looks last sees both, and they ended.
-            fence(Ordering::SeqCst);
-            if self.all_ended() {
-                self.shared().emptied.notify(usize::MAX);
-            }
-        }
-    }
-
     /// A process spent its turn's budget and goes behind the others.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
-    }
-
-    /// Whether every process that was spawned is at its end: the last that is left of it is to be [buried](Self::bury).
-    #[inline]
-    pub(crate) fn all_ended(&self) -> bool {
-        self.shared().metrics.all_ended()
-    }
-
-    /// Mail that was accepted and that nobody will read.
-    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
-        if mail.len() == 0 {
-            return;
-        }
-        let to = head.pid();
-        self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
-        let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
-        for message in mail {
-            let mourner = if own_kind { None } else { self.mourner() };
-            // Whatever of it nobody takes is dropped, and that is the user's code.
-            let _ = match mourner {
-                Some(mourner) => {
-                    let package = Package { from: None, to, payload: Payload::new(message) };
-                    mourner.push(package).or_else(|(_, package)| drop_caught(package))
-                }
-                None => drop_caught(message),
-            };
-        }
-    }
-
-    fn mourner(&self) -> Option<Ref<Control<Package>>> {
-        let mut mourners = self.shared().mourners.lock();
-        while let Some(last) = mourners.last() {
-            // Its owner has it, and with it the host.
-            if let Some(mourner) = last.upgrade().filter(|mourner| !mourner.head.has_ended()) {
-                return Some(mourner);
-            }
-            mourners.pop();
-        }
-        None
     }
 
     /// Tells the observer, if there is one, that a process is in another state now.
@@ -788,67 +479,6 @@ impl Host {
             OnPanic::Call(f) => drop(catch(|| f(pid, text))),
             OnPanic::ShutDown => self.begin_shutdown(Instant::FAR),
         }
-    }
-
-    pub(crate) fn shutdown_deadline(&self) -> Instant {
-        Instant::from_ns(self.shared().deadline.load(Ordering::SeqCst))
-    }
-
-    /// The processes that have not ended.
-    pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
-        let mut all = self.shared().relay.all();
-        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
-        all
-    }
-
-    /// Refuses work from outside and tells every process to end: first the supervisors, each of which ends its own
-    /// children in its order, and when they have ended, the rest.
-    pub(crate) fn begin_shutdown(&self, deadline: Instant) {
-        self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
-        self.advance(Phase::Closing);
-        self.cancel_all(|head| head.has(flag::ROOT));
-        // Whoever is the last of them counts itself out first and looks at the phase then: one of the two does it.
-        if self.shared().roots.load(Ordering::SeqCst) == 0 {
-            self.shut_down_rest();
-        }
-    }
-
-    /// A supervisor begins that nobody supervises.
-    pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
-        self.shared().roots.fetch_add(1, Ordering::SeqCst);
-        root.head().set(flag::ROOT);
-        // Whoever shuts down sets the phase first and looks for roots then.
-        if self.phase() != Phase::Open {
-            root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
-        }
-    }
-
-    #[cold]
-    fn root_ended(&self) {
-        if self.shared().roots.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
-            self.shut_down_rest();
-        }
-    }
-
-    fn shut_down_rest(&self) {
-        self.cancel_all(|head| !head.has(flag::SUPERVISED));
-    }
-
-    fn cancel_all(&self, concerns: impl Fn(&Head) -> bool) {
-        for control in self.alive().iter().filter(|control| concerns(control.head())) {
-            control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
-        }
-    }
-
-    /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
-    pub(crate) fn condemn(&self) {
-        self.advance(Phase::Closed);
-        self.shared().relay.close();
-        for control in self.shared().relay.all() {
-            control.kill();
-        }
-        let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
-        futures.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -76,6 +76,10 @@ struct Time {
 impl scheduler::Driver for Time {
     type Alarm = Alarm;
 
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.timers.now().ns())
+    }
+
     fn turn(&self) -> usize {
         crowd::together(|| self.timers.turn_some())
     }

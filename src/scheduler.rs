@@ -63,6 +63,9 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// Rings until it is dropped.
     type Alarm: Send + 'static;
 
+    /// The time since a moment that stays the same.
+    fn now(&self) -> Duration;
+
     /// Fires what is due; returns how many.
     fn turn(&self) -> usize;
 
@@ -162,6 +165,7 @@ pub(crate) struct Scheduler<T: Task> {
 
 /// A [`Driver`] whose alarms are kept in a box.
 trait ErasedDriver: Send + Sync {
+    fn now(&self) -> Duration;
     fn turn(&self) -> usize;
     fn wait(&self) -> Option<Duration>;
     fn keep_time(&self) -> Option<Duration>;
@@ -170,6 +174,10 @@ trait ErasedDriver: Send + Sync {
 }
 
 impl<D: Driver> ErasedDriver for D {
+    fn now(&self) -> Duration {
+        Driver::now(self)
+    }
+
     fn turn(&self) -> usize {
         Driver::turn(self)
     }

@@ -56,6 +56,10 @@ struct MovedInner {
 impl Driver for Moved {
     type Alarm = ();
 
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn turn(&self) -> usize {
         let fires = self.0.due.load(Ordering::SeqCst) && self.0.armed.swap(false, Ordering::SeqCst);
         if fires {

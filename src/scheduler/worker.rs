@@ -16,7 +16,6 @@ use super::post::{OWN_FUTURE, Post};
 use super::queue::{Pushed, Queues};
 use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
-use crate::clock::Clock;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::preempt;
 use crate::sync::{Arc, hint, planted, thread, thread_local};
@@ -578,10 +577,9 @@ impl<T: Task> Local<T> {
         let scheduler = &self.scheduler;
         Self::aside(|| {
             hooks::call(scheduler.options.hooks.park.as_ref());
-            let clock = Clock::real();
-            let began = clock.now();
+            let began = scheduler.driver.now();
             scheduler.idle.park(self.slot, self.time_to_keep());
-            self.learn(clock.now() - began);
+            self.learn(scheduler.driver.now().saturating_sub(began));
             self.wake_up();
             hooks::call(scheduler.options.hooks.unpark.as_ref());
         });

@@ -81,6 +81,11 @@ impl Timers {
         Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: AtomicU64::new(u64::MAX) }
     }
 
+    /// What time it is by their clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
     /// Asks for something to happen, on the wheel of this worker if it is one, and says whether it is the first thing to
     /// happen now and nobody is sure to look at the time by then: then somebody must be told.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {

@@ -1,0 +1,110 @@
+//! The end of a process, in the order in which it happens.
+
+use std::any::TypeId;
+
+use super::{Host, Package, Phase};
+use crate::control::{AnyControl, Control, Head, flag};
+use crate::counted::Ref;
+use crate::observe::{Counter, State};
+use crate::process::exit::Exit;
+use crate::process::panic::drop_caught;
+use crate::process::payload::Payload;
+use crate::relay;
+use crate::sync::atomic::{Ordering, fence};
+
+impl Host {
+    // ---- The end of a process, in the order in which it happens
+
+    /// Its names are free. Its mailbox has been closed: whoever registers it marks it before it looks at that, see
+    /// `relay::names`.
+    #[inline]
+    pub(crate) fn release(&self, head: &Head) {
+        if head.has(flag::KNOWN) {
+            self.realm().names().release(head.names());
+        }
+    }
+
+    /// The pid names nothing from now on, and is in no group. What it held has been let go, so that whoever finds nothing
+    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that. Returns what the table had.
+    #[inline]
+    pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
+        // Whoever finds its pid gone, or sees it ended, finds it counted. A mailbox outside any process never was.
+        if !head.has(flag::OUTSIDE) {
+            self.shared().metrics.add_exited();
+        }
+        let pid = head.pid();
+        let entry = self.shared().relay.remove(relay::own(), pid);
+        if entry.is_some() && head.has(flag::OUTSIDE) {
+            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
+        }
+        if head.has(flag::KNOWN) {
+            self.leave_groups(head);
+        }
+        entry
+    }
+
+    #[cold]
+    fn leave_groups(&self, head: &Head) {
+        self.realm().groups().release(head.pid(), head.groups());
+    }
+
+    /// The last of it: its yields are given up, and those who want to hear of its end do.
+    #[inline]
+    pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
+        if let Some(yields) = head.yields_if_any() {
+            yields.close();
+        }
+        if let Some(pending) = head.pending_if_any() {
+            pending.close(self);
+        }
+        // A mailbox outside any process has no states, and takes up no place.
+        if !head.has(flag::OUTSIDE) {
+            head.enter(head.flags(), State::Complete);
+            head.host().realm().leave();
+        }
+        head.set_exit(exit);
+        if head.has(flag::ROOT) {
+            self.root_ended();
+        }
+        if self.phase() != Phase::Open {
+            // Two that end at the same time each count themselves first: whoever looks last sees both, and they ended.
+            fence(Ordering::SeqCst);
+            if self.all_ended() {
+                self.shared().emptied.notify(usize::MAX);
+            }
+        }
+    }
+
+    /// Mail that was accepted and that nobody will read.
+    pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
+        if mail.len() == 0 {
+            return;
+        }
+        let to = head.pid();
+        self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
+        let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
+        for message in mail {
+            let mourner = if own_kind { None } else { self.mourner() };
+            // Whatever of it nobody takes is dropped, and that is the user's code.
+            let _ = match mourner {
+                Some(mourner) => {
+                    let package = Package { from: None, to, payload: Payload::new(message) };
+                    mourner.push(package).or_else(|(_, package)| drop_caught(package))
+                }
+                None => drop_caught(message),
+            };
+        }
+    }
+
+    fn mourner(&self) -> Option<Ref<Control<Package>>> {
+        let mut mourners = self.shared().mourners.lock();
+        while let Some(last) = mourners.last() {
+            // Its owner has it, and with it the host.
+            if let Some(mourner) = last.upgrade().filter(|mourner| !mourner.head.has_ended()) {
+                return Some(mourner);
+            }
+            mourners.pop();
+        }
+        None
+    }
+}

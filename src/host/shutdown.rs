@@ -1,0 +1,104 @@
+//! The end of a runtime: how far it is on its way there, and who is told to end when.
+
+use std::task::Waker;
+
+use super::Host;
+use crate::clock::Instant;
+use crate::control::{AnyControl, Head, flag};
+use crate::counted::Ref;
+use crate::process::exit::Reason;
+use crate::sync::atomic::Ordering;
+
+/// How far a runtime is on its way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Open,
+    /// Refuses work from outside, runs what is there.
+    Closing,
+    /// Refuses all work.
+    Closed,
+}
+
+impl Host {
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.shared().phase.load(Ordering::SeqCst) {
+            0 => Phase::Open,
+            1 => Phase::Closing,
+            _ => Phase::Closed,
+        }
+    }
+
+    /// Moves on to `phase`; never back.
+    pub(crate) fn advance(&self, phase: Phase) {
+        self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    /// Whether every process that was spawned is at its end: the last that is left of it is to be [buried](Self::bury).
+    #[inline]
+    pub(crate) fn all_ended(&self) -> bool {
+        self.shared().metrics.all_ended()
+    }
+
+    pub(crate) fn shutdown_deadline(&self) -> Instant {
+        Instant::from_ns(self.shared().deadline.load(Ordering::SeqCst))
+    }
+
+    /// The processes that have not ended.
+    pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
+        let mut all = self.shared().relay.all();
+        all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
+        all
+    }
+
+    /// Refuses work from outside and tells every process to end: first the supervisors, each of which ends its own
+    /// children in its order, and when they have ended, the rest.
+    pub(crate) fn begin_shutdown(&self, deadline: Instant) {
+        self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
+        self.advance(Phase::Closing);
+        self.cancel_all(|head| head.has(flag::ROOT));
+        // Whoever is the last of them counts itself out first and looks at the phase then: one of the two does it.
+        if self.shared().roots.load(Ordering::SeqCst) == 0 {
+            self.shut_down_rest();
+        }
+    }
+
+    /// A supervisor begins that nobody supervises.
+    pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
+        self.shared().roots.fetch_add(1, Ordering::SeqCst);
+        root.head().set(flag::ROOT);
+        // Whoever shuts down sets the phase first and looks for roots then.
+        if self.phase() != Phase::Open {
+            root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+        }
+    }
+
+    #[cold]
+    pub(super) fn root_ended(&self) {
+        if self.shared().roots.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
+            self.shut_down_rest();
+        }
+    }
+
+    fn shut_down_rest(&self) {
+        self.cancel_all(|head| !head.has(flag::SUPERVISED));
+    }
+
+    fn cancel_all(&self, concerns: impl Fn(&Head) -> bool) {
+        for control in self.alive().iter().filter(|control| concerns(control.head())) {
+            control.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
+        }
+    }
+
+    /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
+    pub(crate) fn condemn(&self) {
+        self.advance(Phase::Closed);
+        self.shared().relay.close();
+        for control in self.shared().relay.all() {
+            control.kill();
+        }
+        let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
+        futures.into_iter().for_each(Waker::wake);
+    }
+}

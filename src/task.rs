@@ -444,8 +444,7 @@ impl<X: Machine> Turn<'_, X> {
         }
         let control = self.me.control();
         let remains = control.inbox.close();
-        // Nobody waits at a mailbox that was bare, nor will: it is closed.
-        let was_bare = remains.is_none();
+        let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
         self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
         let dying = turn::dying();
@@ -471,8 +470,9 @@ impl<X: Machine> Turn<'_, X> {
         drop(dying);
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
-        // A mailbox that was split off may be waited on elsewhere. If nobody else knows the process, it was not.
-        if !was_bare && self.me.control().count() > 1 + usize::from(self.left) {
+        // A mailbox that was split off may be waited on elsewhere, also since it was closed: until its end is known. If nobody
+        // else knows the process, it was not.
+        if self.me.control().count() > 1 + usize::from(self.left) && !trusts {
             self.me.control().disperse();
         }
         exit

@@ -153,6 +153,21 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
+    /// Whoever waits on a mailbox elsewhere hears of the end of its process, whenever he began to wait.
+    fn a_mailbox_is_waited_on_elsewhere() {
+        let rt = runtime(1);
+        let (give, mailbox) = oneshot::channel();
+        let process = rt.spawn(async move |ctx: Context<u8>| drop(give.send(ctx.split().1)));
+        let waits = thread::spawn(move || {
+            futures_block_on(async {
+                let mut mailbox: Mailbox<u8> = mailbox.await.unwrap();
+                mailbox.receive().await.is_err()
+            })
+        });
+        futures_block_on(process).unwrap();
+        assert!(waits.join().unwrap());
+    }
+
     /// A mailbox outside any process is dropped while it is sent to, linked and watched: what was sent was read or is a dead
     /// letter, and its end is told as any other.
     fn a_mailbox_outside_is_dropped() {

@@ -28,6 +28,7 @@
 //! - yields_keep_what_was_given_up: a_command_is_given_up_elsewhere
 //! - local_drop_looks_once: a_local_is_dropped_while_mail_comes
 //! - scope_adopts_unlocked: a_scope_dies_while_it_grows
+//! - end_trusts_a_bare_mailbox: a_mailbox_is_waited_on_elsewhere
 #![cfg(procession_shuttle)]
 
 use std::time::Duration;

@@ -255,6 +255,33 @@ impl<T> fmt::Debug for Stock<T> {
     }
 }
 
+/// References that are counted and not given out yet.
+pub(crate) struct Clones<T: ?Sized> {
+    at: NonNull<T>,
+    left: u32,
+}
+
+impl<T: ?Sized> Iterator for Clones<T> {
+    type Item = Ref<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Ref<T>> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: it was counted in `clones`.
+        Some(unsafe { Ref::from_at(self.at) })
+    }
+}
+
+impl<T: ?Sized> Drop for Clones<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.left != 0 {
+            // SAFETY: these counts were not given out.
+            unsafe { Life::release_many(self.at.cast(), self.left) };
+        }
+    }
+}
+
 /// Something with a count that it does not have: it is used for a while, and not dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
@@ -293,8 +320,13 @@ impl Life {
 
     #[inline]
     pub(crate) fn retain(&self) {
+        self.retain_many(1);
+    }
+
+    #[inline]
+    fn retain_many(&self, counts: u32) {
         // Relaxed, as with `Arc`: whoever clones has a reference already.
-        if self.strong.fetch_add(1, Ordering::Relaxed) > MOST {
+        if self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             std::process::abort();
         }
     }
@@ -442,6 +474,12 @@ impl<T: ?Sized> Ref<T> {
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.identity() == other.identity()
+    }
+
+    /// So many more, counted at once.
+    pub(crate) fn clones(&self, count: u32) -> Clones<T> {
+        self.life().retain_many(count);
+        Clones { at: self.at, left: count }
     }
 
     /// How many strong references there are.

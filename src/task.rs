@@ -423,8 +423,10 @@ impl<X: Machine> Turn<'_, X> {
 
     fn dispatch_all(&self, yields: &Yields) {
         while yields.has_pending() {
-            for yielded in yields.next_pending().into_iter().flatten() {
-                let _ = catch(|| self.head().host().realm().dispatch(yielded, self.me.any()));
+            let next = yields.next_pending();
+            let homes = self.me.control().clones(next.iter().flatten().count() as u32);
+            for (yielded, home) in next.into_iter().flatten().zip(homes) {
+                let _ = catch(|| self.head().host().realm().dispatch(yielded, home.into_any()));
             }
         }
     }

@@ -220,12 +220,13 @@ impl Table {
         Some(self.kept.swap_remove(at).1)
     }
 
+    #[inline]
     fn remove(&mut self, key: usize) -> Slot {
-        let slot = self.slots.remove(key);
-        if slot.number & Tag::<Payload>::CHOSEN != 0 {
-            self.chosen.remove(&slot.number);
+        let number = self.slots[key].number;
+        if number & Tag::<Payload>::CHOSEN != 0 {
+            self.chosen.remove(&number);
         }
-        slot
+        self.slots.remove(key)
     }
 }
 

@@ -14,6 +14,7 @@
 //! user code runs under the lock.
 
 use std::any::{TypeId, type_name};
+use std::collections::btree_map::Entry::Occupied;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::task::{Poll, Waker};
@@ -200,8 +201,9 @@ struct Table {
     /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
     /// came.
     kept: Vec<(Number, Kept)>,
-    /// Answers that wait in the mailbox as events and are not wanted any more.
-    recalled: Vec<Tag>,
+    /// Answers that wait in the mailbox as events and are not wanted any more: by their numbers, of which those that the
+    /// process chooses may come again.
+    recalled: BTreeMap<u64, u32>,
 }
 
 impl Table {
@@ -211,8 +213,12 @@ impl Table {
     }
 
     fn forget_recall(&mut self, tag: Tag) -> bool {
-        let at = self.recalled.iter().position(|recalled| *recalled == tag);
-        at.map(|at| self.recalled.remove(at)).is_some()
+        let Occupied(mut recalled) = self.recalled.entry(tag.number) else { return false };
+        *recalled.get_mut() -= 1;
+        if *recalled.get() == 0 {
+            recalled.remove();
+        }
+        true
     }
 
     fn take_kept(&mut self, number: Number) -> Option<Kept> {
@@ -626,7 +632,7 @@ impl Yields {
         if let Phase::Queued = slot.phase
             && !planted!("yields_cancel_forgets_event")
         {
-            table.recalled.push(tag);
+            *table.recalled.entry(tag.number).or_default() += 1;
             self.recalled.store(true, Ordering::Relaxed);
         }
         drop(guard);

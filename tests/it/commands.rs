@@ -311,6 +311,38 @@ fn a_yield_is_given_up_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
+/// 1.3, 3.3: very many answers that came and are given up before they are read take no time.
+#[test]
+fn very_many_answers_are_given_up_unread() {
+    struct Asking(Vec<Tag<Ask>>);
+    impl Process for Asking {
+        type Message = ();
+        type Output = usize;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<usize>, Exit> {
+            if self.0.is_empty() {
+                self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
+                return Ok(Next::Wait);
+            }
+            // The youngest first; and the first of all has been read then.
+            let mut read = 0;
+            for event in events {
+                read += usize::from(matches!(event, Event::Completed(_)));
+                self.0.drain(..).rev().for_each(|tag| assert!(!out.cancel_yield(tag)));
+            }
+            Ok(Next::Done(read))
+        }
+    }
+    within(60, || {
+        let shelf = Shelf::default();
+        let rt = shelf.runtime(0);
+        let asking = rt.spawn_process(Asking(Vec::new()));
+        settle(&rt);
+        let all = std::mem::take(&mut *shelf.0.lock().unwrap());
+        all.into_iter().for_each(|completion| completion.complete(0));
+        assert_eq!(rt.block_on(asking).unwrap(), 1);
+    });
+}
+
 /// 1.2, 3.3: of answers that came together those come no more that are given up while the others are read, and it does not
 /// matter to give up those that were read; what is performed meanwhile has a place of its own.
 #[test]

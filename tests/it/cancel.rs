@@ -513,7 +513,7 @@ fn a_supervisor_under_a_token_ends_in_order() {
             let tree = (0..50).fold(Supervisor::one_for_all().intensity(0, LONG), |tree, n| tree.add(worker(n)));
             let process = rt.process().cancel_token(&token);
             let process =
-                if way == 1 { process.deadline_within(rt.now() + Duration::from_millis(50), LONG) } else { process };
+                if way == 1 { process.deadline_within(rt.now() + Duration::from_secs(1), LONG) } else { process };
             let tree = process.spawn_process(tree.add(below)).unwrap();
             block_on(tree.started()).unwrap();
             let reason = cancel(&token);

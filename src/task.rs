@@ -426,7 +426,11 @@ impl<X: Machine> Turn<'_, X> {
             let next = yields.next_pending();
             let homes = self.me.control().clones(next.iter().flatten().count() as u32);
             for (yielded, home) in next.into_iter().flatten().zip(homes) {
-                let _ = catch(|| self.head().host().realm().dispatch(yielded, home.into_any()));
+                let _ = if yields.is_overtaken(yielded.tag) {
+                    drop_caught(yielded)
+                } else {
+                    catch(|| self.head().host().realm().dispatch(yielded, home.into_any()))
+                };
             }
         }
     }

@@ -248,6 +248,10 @@ pub(crate) struct Yields {
     used: AtomicBool,
     /// Whether any answer is recalled. By the process itself, who reads it.
     recalled: AtomicBool,
+    /// Whether one may have ended of those that were taken to be dispatched and are not yet.
+    overtaken: AtomicBool,
+    /// Which yield was dispatched last, by the end of its number: those that come after it have higher ones.
+    dispatched: AtomicU32,
 }
 
 /// Changes a counter that is written under the lock alone: no other write comes in between.
@@ -263,6 +267,8 @@ impl Yields {
             pending: AtomicU32::new(0),
             used: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
+            overtaken: AtomicBool::new(false),
+            dispatched: AtomicU32::new(0),
         }
     }
 
@@ -317,12 +323,13 @@ impl Yields {
     }
 
     /// The next commands that were yielded, in order, and that are still wanted: one that was given up in the same step never
-    /// reaches its handler.
+    /// reaches its handler. Each is to be [asked for](Self::is_overtaken) once more when its turn comes.
     pub(crate) fn next_pending(&self) -> [Option<Yield>; AT_ONCE] {
         let mut next = [const { None }; AT_ONCE];
         let mut unwanted = Vec::new();
         let mut guard = self.table.lock();
         let Some(table) = guard.as_deref_mut() else { return next };
+        self.overtaken.store(false, Ordering::Relaxed);
         for place in &mut next {
             let Some(yielded) = table.pending.pop_front() else { break };
             count(&self.pending, -1);
@@ -334,6 +341,31 @@ impl Yields {
         drop(guard);
         unwanted.into_iter().for_each(|yielded| drop(panic::drop_caught(yielded)));
         next
+    }
+
+    /// Whether a yield has ended since it was taken to be dispatched, while the handlers of others ran; if not, it is
+    /// dispatched now.
+    #[inline]
+    pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
+        let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
+        if tag.is_chosen() {
+            // Its number does not say which come after it: they are all looked up.
+            self.overtaken.store(true, Ordering::Relaxed);
+        } else {
+            self.dispatched.store(tag.number as u32, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    /// One that was in flight has ended; under the lock.
+    fn ended(&self, tag: Tag) {
+        count(&self.flying, -1);
+        // Relaxed: what ends while it is dispatched may have been dispatched before. Those that are taken at once are not
+        // so many that their numbers could come round.
+        let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
+        if tag.is_chosen() || ahead > 0 {
+            self.overtaken.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Keeps what became of a command that took the short way.
@@ -424,7 +456,7 @@ impl Yields {
                 Answered::Unheard(answer)
             }
         };
-        count(&self.flying, -1);
+        self.ended(tag);
         taken();
         drop(guard);
         watchers.wake();
@@ -627,7 +659,7 @@ impl Yields {
         }
         let flying = slot.is_in_flight();
         if flying {
-            count(&self.flying, -1);
+            self.ended(tag);
         }
         if let Phase::Queued = slot.phase
             && !planted!("yields_cancel_forgets_event")

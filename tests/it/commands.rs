@@ -343,6 +343,48 @@ fn very_many_answers_are_given_up_unread() {
     });
 }
 
+/// 1.2, 3.3: a command that is answered before its dispatch, while the handler of one before it runs, never reaches its own
+/// handler, whichever of them has a tag that the process chose; those beside it do.
+#[test]
+fn what_is_answered_before_its_dispatch_reaches_no_handler() {
+    struct First;
+    impl Command for First {
+        type Reply = u64;
+    }
+    for (first_chosen, second_chosen) in [(false, false), (false, true), (true, false), (true, true)] {
+        let shelf = Shelf::default();
+        let second = Arc::new(Mutex::new(None::<(Host, Pid, Tag)>));
+        let known = Arc::clone(&second);
+        let answers = move |_: First, completion: Completion<u64>| {
+            let (host, pid, tag) = known.lock().unwrap().take().unwrap();
+            // It is the same wherever the answer comes from.
+            let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
+            elsewhere.join().unwrap();
+            completion.complete(1);
+        };
+        let rt = Runtime::builder().workers(0).handler(shelf.clone()).handler(answers).build().unwrap();
+        let noted = Noted::spawn(&rt, move |out| {
+            out.perform(Ask(0));
+            match first_chosen {
+                true => out.perform_as(Tag::chosen(1), First).unwrap(),
+                false => drop(out.perform(First)),
+            }
+            out.perform(Ask(0));
+            let tag = match second_chosen {
+                true => {
+                    out.perform_as(Tag::chosen(2), Ask(0)).unwrap();
+                    Tag::<Ask>::chosen(2).erase()
+                }
+                false => out.perform(Ask(0)).erase(),
+            };
+            *second.lock().unwrap() = Some((out.host().clone(), out.pid(), tag));
+            out.perform(Ask(0));
+        });
+        settle(&rt);
+        assert_eq!((shelf.len(), noted.log().as_str()), (3, "2, 1"), "{first_chosen} {second_chosen}");
+    }
+}
+
 /// 1.2, 3.3: of answers that came together those come no more that are given up while the others are read, and it does not
 /// matter to give up those that were read; what is performed meanwhile has a place of its own.
 #[test]

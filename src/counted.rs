@@ -214,7 +214,7 @@ pub(crate) struct Ref<T: ?Sized> {
 /// References to one value that were counted beforehand: each is taken without a locked operation.
 pub(crate) struct Stock<T> {
     one: Ref<T>,
-    left: u32,
+    left: Clones<T>,
 }
 
 impl<T> Stock<Counted<T>> {
@@ -222,7 +222,7 @@ impl<T> Stock<Counted<T>> {
     pub(crate) fn new(value: T, count: u32) -> Self {
         // SAFETY: that is the kind of a `Counted<T>`.
         let one = unsafe { Ref::with(Ref::<Counted<T>>::PLAIN, 1 + count, |life| Counted { life, value }) };
-        Self { one, left: count }
+        Self { left: Clones { at: one.at, left: count }, one }
     }
 }
 
@@ -230,9 +230,7 @@ impl<T> Stock<T> {
     /// One of them, while there are some.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ref<T>> {
-        self.left = self.left.checked_sub(1)?;
-        // SAFETY: it was counted in `new`.
-        Some(unsafe { Ref::from_at(self.one.at) })
+        self.left.next()
     }
 
     /// What they refer to.
@@ -242,16 +240,9 @@ impl<T> Stock<T> {
     }
 }
 
-impl<T> Drop for Stock<T> {
-    fn drop(&mut self) {
-        // SAFETY: these counts were not given out. Its own one is dropped after this.
-        unsafe { Life::release_many(self.one.at.cast(), self.left) };
-    }
-}
-
 impl<T> fmt::Debug for Stock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stock").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("Stock").field("left", &self.left.left).finish_non_exhaustive()
     }
 }
 
@@ -267,7 +258,7 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: it was counted in `clones`.
+        // SAFETY: it was counted beforehand.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }
@@ -308,6 +299,10 @@ pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 // SAFETY: the same.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
+// SAFETY: the same.
+unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
+// SAFETY: the same.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
 // SAFETY: the same.
 unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
 // SAFETY: the same.

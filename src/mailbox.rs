@@ -614,7 +614,7 @@ impl<M> Inbox<M> {
     }
 
     /// Refuses everything from now on, and hands out what was there, if anything was. Whoever waits, or begins to before
-    /// the end is known, is woken by [`rouse`](Self::rouse) once it is: sooner it would find nothing and wait again.
+    /// the end is known, is woken by [`disperse`](Self::disperse) once it is: sooner it would find nothing and wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<Remains<M>> {
         let mut state = self.lock();

@@ -229,6 +229,13 @@ impl Metrics {
         self.write(n, Relaxed, |block| &block.counts[counter as usize]);
     }
 
+    /// The same for who knows that it is in that slot of this runtime.
+    #[inline]
+    pub(crate) fn add_in(&self, slot: usize, counter: Counter, n: u64) {
+        let cell = &self.slots[slot].counts[counter as usize];
+        cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
     /// Adds to those that ended.
     #[inline]
     pub(crate) fn add_exited(&self) {
@@ -241,13 +248,6 @@ impl Metrics {
         let exited = self.sum(Counter::Exited);
         fence(Ordering::SeqCst);
         exited
-    }
-
-    /// The same for who knows that it is in that slot of this runtime.
-    #[inline]
-    pub(crate) fn add_in(&self, slot: usize, counter: Counter, n: u64) {
-        let cell = &self.slots[slot].counts[counter as usize];
-        cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// A process ran that had become ready so long ago.
@@ -276,8 +276,7 @@ impl Metrics {
     /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
     /// makes the answer no, never yes.
     pub(crate) fn all_ended(&self) -> bool {
-        let exited = self.exited();
-        exited == self.sum(Counter::Spawned)
+        self.exited() == self.sum(Counter::Spawned)
     }
 
     /// What was counted so far.

@@ -104,7 +104,7 @@ const ROOMS: &[Room] = &[
     room(&["spawn"]),
     room(&["batch", "pool::members", "scope", "upgrade"]),
     room(&["pool"]),
-    room(&["supervisor::plan"]),
+    household(&["supervisor::plan", "supervisor::plan::tests"]),
     household(&["supervisor", "supervisor::child", "supervisor::tree"]),
     room(&["affinity"]),
     room(&["runnable"]),

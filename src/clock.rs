@@ -81,9 +81,12 @@ impl Clock {
     }
 
     /// A clock that stands at 0 and moves by `advance` alone.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a seam: simulation makes one"))]
     pub(crate) fn virtual_() -> Self {
         Self::Virtual(Arc::new(AtomicU64::new(0)))
+    }
+
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self, Self::Virtual(_))
     }
 
     #[inline]
@@ -102,7 +105,6 @@ impl Clock {
     /// # Panics
     ///
     /// If the clock is a real one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a seam: simulation moves it"))]
     pub(crate) fn advance(&self, time: Duration) -> Instant {
         let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
         let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);

@@ -128,7 +128,7 @@ pub fn blocking<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Syn
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {
         let host = completion.host().clone();
-        host.shared().pool.run(Box::new(Blocking { f: Arc::clone(&f), command, completion }));
+        host.run_blocking(Box::new(Blocking { f: Arc::clone(&f), command, completion }));
     }
 }
 

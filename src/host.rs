@@ -6,33 +6,29 @@
 
 mod ends;
 mod receiver;
+mod shared;
 mod shutdown;
 mod target;
 
 pub use receiver::{Package, Receiver};
+pub(crate) use shared::{Ground, Shared};
 pub(crate) use shutdown::Phase;
+pub use shutdown::{Left, Shutdown};
 pub use target::Target;
 pub(crate) use target::{Destination, Route, Way};
 
-use std::any::{Any, type_name};
-use std::collections::BTreeMap;
+use std::any::type_name;
 use std::fmt;
-use std::task::Waker;
 use std::time::Duration;
 
-use slab::Slab;
-
 use crate::address::{Address, Ended};
-use crate::blocking::Pool;
-use crate::chance::Rng;
-use crate::clock::{Clock, Instant};
+use crate::clock::Instant;
 use crate::control::{AnyControl, Control, Head, flag};
-use crate::counted::{self, Counted, Life, Ref, RunState, Stock};
+use crate::counted::{Counted, Life, Ref, RunState, Stock};
 use crate::inherited::Inherited;
-use crate::job::Job;
 use crate::limits::Limits;
 use crate::mailbox::{Bound, Inbox};
-use crate::observe::{Counter, Counters, Metrics, Observer, State, Transition};
+use crate::observe::{Counter, Counters, State, Transition};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
@@ -41,17 +37,17 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::realm::{HostBuilder, Realm};
-use crate::relay::{Lane, Place, Relay};
-use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Arc, Event, Mutex};
-use crate::time::timers::{Fire, Timers};
+use crate::relay::{Lane, Place};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+use crate::time::timers::Fire;
 use crate::yields::Late;
 
 /// What happens beyond the end of a process that panicked.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// The [`Observer`], if there is one, is told.
+    /// The [`Observer`](crate::Observer), if there is one, is told.
     #[default]
     Observe,
     /// As `Observe`, and this function is called on the thread that ran the process.
@@ -69,47 +65,6 @@ impl fmt::Debug for OnPanic {
             OnPanic::ShutDown => "ShutDown",
         })
     }
-}
-
-/// Where a job goes, and whether it is one that has run just now and goes on: the one seam between what runs and where it
-/// runs.
-pub(crate) type Enqueue = fn(Job, bool);
-/// The same for many at once, which are new; with [`Shared::place`].
-pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
-
-/// What a host is made of; the runtime fills it in.
-pub(crate) struct Shared {
-    pub(crate) relay: Relay<dyn AnyControl, Host>,
-    pub(crate) clock: Clock,
-    pub(crate) timers: Arc<Timers>,
-    pub(crate) pool: Pool,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) on_panic: OnPanic,
-    pub(crate) schedule: Enqueue,
-    pub(crate) schedule_all: EnqueueAll,
-    /// Whatever `schedule` needs to find its queues.
-    pub(crate) place: Arc<dyn Any + Send + Sync>,
-    /// Its address, to compare.
-    pub(crate) home: usize,
-    /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
-    pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Asks whoever has this word as its pid's to let others run; false if it does not run.
-    pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
-    pub(crate) chance: Mutex<Rng>,
-    pub(crate) phase: AtomicU8,
-    /// When what still runs during a shutdown is killed.
-    pub(crate) deadline: AtomicU64,
-    /// The futures of nobody's that wait, to be found when the runtime ends.
-    pub(crate) futures: Mutex<Slab<Waker>>,
-    /// Told when the last process has ended, while the runtime shuts down.
-    pub(crate) emptied: Event,
-    /// Mailboxes outside any process: they don't keep a shutdown waiting.
-    pub(crate) outside: AtomicUsize,
-    /// Supervisors that have none themselves, and live.
-    pub(crate) roots: AtomicUsize,
-    pub(crate) mourners: Mutex<Vec<counted::Weak<Control<Package>>>>,
-    pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
 
 /// Where processes live: the handle to a runtime (or a simulation) that everybody may hold.

@@ -59,6 +59,7 @@
 //! | tie it to others, and hear of their ends | [`lives`], [`Me::link`], [`Me::monitor`], [`Me::spawn_monitor`] |
 //! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
 //! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`LocalOrder`] |
+//! | test it: every order, in virtual time | [`Simulation`], [`check`](check()) |
 //! | watch it | [`Observer`], [`State`], [`Counters`] |
 //!
 //! # What it is not
@@ -133,6 +134,7 @@ pub mod scheduling;
 mod scope;
 mod send_wait;
 mod server;
+mod simulation;
 mod spawn;
 mod stream;
 mod supervisor;
@@ -157,7 +159,7 @@ pub use dispatch::attempt::Attempt;
 pub use dispatch::completion::{Completion, Unwanted};
 pub use group::{Group, GroupName};
 pub use handler::Answer;
-pub use host::{Host, OnPanic, Package, Receiver, Target};
+pub use host::{Host, Left, OnPanic, Package, Receiver, Shutdown, Target};
 pub use inherited::Inherited;
 pub use join::{JoinHandle, Started};
 pub use limits::{LimitExceeded, Limits};
@@ -184,10 +186,12 @@ pub use process::{Events, Next, Process, Start, StepOutput};
 pub use realm::HostBuilder;
 pub use receive::{Mailbox, Receive};
 pub use recipient::Recipient;
-pub use runtime::{Builder, Left, LocalOrder, Runtime, Shutdown, block_in_place, run};
+pub use runtime::{Builder, LocalOrder, Runtime, block_in_place, run};
 pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
 pub use server::Server;
+pub use simulation::Simulation;
+pub use simulation::check::check;
 pub use spawn::ProcessBuilder;
 pub use stream::{Replier, Replies, StreamHandler};
 pub use supervisor::{Child, ChildKey, ChildState, GaveUp, Restart, Supervisor, SupervisorMessage, Tree, TreeChild};

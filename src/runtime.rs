@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
-use crate::chance::{self, Rng};
+use crate::chance::{self};
 use crate::clock::{Clock, Instant};
 use crate::control::{Listening, poll_news};
 use crate::crowd;
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
-use crate::host::{Host, OnPanic, Shared};
+use crate::host::{Ground, Host, OnPanic, Shared, Shutdown};
 use crate::job::Job;
 use crate::limits::Limits;
 use crate::observe::{Metrics, Observer, State, WorkerState};
@@ -33,9 +33,9 @@ use crate::runnable::{Threads, all_to_threads, to_threads};
 pub use crate::scheduler::LocalOrder;
 use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
-use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
 use crate::sync::tally::AtomicU32;
-use crate::sync::{Arc, Event, Mutex};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
 
@@ -227,14 +227,7 @@ impl Runtime {
         let ended = pin!(ended);
         let ended = if self.threads.workers() == 0 { self.threads.run(ended).await } else { ended.await };
         // Whoever is spawned from here on, by a thread that began to before, is not left: it never was.
-        let alive = if ended { Vec::new() } else { host.alive() };
-        let left: Vec<Left> = alive
-            .iter()
-            .map(|control| {
-                let head = control.head();
-                Left { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
-            })
-            .collect();
+        let left = if ended { Vec::new() } else { host.left() };
         if !left.is_empty() {
             self.patience = PATIENCE_AFTER_DEADLINE;
         }
@@ -275,7 +268,7 @@ impl Runtime {
         self.run_dry();
         self.threads.close();
         self.run_dry();
-        self.host.shared().pool.close();
+        self.host.shared().pool.iter().for_each(Pool::close);
         self.host.shared().timers.clear();
     }
 }
@@ -315,38 +308,6 @@ impl Future for AllEnded {
         }
         this.alarm = Some((alarm::ring(until.saturating_duration_since(now), cx.waker().clone()), until));
         Poll::Pending
-    }
-}
-
-/// How a shutdown went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shutdown {
-    /// Who had not ended at the deadline, and was killed then.
-    pub left: Vec<Left>,
-}
-
-/// A process that had not ended at the deadline of a shutdown, and what it was doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Left {
-    /// Who.
-    pub pid: Pid,
-    /// In which state; `Running` for a step that does not return.
-    pub state: Option<State>,
-    /// How many answers it was waiting for.
-    pub outstanding: usize,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} was ", self.pid)?;
-        match self.state {
-            Some(State::Running) => f.write_str("in a step that did not return"),
-            Some(State::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
-            Some(State::Idle) => f.write_str("waiting for mail"),
-            _ => f.write_str("waiting for a worker"),
-        }
     }
 }
 
@@ -657,18 +618,18 @@ impl Builder {
         let (rearm, preempt) = (Arc::clone(&threads), Arc::clone(&threads));
         let home = Arc::as_ptr(&threads) as usize;
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
-        let shared = Shared {
+        let shared = Shared::new(Ground {
             relay: Relay::new(node, incarnation, 4 * workers.max(1)),
             clock,
             timers,
-            pool: Pool::new(blocking::Options {
+            pool: Some(Pool::new(blocking::Options {
                 most: self.blocking_threads,
                 queue: self.blocking_queue,
                 when_full: self.when_blocking_full,
                 keep: self.blocking_idle,
                 name: "procession-blocking".into(),
                 around: self.around,
-            }),
+            })),
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
@@ -678,16 +639,8 @@ impl Builder {
             home,
             rearm: Box::new(move || rearm.rearm()),
             preempt: Box::new(move |label| preempt.preempt(label)),
-            chance: Mutex::new(Rng::seeded(seed)),
-            phase: AtomicU8::new(0),
-            deadline: AtomicU64::new(u64::MAX),
-            futures: Mutex::default(),
-            emptied: Event::new(),
-            outside: AtomicUsize::new(0),
-            roots: AtomicUsize::new(0),
-            mourners: Mutex::default(),
-            nodes: Mutex::default(),
-        };
+            seed,
+        });
         let host = Host::new(Arc::new(shared), realm);
         threads.start()?;
         Ok(Runtime { host, threads, patience: PATIENCE })

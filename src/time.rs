@@ -28,7 +28,8 @@ use crate::process::turn;
 /// Resolves when its time has come, never before; dropped, it is cancelled.
 ///
 /// The time runs from the moment it was made, and is told in ticks of a millisecond: a sleep ends at the first tick that is
-/// not before its time. A duration of zero is over at once; one that ends beyond the clock's 584 years never is.
+/// not before its time. A duration of zero is over at once; one that ends beyond the clock's 584 years never is. Where its
+/// runtime was dropped it sleeps on; the time of a [`Simulation`](crate::Simulation) ends with it, and all sleeps do.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     sleeper: Sleeper,
@@ -164,6 +165,12 @@ impl Future for Sleep {
             }
         }
         if this.sleeper.host().phase() == Phase::Closed {
+            if this.sleeper.host().shared().clock.is_virtual() {
+                // Nobody moves it any more: whoever waited would for ever.
+                this.count(false);
+                this.over = true;
+                return Poll::Ready(());
+            }
             this.alarm = Some(Box::new(alarm::ring(this.deadline - this.now(), cx.waker().clone())));
             return Poll::Pending;
         }

@@ -58,8 +58,19 @@ impl Host {
             }
         }
         let cell = Arc::new(Oneshot::new());
-        self.shared().pool.run(Box::new(Once(f, Arc::clone(&cell))));
+        self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
         Blocking { cell, over: false }
+    }
+
+    /// Has blocking work done: by the pool, or in turn with all else where there is none.
+    pub(crate) fn run_blocking(&self, job: Box<dyn Job>) {
+        match &self.shared().pool {
+            Some(pool) => pool.run(job),
+            None => {
+                let job = InTurn(Some(job));
+                self.spawn_future(async move { job.run() });
+            }
+        }
     }
 
     /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
@@ -69,6 +80,25 @@ impl Host {
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
         task.detach();
         runnable.run();
+    }
+}
+
+/// Blocking work that is a task; it is refused if that is dropped before its turn.
+struct InTurn(Option<Box<dyn Job>>);
+
+impl InTurn {
+    fn run(mut self) {
+        if let Some(job) = self.0.take() {
+            let _ = catch(|| job.run());
+        }
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
+        }
     }
 }
 

@@ -76,6 +76,7 @@ const ROOMS: &[Room] = &[
         "host",
         "host::ends",
         "host::receiver",
+        "host::shared",
         "host::shutdown",
         "host::target",
         "inherited",
@@ -109,6 +110,9 @@ const ROOMS: &[Room] = &[
     room(&["affinity"]),
     room(&["runnable"]),
     room(&["runtime"]),
+    room(&["simulation::queue", "simulation::trace"]),
+    room(&["simulation"]),
+    room(&["simulation::check"]),
     room(&["local"]),
     // A page.
     room(&["lives", "scheduling"]),

@@ -1,12 +1,15 @@
 //! The end of a runtime: how far it is on its way there, and who is told to end when.
 
+use std::fmt;
 use std::task::Waker;
 
 use super::Host;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Head, flag};
 use crate::counted::Ref;
+use crate::observe::State;
 use crate::process::exit::Reason;
+use crate::process::pid::Pid;
 use crate::sync::atomic::Ordering;
 
 /// How far a runtime is on its way to its end.
@@ -18,6 +21,38 @@ pub(crate) enum Phase {
     Closing,
     /// Refuses all work.
     Closed,
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shutdown {
+    /// Who had not ended at the deadline, and was killed then.
+    pub left: Vec<Left>,
+}
+
+/// A process that had not ended at the deadline of a shutdown, and what it was doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// Who.
+    pub pid: Pid,
+    /// In which state; `Running` for a step that does not return.
+    pub state: Option<State>,
+    /// How many answers it was waiting for.
+    pub outstanding: usize,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was ", self.pid)?;
+        match self.state {
+            Some(State::Running) => f.write_str("in a step that did not return"),
+            Some(State::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
+            Some(State::Idle) => f.write_str("waiting for mail"),
+            _ => f.write_str("waiting for a worker"),
+        }
+    }
 }
 
 impl Host {
@@ -50,6 +85,16 @@ impl Host {
         let mut all = self.shared().relay.all();
         all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
         all
+    }
+
+    /// The same, and what each is doing.
+    pub(crate) fn left(&self) -> Vec<Left> {
+        let alive = self.alive();
+        let left = alive.iter().map(|control| {
+            let head = control.head();
+            Left { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
+        });
+        left.collect()
     }
 
     /// Refuses work from outside and tells every process to end: first the supervisors, each of which ends its own

@@ -29,6 +29,7 @@ mod process;
 mod scheduling;
 mod scopes;
 mod server;
+mod simulation;
 mod states;
 mod streams;
 mod supervisors;

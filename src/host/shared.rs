@@ -1,0 +1,113 @@
+//! What all hosts of a runtime share: the table, the timers, the counters, and where jobs go. A threaded runtime and a
+//! simulation differ in what they make it of, and in nothing else.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::{Host, OnPanic, Package, Receiver};
+use crate::blocking::Pool;
+use crate::chance::Rng;
+use crate::clock::Clock;
+use crate::control::{AnyControl, Control};
+use crate::counted;
+use crate::job::Job;
+use crate::observe::{Metrics, Observer};
+use crate::relay::Relay;
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use crate::sync::{Arc, Event, Mutex};
+use crate::time::timers::Timers;
+
+/// Where a job goes, and whether it is one that has run just now and goes on: the one seam between what runs and where it
+/// runs.
+pub(crate) type Enqueue = fn(Job, bool);
+/// The same for many at once, which are new; with [`Shared::place`].
+pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
+
+/// What a threaded runtime and a simulation differ in.
+pub(crate) struct Ground {
+    pub(crate) relay: Relay<dyn AnyControl, Host>,
+    pub(crate) clock: Clock,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) pool: Option<Pool>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) on_panic: OnPanic,
+    pub(crate) schedule: Enqueue,
+    pub(crate) schedule_all: EnqueueAll,
+    pub(crate) place: Arc<dyn Any + Send + Sync>,
+    pub(crate) home: usize,
+    pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
+    pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    pub(crate) seed: u64,
+}
+
+/// What all hosts of a runtime share.
+pub(crate) struct Shared {
+    pub(crate) relay: Relay<dyn AnyControl, Host>,
+    pub(crate) clock: Clock,
+    pub(crate) timers: Arc<Timers>,
+    /// `None` where blocking work is run in turn with all else.
+    pub(crate) pool: Option<Pool>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) on_panic: OnPanic,
+    pub(crate) schedule: Enqueue,
+    pub(crate) schedule_all: EnqueueAll,
+    /// Whatever `schedule` needs to find its queues.
+    pub(crate) place: Arc<dyn Any + Send + Sync>,
+    /// Its address, to compare.
+    pub(crate) home: usize,
+    /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
+    pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
+    /// Asks whoever has this word as its pid's to let others run; false if it does not run.
+    pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    pub(crate) chance: Mutex<Rng>,
+    pub(crate) phase: AtomicU8,
+    /// When what still runs during a shutdown is killed.
+    pub(crate) deadline: AtomicU64,
+    /// The futures of nobody's that wait, to be found when the runtime ends.
+    pub(crate) futures: Mutex<Slab<Waker>>,
+    /// Told when the last process has ended, while the runtime shuts down.
+    pub(crate) emptied: Event,
+    /// Mailboxes outside any process: they don't keep a shutdown waiting.
+    pub(crate) outside: AtomicUsize,
+    /// Supervisors that have none themselves, and live.
+    pub(crate) roots: AtomicUsize,
+    pub(crate) mourners: Mutex<Vec<counted::Weak<Control<Package>>>>,
+    pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
+}
+
+impl Shared {
+    /// As it is at the beginning.
+    pub(crate) fn new(ground: Ground) -> Self {
+        let Ground { relay, clock, timers, pool, metrics, observer, on_panic, .. } = ground;
+        let Ground { schedule, schedule_all, place, home, rearm, preempt, seed, .. } = ground;
+        Self {
+            relay,
+            clock,
+            timers,
+            pool,
+            metrics,
+            observer,
+            on_panic,
+            schedule,
+            schedule_all,
+            place,
+            home,
+            rearm,
+            preempt,
+            chance: Mutex::new(Rng::seeded(seed)),
+            phase: AtomicU8::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            futures: Mutex::default(),
+            emptied: Event::new(),
+            outside: AtomicUsize::new(0),
+            roots: AtomicUsize::new(0),
+            mourners: Mutex::default(),
+            nodes: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A simulation: what a runtime runs, unchanged, on one thread, in virtual time, in an order that a seed decides. It is a
+//! [`Host`] like a runtime's; the queue of those who are ready and the clock are all that differs.
+
+pub(crate) mod check;
+mod queue;
+mod trace;
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use self::queue::{Entry, Own, Queue};
+use self::trace::{Trace, What};
+use crate::chance::Rng;
+use crate::clock::{Clock, Instant};
+use crate::host::{Ground, Host, Left, OnPanic, Phase, Shared, Shutdown};
+use crate::job::Job;
+use crate::observe::{Counter, Metrics, Observer};
+use crate::process::placing::{self, Placing};
+use crate::process::refusal::BuildError;
+use crate::process::turn;
+use crate::realm::HostBuilder;
+use crate::relay::Relay;
+use crate::sync::Arc;
+use crate::time::timers::Timers;
+
+/// After so many turns a millisecond has passed, also where somebody is always ready: a turn takes 100 ns.
+const TURNS_PER_MS: u32 = 10_000;
+/// So many of those who wait are named when nothing can go on.
+const NAMED: usize = 20;
+
+/// Runs processes as a [`Runtime`](crate::Runtime) does, on one thread, in virtual time, in an order drawn from a seed: the
+/// same seed gives the same run, another seed another order.
+///
+/// It is a [`Host`], as a runtime is, so what takes a host runs in both, unchanged:
+///
+/// ```
+/// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
+/// use std::time::Duration;
+///
+/// enum Msg { Nap, Count(Reply<u64>) }
+///
+/// async fn sleeper(mut ctx: Context<Msg>) -> Result<(), Exit> {
+///     let mut naps = 0;
+///     loop {
+///         match ctx.receive().await? {
+///             Msg::Nap => {
+///                 ctx.sleep(Duration::from_secs(3600)).await;
+///                 naps += 1;
+///             }
+///             Msg::Count(reply) => reply.send(naps),
+///         }
+///     }
+/// }
+///
+/// async fn scenario(host: Host) -> Result<(), Exit> {
+///     let sleeper = host.spawn(sleeper);
+///     sleeper.send(Msg::Nap)?;
+///     assert_eq!(sleeper.call(Msg::Count).await?, 1);
+///     Ok(())
+/// }
+///
+/// let mut simulation = Simulation::new(7);
+/// let host = simulation.host().clone();
+/// let begun = simulation.now();
+/// simulation.run(scenario(host))?;                     // an hour passes, at once
+/// assert_eq!(simulation.now() - begun, Duration::from_secs(3600));
+/// # Ok::<(), Exit>(())
+/// ```
+///
+/// # Time
+///
+/// stands still while anybody is ready, and then goes on to the nearest deadline at once; so times that a scenario
+/// measures are exact to the tick. It begins at zero. Only where somebody is ready for very long does it pass meanwhile, a
+/// millisecond for every 10,000 turns, so that a process which polls until a deadline comes to it.
+///
+/// # What the seed decides
+///
+/// who of those that are ready is next, each time, whatever their priorities; what [`Me::random`](crate::Me::random)
+/// gives, and with it the jitter of [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::layer::Retry). Messages from
+/// one sender to one receiver stay in order, as always. Blocking work ([`Host::spawn_blocking`], [blocking
+/// handlers](crate::handler::blocking)) has a turn as all else has, and takes no time.
+///
+/// What is beyond it: code that asks the system for time or chance (a `HashMap`'s order is chance), that lets other
+/// threads take part, or that really blocks. Pids begin anew in each simulation, so that the same run prints the same:
+/// those of two simulations can't be told apart, and one from elsewhere may lead to somebody.
+///
+/// [`check`](check::check) runs a scenario under many seeds.
+pub struct Simulation {
+    host: Host,
+    queue: Arc<Queue>,
+    trace: Arc<Trace>,
+    /// Turns since time passed.
+    turns: u32,
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("now", &self.now()).field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Simulation {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+/// Where jobs of a simulation go.
+fn to_queue(job: Job, _again: bool) {
+    if let Job::Process(ready) = &job {
+        let _ = ready.head().ready();
+    }
+    let place = Arc::clone(&job.host().shared().place);
+    queue_of(place).push(Entry::Job(job));
+}
+
+/// The same for many at once.
+fn all_to_queue(_place: &Arc<dyn Any + Send + Sync>, jobs: Vec<Job>) {
+    jobs.into_iter().for_each(|job| to_queue(job, false));
+}
+
+fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {
+    place.downcast().unwrap_or_else(|_| unreachable!("these functions are given out with a queue as their place"))
+}
+
+impl Simulation {
+    /// A simulation without handlers. A scenario adds hosts that have some: see [`Host::add_host`].
+    pub fn new(seed: u64) -> Self {
+        match Self::with(seed, HostBuilder::new("")) {
+            Ok(simulation) => simulation,
+            Err(error) => unreachable!("there are no handlers to be refused: {error}"),
+        }
+    }
+
+    /// A simulation whose own host has these handlers and limits.
+    ///
+    /// ```
+    /// # use procession::{Command, Context, HostBuilder, Simulation};
+    /// struct Ask;
+    /// impl Command for Ask { type Reply = u64; }
+    ///
+    /// let mut simulation = Simulation::with(1, HostBuilder::new("").handle(|_: Ask| 42))?;
+    /// let asks = simulation.spawn(async |ctx: Context| ctx.perform(Ask).await);
+    /// assert_eq!(simulation.run(asks)?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Two handlers for one command.
+    pub fn with(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
+        let realm = host.build()?;
+        let mut rng = Rng::seeded(seed);
+        let chance = rng.next();
+        let queue = Arc::new(Queue::new(rng));
+        let trace = Arc::new(Trace::default());
+        let clock = Clock::virtual_();
+        let place: Arc<dyn Any + Send + Sync> = queue.clone();
+        let shared = Shared::new(Ground {
+            relay: Relay::new(0, 0, 1),
+            timers: Arc::new(Timers::new(clock.clone(), 0)),
+            clock,
+            pool: None,
+            metrics: Arc::new(Metrics::new(1)),
+            observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
+            on_panic: OnPanic::Observe,
+            schedule: to_queue,
+            schedule_all: all_to_queue,
+            home: Arc::as_ptr(&queue) as usize,
+            place,
+            rearm: Box::new(|| {}),
+            preempt: Box::new(|_| false),
+            seed: chance,
+        });
+        Ok(Self { host: Host::new(Arc::new(shared), realm), queue, trace, turns: 0 })
+    }
+
+    /// Leaves only the first so many choices to the seed; from there on whoever has been ready for longest is next.
+    #[must_use]
+    pub fn choices(self, most: u64) -> Self {
+        self.queue.limit(most);
+        self
+    }
+
+    /// The handle that everybody may hold.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Runs a future to its end, and the processes beside it; their turns and its own come in the order that the seed
+    /// says. What has not ended with it stays, and goes on in the next run.
+    ///
+    /// # Panics
+    /// As the future does; and if it can never end: nobody is ready, and nobody waits for a moment. Then it says who waits
+    /// for what.
+    pub fn run<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let own = Own::ready(&self.queue);
+        let waker = Waker::from(Arc::clone(&own));
+        self.inside(|this| {
+            loop {
+                match this.next() {
+                    Some(Entry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
+                        own.begin();
+                        this.trace.note(this.now(), What::Own);
+                        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                            return output;
+                        }
+                    }
+                    // Of a run that is over.
+                    Some(Entry::Own(_)) => {}
+                    Some(Entry::Job(job)) => this.turn(job),
+                    None => {
+                        if !this.pass_time(Instant::FAR) {
+                            this.stuck();
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Ends it in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does.
+    pub fn shutdown(mut self, within: Duration) -> Shutdown {
+        let deadline = self.now() + within;
+        self.host.begin_shutdown(deadline);
+        self.inside(|this| {
+            while !(this.host.all_ended() && this.host.alive().is_empty()) {
+                match this.next() {
+                    Some(Entry::Job(job)) => this.turn(job),
+                    Some(Entry::Own(_)) => {}
+                    None if this.pass_time(deadline) => {}
+                    None => break,
+                }
+            }
+        });
+        Shutdown { left: self.host.left() }
+    }
+
+    /// What happened until now, in order, a line each: when, who, and what. The same seed gives the same text, to the
+    /// byte. Of very long runs the last million lines are kept, and how many came before them.
+    pub fn trace(&self) -> String {
+        self.trace.text()
+    }
+
+    fn last_of_trace(&self, lines: usize) -> String {
+        self.trace.last(lines)
+    }
+
+    /// How many choices there were until now.
+    fn drawn(&self) -> u64 {
+        self.queue.drawn()
+    }
+
+    /// As the one worker of this simulation, and in nobody's turn.
+    fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let _counting = self.host.shared().metrics.enter(0);
+        turn::aside(|| placing::at(Placing::Next, || f(self)))
+    }
+
+    /// Who is next, of those that are ready now.
+    fn next(&mut self) -> Option<Entry> {
+        let Shared { timers, clock, .. } = &**self.host.shared();
+        if self.turns == TURNS_PER_MS {
+            self.turns = 0;
+            clock.advance(Duration::from_millis(1));
+        }
+        if timers.wait() == Some(Duration::ZERO) {
+            timers.turn();
+        }
+        self.queue.next()
+    }
+
+    fn turn(&mut self, job: Job) {
+        self.turns += 1;
+        self.host.shared().metrics.add(Counter::Polls, 1);
+        if matches!(job, Job::Future(_)) {
+            self.trace.note(self.now(), What::Future);
+        }
+        job.run_here();
+    }
+
+    /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
+    fn pass_time(&mut self, until: Instant) -> bool {
+        let Shared { timers, clock, .. } = &**self.host.shared();
+        let nearest = timers.nearest().filter(|&nearest| nearest < until);
+        if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
+            self.turns = 0;
+            clock.advance(to - clock.now());
+        }
+        nearest.is_some()
+    }
+
+    fn stuck(&self) -> ! {
+        let left = self.host.left();
+        let mut who: Vec<_> = left.iter().take(NAMED).map(Left::to_string).collect();
+        if left.len() > NAMED {
+            who.push(format!("and {} more", left.len() - NAMED));
+        }
+        if who.is_empty() {
+            who.push("there is no process left".into());
+        }
+        panic!(
+            "the future that the simulation runs can never end: nobody is ready, and no time is awaited; {}",
+            who.join("; ")
+        );
+    }
+}
+
+impl Drop for Simulation {
+    /// Kills what is left.
+    fn drop(&mut self) {
+        self.inside(|this| {
+            let run_dry = || {
+                while let Some(entry) = this.queue.next() {
+                    if let Entry::Job(job) = entry {
+                        job.run_here();
+                    }
+                }
+            };
+            this.host.advance(Phase::Closed);
+            this.host.condemn();
+            run_dry();
+            this.queue.close();
+            run_dry();
+            this.host.shared().timers.clear();
+        });
+    }
+}

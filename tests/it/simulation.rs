@@ -1,0 +1,473 @@
+//! SPEC 10.1, 7.2: the same processes in virtual time, in an order that a seed decides.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::{BoxFuture, join_all, pending};
+use procession::*;
+
+use crate::{step_aside, within};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Runs a scenario under a seed; what it gives, and the trace.
+fn under<F: Future>(seed: u64, scenario: impl FnOnce(Host) -> F) -> (F::Output, String) {
+    let mut simulation = Simulation::new(seed);
+    let host = simulation.host().clone();
+    let output = simulation.run(scenario(host));
+    (output, simulation.trace())
+}
+
+/// What the panic says that `f` ends with.
+fn panic_of<T>(f: impl FnOnce() -> T) -> String {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(_) => panic!("it does not panic"),
+        Err(panic) => *panic.downcast::<String>().expect("a text"),
+    }
+}
+
+struct Inline(u64);
+impl Command for Inline {
+    type Reply = u64;
+}
+struct Slow(u64);
+impl Command for Slow {
+    type Reply = u64;
+}
+struct Blocks(u64);
+impl Command for Blocks {
+    type Reply = u64;
+}
+struct Numbers;
+impl Command for Numbers {
+    type Reply = ();
+}
+impl StreamCommand for Numbers {
+    type Item = u64;
+}
+
+/// A host with handlers of every kind.
+fn tools(host: &Host) -> Host {
+    let clock = host.clone();
+    let tools = HostBuilder::new("tools")
+        .handle(|c: Inline| c.0)
+        .handle_async(move |c: Slow| {
+            let nap = clock.sleep(ms(c.0));
+            async move {
+                nap.await;
+                c.0
+            }
+        })
+        .handle_blocking(|c: Blocks| c.0)
+        .handle_stream(async |_: Numbers, mut to: Replier<Numbers>| {
+            for n in 0..5 {
+                to.send(n).await?;
+            }
+            Ok::<_, Failure>(())
+        });
+    host.add_host(tools).unwrap()
+}
+
+enum Ask {
+    Add(u64),
+    Total(Reply<u64>),
+    Die,
+}
+
+async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
+    let mut total = 0;
+    loop {
+        match ctx.receive().await? {
+            Ask::Add(n) => total += n,
+            Ask::Total(reply) => reply.send(total),
+            Ask::Die => return Err(Exit::failed("as it was told")),
+        }
+    }
+}
+
+const ADDER: Name<Ask> = Name::new("adder");
+
+/// A little of everything. What comes of it is the same in any order; the last number is the time, in ms.
+async fn of_all_kinds(host: Host) -> Result<Vec<u64>, Exit> {
+    let begun = host.now();
+    let tools = tools(&host);
+    let child = Child::new(ADDER, adder).backoff(Backoff::new(ms(10), ms(500)));
+    let tree = host.spawn_process(Supervisor::one_for_one().intensity(9, HOUR).add(child));
+    tree.started().await?;
+    let pool = host.spawn_pool(Pool::new(3, adder));
+    let member = |n: u64| {
+        let pool = pool.address().clone();
+        async move |mut ctx: Context| {
+            let (inline, slow, blocks) =
+                futures::join!(ctx.perform(Inline(n)), ctx.perform(Slow(n % 3)), ctx.perform(Blocks(n)));
+            ctx.yield_now().await;
+            let numbers: Vec<_> = ctx.stream(Numbers).collect().await;
+            let child = ctx.spawn(adder);
+            child.send(Ask::Add(ctx.random() % 1_000))?;
+            assert!(child.call(Ask::Total).await? < 1_000);
+            ctx.monitor(child.pid());
+            child.send(Ask::Die)?;
+            let Event::Down { .. } = ctx.event().await else { panic!("its end is told") };
+            pool.send(Ask::Add(n))?;
+            Ok::<_, Exit>(inline? + slow? + blocks? + numbers.len() as u64)
+        }
+    };
+    let members: Vec<_> = (0..6).map(|n| tools.spawn(member(n))).collect();
+    let mut all = Vec::new();
+    for member in members {
+        all.push(member.await?);
+    }
+    host.send(ADDER, Ask::Add(7))?;
+    all.push(host.call(ADDER, Ask::Total).await?);
+    host.send(ADDER, Ask::Die)?;
+    while !matches!(host.call(ADDER, Ask::Total).await, Ok(0)) {
+        host.sleep(ms(7)).await;
+    }
+    host.sleep(HOUR).await;
+    all.push(u64::from(host.now() - begun >= HOUR));
+    Ok(all)
+}
+
+/// 10.1: the same seed, the same trace, to the byte; another seed, another one. What a program that is right computes is
+/// the same, and the same as on threads.
+#[test]
+fn the_same_seed_is_the_same_trace() {
+    within(60, || {
+        let expected = [5, 8, 11, 11, 14, 17, 7, 1];
+        let mut traces = BTreeSet::new();
+        for seed in 0..20 {
+            let (all, trace) = under(seed, of_all_kinds);
+            assert_eq!(all.unwrap(), expected);
+            let (_, again) = thread::spawn(move || under(seed, of_all_kinds)).join().unwrap();
+            assert_eq!(trace, again);
+            traces.insert(trace);
+        }
+        assert_eq!(traces.len(), 20);
+    });
+}
+
+/// 10.1, 1.4: a scenario needs the host alone, so one runs in both.
+#[test]
+fn a_scenario_runs_in_both() {
+    async fn scenario(host: Host) -> Result<u64, Exit> {
+        let adder = host.spawn(adder);
+        join_all((1..=4_u64).map(|n| {
+            let adder = adder.address().clone();
+            host.spawn(async move |ctx: Context| {
+                ctx.sleep(ms(n)).await;
+                adder.send(Ask::Add(n))
+            })
+        }))
+        .await;
+        Ok(adder.call(Ask::Total).await?)
+    }
+    within(60, || {
+        let rt = Runtime::new().unwrap();
+        assert_eq!(rt.block_on(scenario(rt.host().clone())).unwrap(), 10);
+        check(0..50, async |host: Host| {
+            assert_eq!(scenario(host).await?, 10);
+            Ok::<_, Exit>(())
+        });
+    });
+}
+
+/// 10.1, 7.2, 7.1: time is virtual: what takes long takes no time, and is exact to the tick.
+#[test]
+fn time_passes_when_nobody_is_ready() {
+    let (_, trace) = under(1, async |host: Host| {
+        let begun = host.now();
+        host.sleep(100 * HOUR).await;
+        assert_eq!(host.now() - begun, 100 * HOUR);
+        let begun = host.now();
+        let ticks = host.spawn(async move |ctx: Context| {
+            let mut ticks = ctx.interval(ms(250));
+            for n in 1..=5 {
+                ticks.tick().await;
+                assert_eq!(ctx.now() - begun, n * ms(250));
+            }
+        });
+        let never = host.spawn(async move |ctx: Context| {
+            assert!(matches!(ctx.timeout(ms(70), pending::<()>()).await, Err(Failure::TimedOut)));
+            assert_eq!(ctx.now() - begun, ms(70));
+        });
+        ticks.await?;
+        never.await?;
+        // In the middle of a tick: at the end of it, never early.
+        let begun = host.now();
+        host.sleep(Duration::from_micros(1_001)).await;
+        assert_eq!(host.now() - begun, ms(2));
+        Ok::<_, Exit>(())
+    });
+    assert!(trace.starts_with("0ns the scenario runs\n360000s the scenario runs\n"), "{trace}");
+}
+
+/// 7.2: where somebody is always ready, time passes too: who polls until a moment comes there, and so does who sleeps.
+#[test]
+fn time_passes_beside_who_never_sleeps() {
+    within(60, || {
+        let (_, trace) = under(3, async |host: Host| {
+            let until = host.now() + ms(5);
+            let polls = host.spawn(async move |ctx: Context| {
+                while ctx.now() < until {
+                    ctx.yield_now().await;
+                }
+            });
+            let sleeps = host.spawn(async |ctx: Context| ctx.sleep(ms(2)).await);
+            sleeps.await?;
+            assert!(host.now() < until && !polls.is_finished());
+            polls.await
+        });
+        assert!(trace.lines().last().unwrap().starts_with("5ms "), "{}", trace.lines().last().unwrap());
+    });
+}
+
+/// 10.1, 7.2: all choices come from the seed: of three that are ready, each order comes, and a body's chance differs.
+#[test]
+fn every_order_comes() {
+    let orders: BTreeSet<_> = (0..100)
+        .map(|seed| {
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let all = (0..3).map(|n| {
+                let order = order.clone();
+                async move |ctx: Context| {
+                    order.lock().unwrap().push(n);
+                    ctx.random()
+                }
+            });
+            let mut simulation = Simulation::new(seed);
+            let all: Vec<_> =
+                all.map(|body| simulation.spawn(async move |ctx| Ok::<_, Exit>(body(ctx).await))).collect();
+            let random = simulation.run(join_all(all)).into_iter().map(Result::unwrap).collect::<BTreeSet<_>>();
+            assert_eq!(random.len(), 3);
+            std::mem::take(&mut *order.lock().unwrap())
+        })
+        .collect();
+    assert_eq!(orders.len(), 6);
+}
+
+/// 10.1: everything has its turns on the thread that runs the simulation, blocking work too.
+#[test]
+fn it_takes_one_thread() {
+    let here = thread::current().id();
+    let is_here = move || assert_eq!(thread::current().id(), here);
+    let mut simulation = Simulation::with(
+        1,
+        HostBuilder::new("")
+            .handle_blocking(move |c: Blocks| {
+                is_here();
+                c.0
+            })
+            .handle_async(move |c: Slow| async move {
+                is_here();
+                c.0
+            }),
+    )
+    .unwrap();
+    let process = simulation.spawn(async move |ctx: Context| {
+        is_here();
+        let sum = ctx.perform(Blocks(3)).await? + ctx.perform(Slow(4)).await?;
+        Ok::<_, Failure>(
+            sum + ctx
+                .host()
+                .spawn_blocking(move || {
+                    is_here();
+                    5
+                })
+                .await?,
+        )
+    });
+    assert_eq!(simulation.run(process).unwrap(), 12);
+    assert_eq!(simulation.counters().spawned, 1);
+    assert!(matches!(
+        Simulation::with(1, HostBuilder::new("").handle(|_: Inline| 1).handle(|_: Inline| 2)),
+        Err(BuildError::DuplicateHandler { .. })
+    ));
+}
+
+/// 10.1, 9.2: what can never end is told, with who waits for what, and not waited for.
+#[test]
+fn who_waits_for_ever_is_told() {
+    let mut simulation = Simulation::new(1);
+    let adder = simulation.spawn(adder);
+    let text = panic_of(|| simulation.run(pending::<()>()));
+    assert!(text.contains("can never end") && text.contains("<0.0.1> was waiting for mail"), "{text}");
+    // It is as it was.
+    assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
+    let mut simulation = Simulation::new(1);
+    assert!(panic_of(|| simulation.run(pending::<()>())).contains("no process left"));
+    let _many: Vec<_> = (0..30).map(|_| simulation.spawn(async |_: Context| pending::<()>().await)).collect();
+    assert!(panic_of(|| simulation.run(pending::<()>())).contains("and 10 more"));
+}
+
+/// 10.1: a panic in a process is in the trace; one in the scenario goes to who runs it, and what is there goes on.
+#[test]
+fn panics_are_told() {
+    let mut simulation = Simulation::new(1);
+    let process = simulation.spawn(async |ctx: Context| assert_eq!(ctx.random(), 0, "of its own"));
+    assert!(simulation.run(process).is_err());
+    assert!(simulation.trace().contains("<0.0.1> panicked: assertion"), "{}", simulation.trace());
+    let adder = simulation.spawn(adder);
+    assert_eq!(panic_of(|| simulation.run(async { panic!("{}", 7) })), "7");
+    assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
+}
+
+/// A scenario with a race: two who read, then write.
+async fn lost_update(host: Host) -> Result<(), Exit> {
+    let total = Arc::new(AtomicUsize::new(0));
+    let one = |_| {
+        let total = total.clone();
+        host.spawn(async move |ctx: Context| {
+            let read = total.load(SeqCst);
+            ctx.yield_now().await;
+            total.store(read + 1, SeqCst);
+        })
+    };
+    for one in [(); 2].map(one) {
+        one.await?;
+    }
+    if total.load(SeqCst) == 2 { Ok(()) } else { Err(Exit::failed("an update was lost")) }
+}
+
+/// 10.3: a seed that fails is told with how it is run again, shrunk, and its trace; run again it fails in the same way.
+#[test]
+fn a_failing_seed_is_shrunk_and_run_again() {
+    let text = panic_of(|| check(0..1_000, lost_update));
+    let number = |before: &str| -> u64 {
+        let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{before:?} is not in {text}"));
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let (seed, choices) = (number("under seed "), number(".choices("));
+    assert!(text.contains(&format!("check({seed}..{}, …)", seed + 1)) && text.contains("an update was lost"), "{text}");
+    assert!(text.contains("<0.1.1> complete\n"), "{text}");
+    let run = |choices| {
+        let mut simulation = Simulation::new(seed).choices(choices);
+        let host = simulation.host().clone();
+        let failed = simulation.run(lost_update(host)).is_err();
+        (failed, simulation.trace())
+    };
+    let (failed, trace) = run(choices);
+    assert!(failed && text.ends_with(&trace), "{text}");
+    assert!(choices == 0 || !run(choices - 1).0);
+    // The seeds before it pass.
+    check(0..seed, lost_update);
+    assert_eq!(panic_of(|| check(seed..seed + 1, lost_update)), text);
+    // Panics are failures, and so is what never ends.
+    assert!(
+        panic_of(|| check(0..1, async |host: Host| assert_ne!(host.node(), 0, "it is wrong"))).contains("it is wrong")
+    );
+    assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("can never end"));
+}
+
+/// 10.1, 6.5: it ends in order, within its deadline, and says who was left.
+#[test]
+fn it_is_shut_down() {
+    let mut simulation = Simulation::new(1);
+    let obeys = simulation.spawn(async |mut ctx: Context| {
+        let told = ctx.receive().await.is_err();
+        ctx.sleep(ms(10)).await;
+        told.then_some(()).ok_or("it was not told")
+    });
+    simulation.run(step_aside());
+    simulation.run(obeys.started()).unwrap();
+    let host = simulation.host().clone();
+    let report = simulation.shutdown(HOUR);
+    assert!(report.left.is_empty());
+    assert!(futures::executor::block_on(obeys).is_ok());
+    assert!(host.spawn(adder).is_finished());
+
+    let mut simulation = Simulation::new(1);
+    let deaf = simulation.spawn(async |_: Context| pending::<()>().await);
+    simulation.run(deaf.started()).unwrap();
+    let (host, begun) = (simulation.host().clone(), simulation.now());
+    let until = begun + ms(1_500);
+    let watch = host.clone();
+    let late = simulation.spawn(async move |ctx: Context| {
+        let _ = ctx.cancelled().await;
+        ctx.sleep_until(until).await;
+        assert!(watch.now() >= until);
+    });
+    simulation.run(late.started()).unwrap();
+    let report = simulation.shutdown(ms(1_600));
+    assert_eq!(report.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [deaf.pid()]);
+    assert!(matches!(futures::executor::block_on(deaf), Err(Exit::Killed)));
+    assert!(futures::executor::block_on(late).is_ok());
+}
+
+/// 10.1, 8.3: dropped, it kills what is left, whose destructors run once; what is asked of it then is refused, and nobody waits
+/// for its time.
+#[test]
+fn dropped_it_leaves_nothing() {
+    struct Counts(Arc<AtomicUsize>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let counts = || Counts(dropped.clone());
+    let mut simulation = Simulation::new(1);
+    let (waits, new) = (counts(), counts());
+    let waits = simulation.spawn(async move |mut ctx: Context| {
+        let _waits = waits;
+        ctx.receive().await.map(drop)
+    });
+    simulation.run(waits.started()).unwrap();
+    let new = simulation.spawn(async move |_: Context| drop(new));
+    let future = counts();
+    simulation.spawn_future(async move {
+        let _future = future;
+        pending::<()>().await;
+    });
+    let blocks = counts();
+    let refused = simulation.spawn_blocking(move || drop(blocks));
+    let host = simulation.host().clone();
+    let mut sleep = Box::pin(host.sleep(HOUR));
+    assert!(futures::FutureExt::now_or_never(&mut sleep).is_none());
+    drop(simulation);
+    assert_eq!(dropped.load(SeqCst), 4);
+    within(10, || {
+        futures::executor::block_on(async move {
+            assert!(matches!(waits.await, Err(Exit::Killed)) && new.await.is_err());
+            let failure = refused.await.unwrap_err();
+            assert!(failure.to_string().contains(&PoolRefusal::ShutDown.to_string()), "{failure}");
+            sleep.await;
+            host.sleep(HOUR).await;
+            assert!(host.spawn(adder).is_finished());
+        });
+    });
+}
+
+/// 10.1, 8.2, 8.3: it runs wherever there is a thread: inside a process of a runtime, and inside one of another simulation.
+#[test]
+fn it_runs_inside_other_runtimes() {
+    fn nests(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
+        Box::pin(async move {
+            let inner = match depth {
+                0 => 0,
+                _ => {
+                    let mut simulation = Simulation::new(depth);
+                    let inner = simulation.spawn(move |ctx| nests(ctx, depth - 1));
+                    simulation.run(inner)?
+                }
+            };
+            // It is itself again.
+            let child = ctx.spawn(adder);
+            child.send(Ask::Add(inner + 1))?;
+            ctx.sleep(ms(1)).await;
+            Ok(child.call(Ask::Total).await?)
+        })
+    }
+    within(60, || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        assert_eq!(rt.block_on(rt.spawn(|ctx| nests(ctx, 3))).unwrap(), 4);
+    });
+}

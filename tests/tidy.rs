@@ -111,8 +111,7 @@ const ROOMS: &[Room] = &[
     room(&["runnable"]),
     room(&["runtime"]),
     room(&["simulation::queue", "simulation::trace"]),
-    room(&["simulation"]),
-    room(&["simulation::check"]),
+    household(&["simulation", "simulation::check"]),
     room(&["local"]),
     // A page.
     room(&["lives", "scheduling"]),

@@ -28,8 +28,8 @@ use crate::relay::Relay;
 use crate::sync::Arc;
 use crate::time::timers::Timers;
 
-/// After so many turns a millisecond has passed, also where somebody is always ready: a turn takes 100 ns.
-const TURNS_PER_MS: u32 = 10_000;
+/// After so many turns a millisecond has passed, also where somebody is always ready.
+const TURNS_PER_MS: u32 = 1_000;
 /// So many of those who wait are named when nothing can go on.
 const NAMED: usize = 20;
 
@@ -76,7 +76,8 @@ const NAMED: usize = 20;
 ///
 /// stands still while anybody is ready, and then goes on to the nearest deadline at once; so times that a scenario
 /// measures are exact to the tick. It begins at zero. Only where somebody is ready for very long does it pass meanwhile, a
-/// millisecond for every 10,000 turns, so that a process which polls until a deadline comes to it.
+/// millisecond for every 1,000 turns, so that a process which lets others run until a moment has come gets there. Within a
+/// turn it stands still: code that spins until a moment never returns.
 ///
 /// # What the seed decides
 ///
@@ -267,18 +268,18 @@ impl Simulation {
     /// Who is next, of those that are ready now.
     fn next(&mut self) -> Option<Entry> {
         let Shared { timers, clock, .. } = &**self.host.shared();
-        if self.turns == TURNS_PER_MS {
+        if self.turns >= TURNS_PER_MS {
             self.turns = 0;
             clock.advance(Duration::from_millis(1));
         }
         if timers.wait() == Some(Duration::ZERO) {
             timers.turn();
         }
+        self.turns += 1;
         self.queue.next()
     }
 
-    fn turn(&mut self, job: Job) {
-        self.turns += 1;
+    fn turn(&self, job: Job) {
         self.host.shared().metrics.add(Counter::Polls, 1);
         if matches!(job, Job::Future(_)) {
             self.trace.note(self.now(), What::Future);

@@ -14,7 +14,7 @@ use procession::{
     StepOutput, Supervisor,
 };
 
-use crate::{on_workers, two, within};
+use crate::{everywhere, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -237,7 +237,7 @@ fn chains_of_tokens_may_be_long() {
 /// 6.2, 6.6: a deadline is inherited, and of several the nearest holds, whoever set it.
 #[test]
 fn the_nearest_deadline_holds() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let now = host.now();
         let (soon, late) = (now + Duration::from_millis(30), now + LONG);
         let parent = host.process().deadline(soon).spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
@@ -338,7 +338,7 @@ fn a_process_cancels_its_own_token() {
             Ok(Next::Done(*reason == "enough"))
         }
     }
-    on_workers(async |host| {
+    everywhere(async |host| {
         let body = host.process().cancel_token(&CancelToken::new()).spawn(async |mut ctx: Context<()>| {
             let sibling = ctx.spawn(idle);
             let token = ctx.cancel_token().expect("it was given one");
@@ -450,7 +450,7 @@ fn a_parent_and_a_child_are_cancelled_at_once() {
 /// 6.2: the grace of a token is the grace of each: who has not ended then is killed; however long it is, nothing overflows.
 #[test]
 fn the_grace_of_a_token_ends_in_a_kill() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let token = CancelToken::new();
         let deaf = host.process().cancel_token(&token).spawn(async |_: Context<()>| std::future::pending::<()>().await);
         let deaf = deaf.unwrap();
@@ -529,7 +529,7 @@ fn a_supervisor_under_a_token_ends_in_order() {
 #[test]
 fn a_supervised_child_may_have_a_token_of_its_own() {
     const CHILD: Name<()> = Name::new("cancel: child");
-    on_workers(async |host| {
+    everywhere(async |host| {
         let token = CancelToken::new();
         let given = token.clone();
         let lives = Arc::new(AtomicUsize::new(0));
@@ -552,7 +552,7 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
 /// 6.6: a scope whose children are told first by the token is no failure: its body hears of the cancel itself.
 #[test]
 fn a_scope_under_a_token_hears_of_the_cancel() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         for round in 0..100 {
             let token = CancelToken::new();
             let process = if round % 2 == 0 {

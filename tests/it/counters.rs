@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{alone, on_workers, step_aside, two, within};
+use crate::{alone, everywhere, step_aside, two, within};
 
 /// Answered at once.
 struct Double(u64);
@@ -169,7 +169,7 @@ fn overflows_are_counted() {
 /// 9.1: whatever becomes of them, those who were spawned are those who ended; answers too late are counted.
 #[test]
 fn in_the_end_as_many_ended_as_were_spawned() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let handles: Vec<_> = (0..1000_u64)
             .map(|n| {
                 host.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {

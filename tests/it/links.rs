@@ -8,7 +8,7 @@ use std::thread;
 
 use procession::*;
 
-use crate::{on_workers, two, within};
+use crate::{everywhere, two, within};
 
 fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
@@ -434,7 +434,7 @@ impl Process for Brief {
 #[test]
 fn ties_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
-    on_workers(async |host| {
+    everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
             ctx.trap_exit(true);
             for round in 0..ROUNDS {
@@ -556,7 +556,7 @@ fn downs_wait_for_event() {
 /// 2.3, 6.3: what a process sent before its end arrives before its down, and before its exit.
 #[test]
 fn what_was_sent_before_a_death_arrives_before_it() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
             ctx.trap_exit(true);
             for round in 0..1_000 {
@@ -587,7 +587,7 @@ fn what_was_sent_before_a_death_arrives_before_it() {
 #[test]
 fn the_dead_is_gone_before_anybody_hears() {
     const NAME: Name<()> = Name::new("brief");
-    on_workers(async |host| {
+    everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
             ctx.trap_exit(true);
             for round in 0..2_000 {
@@ -682,7 +682,7 @@ fn a_clique_dies_once() {
 /// one reason, which all that are tied to it hear, once.
 #[test]
 fn an_exit_meets_a_death() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let judge = host.spawn(async |mut ctx: Context| -> Result<[usize; 3], Exit> {
             ctx.trap_exit(true);
             let mut ends = [0; 3];
@@ -916,7 +916,7 @@ fn ties_keep_nothing_alive() {
 #[test]
 fn a_crowd_ties_and_dies() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
-    on_workers(async |host| {
+    everywhere(async |host| {
         let all: Arc<Mutex<Vec<Pid>>> = Arc::default();
         let crowd: Vec<_> = (0..200)
             .map(|_| {

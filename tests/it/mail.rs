@@ -10,7 +10,7 @@ use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use procession::*;
 
-use crate::{on_workers, two, within};
+use crate::{everywhere, on_workers, two, within};
 
 async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
@@ -69,7 +69,7 @@ fn a_foreign_pid_is_refused() {
 /// 2.2: messages between one sender and one receiver arrive in order, whatever the others do.
 #[test]
 fn order_holds_between_a_pair() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let all = host.spawn(async |mut ctx: Context<(usize, u32)>| {
             let mut next = [0; 4];
             for _ in 0..40_000 {
@@ -151,7 +151,7 @@ fn unread_mail_goes_to_dead_letters() {
 /// 2.3: a message that was sent just before the death is handed over before the exit is known.
 #[test]
 fn a_message_before_a_death_arrives_before_the_exit_is_known() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         for _ in 0..200 {
             let (to, mut mailbox) = host.mailbox::<u64>();
             let sender = host.spawn(async move |_: Context| {
@@ -687,7 +687,7 @@ fn room_is_neither_lost_nor_taken_twice() {
 #[test]
 fn waits_for_room_race_the_end_and_their_own() {
     const ROUNDS: u64 = 1_500;
-    on_workers(async |host| {
+    everywhere(async |host| {
         let mut letters = host.dead_letters();
         let read = Arc::new(AtomicU64::new(0));
         let mut sent = 0;
@@ -1104,7 +1104,7 @@ fn the_last_who_asked_is_woken() {
             }
         }
     }
-    on_workers(async |host| {
+    everywhere(async |host| {
         for _ in 0..50 {
             let body = host.spawn(body);
             for n in 0..10 {

@@ -92,6 +92,22 @@ where
     })
 }
 
+/// Runs a scenario as [`on_workers`] does, and in simulations: each seed is another order, and `SIMULATION_SEEDS` says of
+/// how many there are to be.
+pub fn everywhere<F>(scenario: impl Fn(procession::Host) -> F + Send + Sync + 'static)
+where
+    F: Future<Output = ()>,
+{
+    let seeds = std::env::var("SIMULATION_SEEDS").map_or(10, |seeds| seeds.parse().expect("a number"));
+    within(60 + seeds, move || {
+        {
+            let rt = two();
+            futures::executor::block_on(scenario(rt.host().clone()));
+        }
+        procession::check(0..seeds, scenario);
+    });
+}
+
 /// Lets whatever else the thread drives have a turn.
 pub async fn step_aside() {
     let mut aside = false;

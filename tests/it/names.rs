@@ -7,7 +7,7 @@ use std::thread;
 
 use procession::*;
 
-use crate::{on_workers, two, within};
+use crate::{everywhere, two, within};
 
 const SUM: Name<u64> = Name::new("sum");
 
@@ -126,7 +126,7 @@ fn a_process_registers_and_unregisters() {
 #[test]
 fn a_name_is_free_before_the_end_is_heard() {
     const ROUNDS: u64 = 2_000;
-    on_workers(async |host| {
+    everywhere(async |host| {
         for round in 1..=ROUNDS {
             let by_body = round % 2 == 0;
             let handle = match by_body {
@@ -341,7 +341,7 @@ fn a_group_has_its_members() {
 /// 2.5: many join and leave one group at once; a broadcast reaches each that is in it all the time.
 #[test]
 fn a_crowd_joins_and_ends() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         const CROWD: usize = 2_000;
         let stays: Vec<_> = (0..10).map(|_| host.spawn(guest)).collect();
         for guest in &stays {

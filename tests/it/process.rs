@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use procession::*;
 
-use crate::{on_workers, step_aside, two, within};
+use crate::{everywhere, on_workers, step_aside, two, within};
 
 struct Double(u64);
 impl Command for Double {
@@ -53,7 +53,7 @@ fn init_runs_on_a_worker_and_close_exactly_once() {
     }
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = calls.clone();
-    on_workers(move |host| async move {
+    on_workers(async move |host| {
         let handle = host.spawn_process(Watched { calls: seen, spawner: std::thread::current().id() });
         handle.send(1).unwrap();
         handle.started().await.unwrap();
@@ -106,7 +106,7 @@ fn an_unknown_method_names_those_that_exist() {
         Ok(from + "1".parse::<u32>()?)
     }
     let app = || Methods::new().method("serve", serve).method("migrate", migrate);
-    on_workers(move |host| async move {
+    on_workers(async move |host| {
         assert_eq!(host.execute(app(), "serve", 80_u16).await.unwrap(), 80);
         assert_eq!(host.execute(app(), "migrate", 3_u32).await.unwrap(), 4);
 
@@ -126,7 +126,7 @@ fn an_unknown_method_names_those_that_exist() {
 /// 1.1 and 1.3: `started()` of a body says that it was polled, or how it ended before; by hand it waits for `ready`.
 #[test]
 fn started_waits_for_the_first_step_or_for_ready() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
         plain.started().await.unwrap();
         let failing = host.spawn(async |_: Context| Err::<(), _>("at once"));
@@ -178,7 +178,7 @@ fn every_event_steps_a_process_that_does_not_look() {
             if self.0 == 4 { Ok(Next::Done(self.0)) } else { Ok(Next::Wait) }
         }
     }
-    on_workers(|host| async move {
+    on_workers(async |host| {
         let blind = host.spawn_process(Blind(0));
         while !blind.is_finished() {
             let _ = blind.send(());
@@ -316,7 +316,7 @@ fn a_perform_outside_its_process_fails() {
 /// 1.3: a receive that is dropped in a select has taken nothing.
 #[test]
 fn a_dropped_receive_loses_no_message() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let handle = host.spawn(async |mut ctx: Context<u64>| {
             let mut seen = Vec::new();
             while seen.len() < 1000 {
@@ -337,7 +337,7 @@ fn a_dropped_receive_loses_no_message() {
 /// 1.3: a body awaits foreign futures; their waker is the process's.
 #[test]
 fn a_body_awaits_foreign_futures() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let (send, receive) = futures::channel::oneshot::channel::<u64>();
         let handle = host.spawn(async move |_: Context| receive.await);
         handle.started().await.unwrap();
@@ -429,7 +429,7 @@ fn a_process_never_runs_with_itself() {
             if self.1 == 40_000 { Ok(Next::Done(())) } else { Ok(Next::Wait) }
         }
     }
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let handle = host.spawn_process(Alone(Arc::new(AtomicUsize::new(0)), 0));
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -445,7 +445,7 @@ fn a_process_never_runs_with_itself() {
 /// 1.6: a typed process takes its type only, also by pid; `Payload` takes anything; what is refused comes back.
 #[test]
 fn a_wrong_type_is_refused_and_handed_back() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let typed = host.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
         let refused = host.send(typed.pid(), "a text").unwrap_err();
         assert_eq!(refused.refusal(), Refusal::WrongType { expected: "u64" });
@@ -470,7 +470,7 @@ fn a_wrong_type_is_refused_and_handed_back() {
 #[test]
 fn should_yield_comes_within_a_budget() {
     assert!((0..10_000).all(|_| !should_yield()));
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let pieces = host.spawn(async |ctx: Context| {
             let mut longest = 0;
             for _ in 0..10 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::{on_workers, step_aside, within};
+use crate::{everywhere, step_aside, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -26,7 +26,7 @@ impl Drop for Last {
 /// The scope is over when its body and all its children are, whoever awaited them.
 #[test]
 fn it_waits_for_its_children() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         for _ in 0..200 {
             let ended = Arc::new(AtomicUsize::new(0));
             let seen = Arc::clone(&ended);

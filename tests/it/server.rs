@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::{alone, on_workers, within};
+use crate::{alone, everywhere, on_workers, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(5);
@@ -206,7 +206,7 @@ fn a_server_has_started_when_its_init_is_over() {
             self.1.lock().unwrap().push("terminate".into());
         }
     }
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let spawn = |how| {
             log.lock().unwrap().clear();
@@ -329,7 +329,7 @@ fn terminate_is_told_how_it_ends() {
 /// 4.8, 6.2: a panic, a kill, wherever the handler is, end it at once: what has to happen then is for its `Drop`.
 #[test]
 fn nothing_terminates_a_server_that_dies() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         for last in [|| Msg::Panic, || Msg::Hang] {
             log.lock().unwrap().clear();
@@ -357,7 +357,7 @@ fn nothing_terminates_a_server_that_dies() {
 /// there is, it does.
 #[test]
 fn a_deadline_comes_in_its_turn() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let clerk = Clerk::new(&log);
         let clerk = host.spawn(|ctx| clerk.serve(ctx));
@@ -420,7 +420,7 @@ fn a_deadline_comes_in_its_turn() {
             Ok(Next::Done(self.0))
         }
     }
-    on_workers(async |host| {
+    everywhere(async |host| {
         let busy = Busy(0, host.now() + SHORT);
         let busy = host.spawn(|ctx| busy.serve(ctx));
         busy.send(()).unwrap();
@@ -514,7 +514,7 @@ fn handlers_may_receive_themselves() {
 fn a_supervisor_keeps_a_server() {
     const FIRST: Name<Msg> = Name::new("server: first");
     const SECOND: Name<Msg> = Name::new("server: second");
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let clerk = |log: &Log| {
             let log = Arc::clone(log);

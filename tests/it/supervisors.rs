@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use procession::*;
 
-use crate::{on_workers, step_aside, two, within};
+use crate::{everywhere, step_aside, two, within};
 
 const A: Name<Do> = Name::new("a");
 const B: Name<Do> = Name::new("b");
@@ -112,7 +112,7 @@ async fn until(what: impl Fn() -> bool) {
 /// 6.4: a child that ends is started again, under its name; the supervisor has started when its children have.
 #[test]
 fn a_child_is_restarted_under_its_name() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let tree = Supervisor::one_for_one().child(A, obey).child(B, obey);
         let tree = started(&host, tree).await;
         let b = host.whereis(B).unwrap();
@@ -136,7 +136,7 @@ fn a_child_is_restarted_under_its_name() {
 /// 6.4: each starts when the one before it says that it has; they stop in reverse.
 #[test]
 fn children_start_in_order_and_stop_in_reverse() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let (open, opened) = oneshot::channel::<()>();
         let opened = Arc::new(Mutex::new(Some(opened)));
@@ -176,7 +176,7 @@ fn children_start_in_order_and_stop_in_reverse() {
 /// 6.4: one for all: all the others are stopped from the last to the first, and started from the first to the last.
 #[test]
 fn one_for_all_restarts_all() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::one_for_all().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
         let tree = started(&host, tree).await;
@@ -191,7 +191,7 @@ fn one_for_all_restarts_all() {
 /// 6.4: rest for one: those after it go with it, those before it stay.
 #[test]
 fn rest_for_one_restarts_those_after() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::rest_for_one().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
         let _tree = started(&host, tree).await;
@@ -207,7 +207,7 @@ fn rest_for_one_restarts_those_after() {
 /// 6.4: a transient child is restarted when it fails, a temporary one never, and it is forgotten.
 #[test]
 fn restart_policies_are_kept() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let tree = Supervisor::one_for_one()
             .add(Child::new(A, obey).restart(Restart::Transient))
             .add(Child::new(B, obey).restart(Restart::Temporary));
@@ -239,7 +239,7 @@ fn restart_policies_are_kept() {
 /// 6.4: starts that fail count as restarts: a factory that panics, a name that is taken, a body that ends too soon.
 #[test]
 fn failed_starts_count() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let taken = host.process().name(B).spawn(obey).unwrap();
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);
@@ -279,7 +279,7 @@ impl Process for Raw {
 /// 6.4: children are added, stopped, restarted, removed, counted and listed while it runs.
 #[test]
 fn children_come_and_go() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let tree = started(&host, Supervisor::one_for_one()).await;
         let ask = |child| tree.call(|reply| SupervisorMessage::Add(child, reply));
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
@@ -316,7 +316,7 @@ fn children_come_and_go() {
 /// 6.4, 2.3: mail waits in a mailbox that is kept, across lives and in between, in its order; without, it is lost.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let read = Log::default();
         let log = read.clone();
         let slow = Child::new(A, move |mut ctx| {
@@ -355,7 +355,7 @@ fn a_kept_mailbox_outlives_its_child() {
             if let Ok(7) = host.call(A, Do::Sum).await {
                 break;
             }
-            step_aside().await;
+            host.sleep(Duration::from_millis(1)).await;
         }
         assert_ne!(host.whereis(A), Some(address));
 
@@ -372,7 +372,7 @@ fn a_kept_mailbox_outlives_its_child() {
 /// of one sender in their order.
 #[test]
 fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         const SENDERS: u64 = 4;
         const EACH: u64 = 500;
         let read = Arc::new(Mutex::new(Vec::new()));
@@ -419,7 +419,7 @@ fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
 /// 6.4: each child has its own time to end, and is killed then; with none it is killed at once.
 #[test]
 fn each_child_has_its_own_time_to_end() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let stubborn = |name: Name<Do>, log: &Log, within| {
             let log = log.clone();
@@ -456,7 +456,7 @@ fn each_child_has_its_own_time_to_end() {
 /// 6.4: back-off: each restart waits longer, and nobody else waits with it.
 #[test]
 fn a_backoff_grows() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let births = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&births);
         let fails = Child::new(A, move |ctx: Context<Do>| {
@@ -482,7 +482,7 @@ fn a_backoff_grows() {
 /// 6.4: nested: one that gives up is restarted by the one above, with all its children.
 #[test]
 fn what_one_can_not_mend_the_next_one_does() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let inner = log.clone();
         let below =
@@ -577,7 +577,7 @@ fn nobody_lives_twice() {
 /// 6.4, 6.3: the abnormal end of whoever it is linked to ends it, in order; a normal one does not.
 #[test]
 fn it_ends_in_order_with_whom_it_is_linked_to() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         let log = Log::default();
         let (tell, told) = oneshot::channel();
         let noted_log = log.clone();
@@ -606,7 +606,7 @@ fn it_ends_in_order_with_whom_it_is_linked_to() {
 /// 6.4: ten thousand that are all killed are all back.
 #[test]
 fn all_are_back_after_all_were_killed() {
-    on_workers(async |host| {
+    everywhere(async |host| {
         const MANY: usize = 10_000;
         let mut tree = Supervisor::one_for_one().intensity(MANY as u32, SECOND * 60);
         for _ in 0..MANY {

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{on_workers, step_aside, two, within};
+use crate::{everywhere, on_workers, step_aside, two, within};
 
 /// Answered by nobody.
 struct Never;
@@ -59,7 +59,7 @@ fn a_waker_may_wait_for_whom_the_same_tick_woke() {
 /// 7.1: no sleep ends early, whatever its length; how late they are is printed.
 #[test]
 fn no_sleep_ends_early() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let all: Vec<_> = (0..300)
             .map(|_| {
                 host.spawn(async |ctx: Context| {
@@ -225,7 +225,7 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
         let mut sleep = pin!(sleep);
         assert!(futures::poll!(&mut sleep).is_pending());
     }
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let bodies = [0, 3, 20].map(|kept| {
             host.spawn(async move |ctx: Context| {
                 for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
@@ -356,7 +356,7 @@ fn a_hand_written_process_sleeps_by_a_yield() {
             if over == self.naps.len() { Ok(Next::Done(over)) } else { Ok(Next::Wait) }
         }
     }
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let naps = host.spawn_process(Naps { naps: HashMap::new(), cancelled: None });
         assert_eq!(naps.await.unwrap(), 50);
     });
@@ -365,7 +365,7 @@ fn a_hand_written_process_sleeps_by_a_yield() {
 /// 7.1: a timeout polls its future first: what is there in time is not lost because the clock was looked at late.
 #[test]
 fn a_timeout_polls_its_future_first() {
-    on_workers(|host| async move {
+    on_workers(async |host| {
         let body = host.spawn(async |ctx: Context| {
             assert_eq!(ctx.timeout(Duration::ZERO, std::future::ready(5)).await?, 5);
             assert!(matches!(ctx.timeout(Duration::ZERO, std::future::pending::<()>()).await, Err(Failure::TimedOut)));
@@ -475,7 +475,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
 /// 7.2: the clock never goes back, is everybody's, and is at hand in a body and outside.
 #[test]
 fn the_clock_never_goes_back() {
-    on_workers(|host| async move {
+    everywhere(async |host| {
         let before = host.now();
         let body = host.spawn(async move |ctx: Context| {
             let mut last = before;

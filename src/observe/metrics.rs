@@ -1,8 +1,8 @@
 //! The runtime's counters: always on, exact, and without a contended cache line, since each worker writes a block of its
-//! own and only threads that are no workers share one. Also the snapshot of it all, the sampled durations included.
+//! own and only threads that are no workers share some. Also the snapshot of it all, the sampled durations included.
 
 use super::histogram::{Buckets, Histogram};
-use crate::sync::tally::{AtomicU64, Ordering, Ordering::Relaxed, fence};
+use crate::sync::tally::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, fence};
 use crate::sync::{Arc, CachePadded, thread_local};
 use std::cell::Cell;
 use std::fmt;
@@ -151,8 +151,8 @@ impl fmt::Display for Counters {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
-    /// For threads that entered no slot of this runtime.
-    shared: CachePadded<Block>,
+    /// For threads that entered no slot of this runtime: several, as they all write there.
+    shared: Box<[CachePadded<Block>]>,
     sample_one_in: u32,
 }
 
@@ -166,6 +166,21 @@ struct Block {
 /// One in so many is measured by default: a clock read costs as much as a spawn.
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
+
+/// How many blocks those threads share that are in no slot.
+const SHARED: usize = 8;
+
+/// Which of them this thread counts in.
+fn shared_block() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    let mine = |block: &Cell<Option<usize>>| {
+        let mine = block.get().unwrap_or_else(|| THREADS.fetch_add(1, Relaxed) % SHARED);
+        block.set(Some(mine));
+        mine
+    };
+    // A thread that is ending, and has no locals any more, counts in any.
+    BLOCK.try_with(mine).unwrap_or(0)
+}
 
 /// Within a cache line, wherever the linker puts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +198,8 @@ thread_local! {
     /// the slot alone would not do.
     static ENTERED: Cell<Entered> = const { Cell::new(NOWHERE) };
     static TICKS: Cell<u32> = const { Cell::new(0) };
+    /// Which of the shared blocks it counts in where it is in no slot.
+    static BLOCK: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// While it lives, this thread counts in its slot. Guards of one thread are dropped in the reverse order.
@@ -199,7 +216,7 @@ impl Metrics {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: (0..slots).map(|_| CachePadded(Block::new())).collect(),
-            shared: CachePadded(Block::new()),
+            shared: (0..SHARED).map(|_| CachePadded(Block::new())).collect(),
             sample_one_in: SAMPLE_ONE_IN,
         }
     }
@@ -210,7 +227,7 @@ impl Metrics {
         self
     }
 
-    /// Makes this thread count in that slot. With a slot that there is not it counts in the shared block.
+    /// Makes this thread count in that slot. With a slot that there is not it counts in a shared block.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let before = ENTERED.with(|entered| entered.replace(Entered { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
@@ -295,13 +312,13 @@ impl Metrics {
                 cell.store(cell.load(Relaxed).wrapping_add(n), order);
             }
             None => {
-                cell(&self.shared).fetch_add(n, order);
+                cell(&self.shared[shared_block()]).fetch_add(n, order);
             }
         }
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.slots.iter().chain([&self.shared]).map(|block| &block.0)
+        self.slots.iter().chain(&self.shared).map(|block| &block.0)
     }
 
     fn sum(&self, counter: Counter) -> u64 {
@@ -378,7 +395,10 @@ mod tests {
         assert_eq!(workers(), (Some(1), None));
         one.add(Counter::Steps, 100);
         let counted = |block: &Block| block.counts[Counter::Steps as usize].load(Relaxed);
-        assert_eq!((counted(&one.slots[1]), counted(&one.shared), one.counters().steps), (100, 10, 110));
+        assert_eq!(
+            (counted(&one.slots[1]), one.shared.iter().map(|block| counted(block)).sum::<u64>(), one.counters().steps),
+            (100, 10, 110)
+        );
         assert_eq!(counted(&two.slots[0]), 1);
         assert_eq!(thread::scope(|s| s.spawn(|| one.worker()).join().expect("no panic")), None);
         drop(outer);

@@ -41,6 +41,7 @@ use crate::me::Me;
 use crate::observe::Counter;
 use crate::yields::Ear;
 use crate::yields::buffer::Buffer;
+use crate::yields::stage::{ALONE, Stage};
 
 /// How a process is started.
 #[derive(Debug)]
@@ -279,6 +280,20 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// What is to be in the place of the process when the step has returned.
     successor: Option<Box<dyn Any + Send>>,
+    /// How many commands it has yielded, as far as that matters.
+    yielded: u8,
+    /// Those that came after them.
+    stage: Option<Box<Stage>>,
+}
+
+impl<M: Send + 'static> Drop for StepOutput<'_, M> {
+    /// Also of a step that panics: what it has yielded is dropped with its process.
+    #[inline]
+    fn drop(&mut self) {
+        if self.stage.is_some() {
+            self.me.control().head.yields().settle(&mut self.stage);
+        }
+    }
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
@@ -293,7 +308,14 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// For a process that ends with a `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a Me<M>, waker: &'a Waker) -> Self {
-        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None }
+        Self {
+            me,
+            waker,
+            output: || (TypeId::of::<T>(), std::any::type_name::<T>()),
+            successor: None,
+            yielded: 0,
+            stage: None,
+        }
     }
 
     /// The type that the process ends with, and its name.
@@ -315,9 +337,13 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.waker
     }
 
-    fn start<C: Command>(&self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
+    fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         self.count();
-        let started = self.me.control().head.yields().start(Ear::Event, None, command, buffer);
+        let yields = self.me.control().head.yields();
+        if command.is_some() {
+            yields.settle(&mut self.stage);
+        }
+        let started = yields.start(Ear::Event, None, command, buffer);
         started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
@@ -327,7 +353,12 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
-        self.start(Some(Payload::new(command)), None)
+        if self.yielded < ALONE {
+            self.yielded += 1;
+            return self.start(Some(Payload::new(command)), None);
+        }
+        self.count();
+        self.me.control().head.yields().start_next(&mut self.stage, Payload::new(command))
     }
 
     /// As [`perform`](Self::perform), with a deadline: see [`limit`](Self::limit).
@@ -346,6 +377,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(YieldError::new(command));
         }
         let yields = self.me.control().head.yields();
+        yields.settle(&mut self.stage);
         match yields.start(Ear::Event, Some(tag), Some(Payload::new(command)), None) {
             Ok(_) => {
                 self.count();

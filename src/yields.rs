@@ -22,6 +22,7 @@ use std::task::{Poll, Waker};
 use slab::Slab;
 
 pub(crate) mod buffer;
+pub(crate) mod stage;
 
 use self::buffer::Buffer;
 use crate::express::Number;

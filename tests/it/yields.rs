@@ -458,3 +458,195 @@ fn the_blocking_pool_runs_closures() {
     let refused = none.block_on(none.spawn(async |ctx: Context| ctx.perform(Ask(1)).await)).unwrap_err();
     assert!(refused.to_string().contains("blocking"), "{refused}");
 }
+
+/// A command of another kind.
+struct Other(u64);
+impl Command for Other {
+    type Reply = u64;
+}
+
+/// A stream.
+struct Count(u64);
+impl Command for Count {
+    type Reply = ();
+}
+impl StreamCommand for Count {
+    type Item = u64;
+}
+
+/// What a step does next.
+#[derive(Debug, Clone, Copy)]
+enum Now {
+    Ask,
+    Other,
+    Chosen,
+    Stream,
+    Sleep,
+    /// An `Ask` that is given up at once.
+    GiveUp,
+}
+
+/// Does all of it in its first step; then counts the answers, of which each may come once.
+struct Script {
+    moves: Vec<Now>,
+    flying: std::collections::HashSet<Tag>,
+}
+
+impl Process for Script {
+    type Message = ();
+    type Output = usize;
+    fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<usize>, Exit> {
+        let mut answered = 0;
+        for event in events {
+            if let Event::Completed(done) = event {
+                assert!(self.flying.remove(&done.tag()));
+                answered += 1;
+            }
+        }
+        for (n, now) in std::mem::take(&mut self.moves).into_iter().enumerate() {
+            let n = n as u64;
+            let tag = match now {
+                Now::Ask => out.perform(Ask(n)).erase(),
+                Now::Other => out.perform(Other(n)).erase(),
+                Now::Stream => out.stream(Count(n)).erase(),
+                Now::Sleep => out.sleep(Duration::from_secs(n)).erase(),
+                Now::Chosen => {
+                    let tag = Tag::chosen(n as u32);
+                    out.perform_as(tag, Ask(n)).unwrap();
+                    tag.erase()
+                }
+                Now::GiveUp => {
+                    let tag = out.perform(Ask(n));
+                    assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
+                    continue;
+                }
+            };
+            assert!(self.flying.insert(tag), "{now:?} has the tag of another");
+        }
+        if self.flying.is_empty() { Ok(Next::Done(answered)) } else { Ok(Next::Wait) }
+    }
+}
+
+/// 1.2: commands leave in the order in which a step yields them, of however many kinds, and however many of one kind come
+/// one after the other; one that is given up in that step is none of them; each has a tag of its own, and one answer.
+#[test]
+fn many_commands_of_a_step_leave_in_their_order() {
+    for seed in 0..200_u64 {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (asks, others, counts) = (heard.clone(), heard.clone(), heard.clone());
+        let host = HostBuilder::new("")
+            .handle(move |c: Ask| {
+                asks.lock().unwrap().push(c.0);
+                c.0
+            })
+            .handle(move |c: Other| {
+                others.lock().unwrap().push(c.0);
+                c.0
+            })
+            .stream_handler(move |c: Count, replies: Replier<Count>| {
+                counts.lock().unwrap().push(c.0);
+                replies.complete(());
+            });
+        let mut simulation = Simulation::with(seed, host).unwrap();
+        // Runs of the same, as long as they please.
+        let mut chance = seed;
+        let mut draw = |below: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (chance >> 33) % below
+        };
+        let all = [Now::Ask, Now::Other, Now::Chosen, Now::Stream, Now::Sleep, Now::GiveUp];
+        let mut moves = Vec::new();
+        for _ in 0..draw(12) {
+            let (now, times) = (all[draw(6) as usize], draw(30));
+            moves.extend((0..times).map(|_| if draw(9) == 0 { Now::GiveUp } else { now }));
+        }
+        let commands = moves.iter().enumerate().filter(|(_, now)| !matches!(now, Now::Sleep | Now::GiveUp));
+        let expected: Vec<_> = commands.map(|(n, _)| n as u64).collect();
+        let script = simulation.spawn_process(Script { moves, flying: Default::default() });
+        simulation.run(script).unwrap();
+        assert_eq!(*heard.lock().unwrap(), expected, "seed {seed}");
+    }
+}
+
+/// 1.2, 9.2: of many commands of a step as many are outstanding as were yielded, and not given up.
+#[test]
+fn what_a_step_yields_is_outstanding() {
+    for count in 0..40 {
+        let shelf = Shelf::default();
+        let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let mut moves = vec![Now::Ask; count];
+        moves.extend([Now::GiveUp; 3]);
+        moves.push(Now::Ask);
+        let script = simulation.spawn_process(Script { moves, flying: Default::default() });
+        simulation.run(script.started()).unwrap();
+        let report = simulation.shutdown(Duration::ZERO);
+        assert_eq!(report.left.iter().map(|left| left.outstanding).collect::<Vec<_>>(), [count + 1]);
+        assert_eq!(shelf.0.lock().unwrap().len(), count + 1);
+    }
+}
+
+/// 1.2, 4.8: what a step has yielded before it panics leaves as if it had returned, each command once.
+#[test]
+fn what_a_step_that_panics_has_yielded_leaves_too() {
+    struct Falls(u64);
+    impl Process for Falls {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            for n in 0..self.0 {
+                out.perform(Ask(n));
+            }
+            panic!("in its step");
+        }
+    }
+    for count in [0, 1, 2, 3, 4, 9, 30] {
+        let shelf = Shelf::default();
+        let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let falls = simulation.spawn_process(Falls(count));
+        let exit = simulation.run(falls).unwrap_err();
+        assert!(matches!(&exit, Exit::Panicked(text) if text.as_str().contains("in its step")), "{exit}");
+        let heard: Vec<_> = shelf.0.lock().unwrap().drain(..).collect();
+        assert!(heard.iter().map(|(n, _)| *n).eq(0..count));
+        assert!(heard.iter().all(|(_, completion)| completion.is_cancelled()));
+    }
+}
+
+/// 3.5: a limit holds for any of many commands of a step.
+#[test]
+fn any_of_many_commands_may_have_a_limit() {
+    struct Limits(std::collections::HashMap<Tag<Ask>, u64>);
+    impl Process for Limits {
+        type Message = ();
+        type Output = Vec<u64>;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<Vec<u64>>, Exit> {
+            for event in events {
+                if let Event::Completed(done) = event {
+                    let (tag, n) = self.0.iter().find(|(tag, _)| tag.erase() == done.tag()).expect("it is one of them");
+                    let (tag, n) = (*tag, *n);
+                    assert!(matches!(done.take(tag), Ok(Err(Failure::TimedOut))) && n % 3 == 0);
+                    self.0.remove(&tag);
+                }
+            }
+            if self.0.is_empty() {
+                for n in 0..30 {
+                    let tag = out.perform(Ask(n));
+                    if n % 3 == 0 {
+                        out.limit(tag, Duration::from_secs(n));
+                    }
+                    self.0.insert(tag, n);
+                }
+            }
+            if self.0.len() == 20 { Ok(Next::Done(self.0.values().copied().collect())) } else { Ok(Next::Wait) }
+        }
+    }
+    let shelf = Shelf::default();
+    let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+    let begun = simulation.now();
+    let limits = simulation.spawn_process(Limits(Default::default()));
+    let mut left = simulation.run(limits).unwrap();
+    left.sort_unstable();
+    assert_eq!(left, (0..30).filter(|n| n % 3 != 0).collect::<Vec<_>>());
+    assert_eq!(simulation.now() - begun, Duration::from_secs(27));
+    // The one of no time at all was over before it left.
+    assert_eq!(shelf.0.lock().unwrap().len(), 29);
+}

@@ -1,0 +1,134 @@
+//! Commands of one kind that a step yields one after the other. Their tags are taken some at a time, ahead of them, and
+//! they are left here until the next ones are taken or the step is over: so a step that yields many takes the table's lock
+//! once for eight of them, which those who answer on other cores take at the same time (bench `command-thread`).
+//!
+//! A tag that was taken ahead is in flight like any other, save that nobody knows it; what is left of them when the step
+//! is over was never there.
+
+use std::any::{TypeId, type_name};
+use std::cell::Cell;
+
+use super::{AT_ONCE, Ear, Phase, Slot, Table, Watchers, Yield, Yields, count};
+use crate::process::command::Command;
+use crate::process::event::Tag;
+use crate::process::payload::Payload;
+use crate::sync::thread_local;
+
+thread_local! {
+    /// One that is used again and again: most steps that need one have the last one's.
+    static SPARE: Cell<Option<Box<Stage>>> = const { Cell::new(None) };
+}
+
+/// So many commands of a step come one by one: most yield no more.
+pub(crate) const ALONE: u8 = 2;
+
+/// What a step has yielded beyond those.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// Of which command type the tags are.
+    of: Option<TypeId>,
+    /// The number of the first of them; the others follow.
+    first: u64,
+    /// Where the table keeps them; so many as `taken` says.
+    keys: [u32; AT_ONCE],
+    taken: usize,
+    /// Those that were yielded, in order.
+    commands: Vec<Payload>,
+}
+
+impl Stage {
+    /// With no tags yet.
+    fn spare() -> Box<Self> {
+        SPARE.with(Cell::take).unwrap_or_else(|| {
+            Box::new(Self { of: None, first: 0, keys: [0; AT_ONCE], taken: 0, commands: Vec::with_capacity(AT_ONCE) })
+        })
+    }
+
+    /// The next tag, for this command.
+    ///
+    /// # Errors
+    /// The command, if none is left, or they are of another kind.
+    #[inline]
+    fn place<C: Command>(&mut self, command: Payload) -> Result<Tag<C>, Payload> {
+        let next = self.commands.len();
+        if next == self.taken || self.of != Some(TypeId::of::<C>()) {
+            return Err(command);
+        }
+        self.commands.push(command);
+        Ok(Tag::issued(self.first + next as u64, self.keys[next]))
+    }
+
+    /// Leaves what was yielded to be dispatched, and the tags that were not used to nobody.
+    fn empty_into(&mut self, table: &mut Table, yields: &Yields) {
+        let used = self.commands.len();
+        for (at, command) in self.commands.drain(..).enumerate() {
+            let tag = Tag::issued(self.first + at as u64, self.keys[at]);
+            table.pending.push_back(Yield { tag, command });
+        }
+        let mut unused = 0;
+        for at in used..self.taken {
+            let tag = Tag::issued(self.first + at as u64, self.keys[at]);
+            if let Some((key, _)) = table.find(tag) {
+                drop(table.remove(key));
+                unused += 1;
+            }
+        }
+        count(&yields.pending, used as i32);
+        count(&yields.flying, -unused);
+        self.taken = 0;
+    }
+}
+
+impl Yields {
+    /// Takes a tag for a command that a step yields after [some](ALONE), as [`start`](Self::start) does.
+    #[inline]
+    pub(crate) fn start_next<C: Command>(&self, stage: &mut Option<Box<Stage>>, command: Payload) -> Tag<C> {
+        let stage = stage.get_or_insert_with(Stage::spare);
+        match stage.place(command) {
+            Ok(tag) => tag,
+            Err(command) => {
+                self.take_ahead::<C>(stage);
+                stage.place(command).unwrap_or_else(|_| unreachable!("some were taken just now"))
+            }
+        }
+    }
+
+    /// Takes tags: twice as many as the last time, for most steps yield a few commands, and some a thousand.
+    fn take_ahead<C: Command>(&self, stage: &mut Stage) {
+        let of = Some(TypeId::of::<C>());
+        let many = if stage.of == of { (2 * stage.taken).clamp(2, AT_ONCE) } else { 2 };
+        let mut guard = self.table.lock();
+        let table = guard.get_or_insert_default();
+        stage.empty_into(table, self);
+        stage.of = of;
+        stage.first = table.issued;
+        stage.taken = many;
+        for key in &mut stage.keys[..many] {
+            *key = table.slots.insert(Slot {
+                number: table.issued,
+                phase: Phase::InFlight(Ear::Event),
+                watchers: Watchers::default(),
+                buffer: None,
+                reply: || (TypeId::of::<C::Reply>(), type_name::<C::Reply>()),
+            }) as u32;
+            table.issued += 1;
+        }
+        count(&self.flying, many as i32);
+    }
+
+    /// What comes next is to come behind what is on the stage; or nothing does.
+    #[inline]
+    pub(crate) fn settle(&self, stage: &mut Option<Box<Stage>>) {
+        if let Some(stage) = stage.take() {
+            self.clear_stage(stage);
+        }
+    }
+
+    fn clear_stage(&self, mut stage: Box<Stage>) {
+        let mut guard = self.table.lock();
+        stage.empty_into(guard.get_or_insert_default(), self);
+        drop(guard);
+        stage.of = None;
+        drop(SPARE.try_with(|spare| spare.replace(Some(stage))));
+    }
+}

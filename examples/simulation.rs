@@ -1,0 +1,79 @@
+//! A protocol that loses money now and then, found by trying orders, and the one that does not; a year of it in no time.
+//!
+//! Two clerks move money between two accounts, whose balances are processes of their own. The first protocol reads a
+//! balance, and then writes it; the second tells the account what to do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use procession::{Address, Context, Exit, Host, Reply, Simulation, check};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+enum Account {
+    Read(Reply<i64>),
+    Write(i64),
+    Add(i64),
+}
+
+async fn account(mut ctx: Context<Account>, mut balance: i64) -> Result<(), Exit> {
+    loop {
+        match ctx.receive().await? {
+            Account::Read(reply) => reply.send(balance),
+            Account::Write(new) => balance = new,
+            Account::Add(amount) => balance += amount,
+        }
+    }
+}
+
+/// Reads, then writes: what the other clerk did in between is lost.
+async fn careless(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
+    let balance = account.call(Account::Read).await?;
+    account.send(Account::Write(balance + amount))?;
+    Ok(())
+}
+
+async fn careful(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
+    Ok(account.send(Account::Add(amount))?)
+}
+
+/// Two clerks make a transfer a day, each for some days; nothing may come or go.
+async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> {
+    let [a, b] = [70, 30].map(|balance| host.spawn(move |ctx| account(ctx, balance)).address());
+    let clerks = [1, -2].map(|amount| {
+        let (a, b) = (a.clone(), b.clone());
+        host.spawn(async move |ctx: Context| {
+            for _ in 0..days {
+                for (account, amount) in [(&a, -amount), (&b, amount)] {
+                    match is_careful {
+                        true => careful(account, amount).await?,
+                        false => careless(account, amount).await?,
+                    }
+                }
+                ctx.sleep(DAY).await;
+            }
+            Ok::<_, Exit>(())
+        })
+    });
+    for clerk in clerks {
+        clerk.await?;
+    }
+    let total = a.call(Account::Read).await? + b.call(Account::Read).await?;
+    if total == 100 { Ok(()) } else { Err(Exit::failed(format!("there were 100, and are {total}"))) }
+}
+
+fn main() -> procession::Result {
+    // Each seed is another order. The first that fails is shrunk, and ends with a panic that says how to see it again.
+    let found = catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
+    let found = found.expect_err("the careless protocol is wrong");
+    println!("{}\n", found.downcast_ref::<String>().expect("a text"));
+
+    check(0..1_000, |host| transfers(host, 2, true));
+    println!("careful: a thousand orders, and the total is 100 in each");
+
+    let mut simulation = Simulation::new(1);
+    let begun = simulation.now();
+    simulation.run(transfers(simulation.host().clone(), 365, true))?;
+    println!("careful: so it is after {} days", (simulation.now() - begun).as_secs() / DAY.as_secs());
+    Ok(())
+}

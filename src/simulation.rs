@@ -74,21 +74,26 @@ const NAMED: usize = 20;
 ///
 /// # Time
 ///
-/// stands still while anybody is ready, and then goes on to the nearest deadline at once; so times that a scenario
-/// measures are exact to the tick. It begins at zero. Only where somebody is ready for very long does it pass meanwhile, a
-/// millisecond for every 1,000 turns, so that a process which lets others run until a moment has come gets there. Within a
-/// turn it stands still: code that spins until a moment never returns.
+/// Time stands still while anybody is ready, and then goes on to the nearest deadline at once; so what a scenario measures
+/// is exact to the tick. It begins at zero. Where somebody is always ready it passes too, a millisecond for every 1,000
+/// turns, so that a process which lets others run until a moment has come gets there. Within a turn it stands still: code
+/// that spins until a moment never returns, and no [limit of time](crate::Limits::time) is ever reached.
 ///
 /// # What the seed decides
 ///
-/// who of those that are ready is next, each time, whatever their priorities; what [`Me::random`](crate::Me::random)
-/// gives, and with it the jitter of [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::layer::Retry). Messages from
-/// one sender to one receiver stay in order, as always. Blocking work ([`Host::spawn_blocking`], [blocking
-/// handlers](crate::handler::blocking)) has a turn as all else has, and takes no time.
+/// - Who is next of those that are ready, at each turn, whatever their priorities. Messages from one sender to one receiver
+///   stay in order, as always.
+/// - What [`Me::random`](crate::Me::random) gives, and with it the jitter of [`Backoff`](crate::Backoff) and
+///   [`layer::Retry`](crate::layer::Retry).
 ///
-/// What is beyond it: code that asks the system for time or chance (a `HashMap`'s order is chance), that lets other
-/// threads take part, or that really blocks. Pids begin anew in each simulation, so that the same run prints the same:
-/// those of two simulations can't be told apart, and one from elsewhere may lead to somebody.
+/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](crate::handler::blocking)) has a turn as all else has, and
+/// takes no time.
+///
+/// # What it does not
+///
+/// Code that asks the system for time or chance (the order of a `HashMap` is chance), that lets other threads take part, or
+/// that really blocks, is beyond it. Pids begin anew in each simulation, so that the same run prints the same: those of two
+/// simulations can't be told apart, and one from elsewhere may lead to somebody.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -307,9 +312,10 @@ impl Simulation {
         if who.is_empty() {
             who.push("there is no process left".into());
         }
+        let who = who.join("; ");
         panic!(
-            "the future that the simulation runs can never end: nobody is ready, and no time is awaited; {}",
-            who.join("; ")
+            "the future that the simulation runs can never end: nobody is ready, no time is awaited, and other threads take \
+             no part in it; {who}"
         );
     }
 }

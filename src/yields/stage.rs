@@ -8,7 +8,7 @@
 use std::any::{TypeId, type_name};
 use std::cell::Cell;
 
-use super::{AT_ONCE, Ear, Phase, Slot, Table, Watchers, Yield, Yields, count};
+use super::{Ear, Phase, Slot, Table, Watchers, Yield, Yields, count};
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
@@ -19,6 +19,8 @@ thread_local! {
     static SPARE: Cell<Option<Box<Stage>>> = const { Cell::new(None) };
 }
 
+/// So many tags are taken ahead, at most.
+const AHEAD: usize = 32;
 /// So many commands of a step come one by one: most yield no more.
 pub(crate) const ALONE: u8 = 2;
 
@@ -30,7 +32,7 @@ pub(crate) struct Stage {
     /// The number of the first of them; the others follow.
     first: u64,
     /// Where the table keeps them; so many as `taken` says.
-    keys: [u32; AT_ONCE],
+    keys: [u32; AHEAD],
     taken: usize,
     /// Those that were yielded, in order.
     commands: Vec<Payload>,
@@ -40,7 +42,7 @@ impl Stage {
     /// With no tags yet.
     fn spare() -> Box<Self> {
         SPARE.with(Cell::take).unwrap_or_else(|| {
-            Box::new(Self { of: None, first: 0, keys: [0; AT_ONCE], taken: 0, commands: Vec::with_capacity(AT_ONCE) })
+            Box::new(Self { of: None, first: 0, keys: [0; AHEAD], taken: 0, commands: Vec::with_capacity(AHEAD) })
         })
     }
 
@@ -96,7 +98,7 @@ impl Yields {
     /// Takes tags: twice as many as the last time, for most steps yield a few commands, and some a thousand.
     fn take_ahead<C: Command>(&self, stage: &mut Stage) {
         let of = Some(TypeId::of::<C>());
-        let many = if stage.of == of { (2 * stage.taken).clamp(2, AT_ONCE) } else { 2 };
+        let many = if stage.of == of { (2 * stage.taken).clamp(2, AHEAD) } else { 2 };
         let mut guard = self.table.lock();
         let table = guard.get_or_insert_default();
         stage.empty_into(table, self);

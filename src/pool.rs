@@ -182,7 +182,8 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
-    /// How long one has to be idle; when that is looked at next; and how much the last one had taken then.
+    /// How long one has to be idle; when that is looked at next; and how much the last one had taken when it was seen
+    /// idle.
     idle: (Duration, Option<Sleep>, u64),
 }
 
@@ -297,17 +298,17 @@ where
             if Pin::new(sleep).poll(cx).is_pending() {
                 return;
             }
-            let last = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
-            if last == (0, *taken)
-                && let Some(last) = self.members.pop()
-            {
+            let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
+            let was_idle = (busy, took) == (0, *taken);
+            // One that is busy now, and the one before it if this one goes, begin to be idle after this look.
+            *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
+            if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
                 // Not killed: it may have been given something just now, which it may finish.
                 let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
             *next = Some(self.me.sleep((*time).max(Duration::from_millis(1))));
-            *taken = last.1;
         }
         *next = None;
     }

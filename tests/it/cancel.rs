@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::{
-    BoxError, CancelToken, Cancelled, Child, Context, Event, Events, Exit, Name, Next, Process, Reason, Runtime,
-    StepOutput, Supervisor,
+    BoxError, CancelToken, Cancelled, Child, Context, Event, Events, Exit, Host, Name, Next, Process, Reason, Runtime,
+    StepOutput, Supervisor, check,
 };
 
+use crate::time::timed;
 use crate::{everywhere, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -237,7 +238,7 @@ fn chains_of_tokens_may_be_long() {
 /// 6.2, 6.6: a deadline is inherited, and of several the nearest holds, whoever set it.
 #[test]
 fn the_nearest_deadline_holds() {
-    everywhere(async |host| {
+    timed(async |host, exact| {
         let now = host.now();
         let (soon, late) = (now + Duration::from_millis(30), now + LONG);
         let parent = host.process().deadline(soon).spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
@@ -255,11 +256,12 @@ fn the_nearest_deadline_holds() {
             // One that has less ends before.
             let at_once = ctx.process().deadline(now).spawn(idle)?;
             assert!(is_cancelled(&at_once.await.unwrap_err(), "deadline"));
+            exact.check(ctx.now(), now);
             // What its host spawns is nobody's child.
             let stranger = ctx.host().spawn(async |ctx: Context<()>| assert_eq!(ctx.deadline(), None));
             stranger.await?;
             let ended = ctx.receive().await;
-            assert!(ctx.now() >= soon, "never early");
+            exact.check(ctx.now(), soon);
             assert!(is_cancelled(&asks_for_more.await.unwrap_err(), "deadline"));
             ended
         });
@@ -450,17 +452,21 @@ fn a_parent_and_a_child_are_cancelled_at_once() {
 /// 6.2: the grace of a token is the grace of each: who has not ended then is killed; however long it is, nothing overflows.
 #[test]
 fn the_grace_of_a_token_ends_in_a_kill() {
-    everywhere(async |host| {
+    timed(async |host, exact| {
         let token = CancelToken::new();
         let deaf = host.process().cancel_token(&token).spawn(async |_: Context<()>| std::future::pending::<()>().await);
         let deaf = deaf.unwrap();
         deaf.started().await.unwrap();
+        let until = host.now() + Duration::from_millis(5);
         token.cancel("over", Duration::from_millis(5));
         assert!(matches!(deaf.await, Err(Exit::Killed)));
+        exact.check(host.now(), until);
         let patient = CancelToken::new();
         let process = host.process().cancel_token(&patient).spawn(idle).unwrap();
+        let now = host.now();
         patient.cancel("over", Duration::MAX);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
+        exact.check(host.now(), now);
         // A process that was told otherwise before keeps to that.
         let late = CancelToken::new();
         let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
@@ -469,9 +475,11 @@ fn the_grace_of_a_token_ends_in_a_kill() {
             Ok::<_, Exit>(reason)
         });
         let process = process.unwrap();
+        let until = host.now() + Duration::from_millis(20);
         host.cancel(process.pid(), "first", LONG).unwrap();
         assert!(late.cancel("second", Duration::ZERO));
         assert_eq!(process.await.unwrap(), Reason::from("first"));
+        exact.check(host.now(), until);
     });
 }
 
@@ -480,49 +488,45 @@ fn the_grace_of_a_token_ends_in_a_kill() {
 #[test]
 fn a_supervisor_under_a_token_ends_in_order() {
     const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
-    let by_token = |token: &CancelToken| {
-        token.cancel("over", LONG);
-        "over"
-    };
-    let by_deadline = |_: &CancelToken| "deadline";
-    let ways: [fn(&CancelToken) -> &'static str; 2] = [by_token, by_deadline];
-    within(60, move || {
-        for (way, cancel) in ways.into_iter().enumerate() {
-            let rt = two();
-            let token = CancelToken::new();
-            let ended = Arc::new(Mutex::new(Vec::new()));
-            let worker = |n: usize| {
+    async fn ends_in_order(host: Host, by_deadline: bool) {
+        let token = CancelToken::new();
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let worker = |n: usize| {
+            let ended = Arc::clone(&ended);
+            Child::unnamed(move |mut ctx: Context<()>| {
                 let ended = Arc::clone(&ended);
-                Child::unnamed(move |mut ctx: Context<()>| {
-                    let ended = Arc::clone(&ended);
-                    async move {
-                        // Whoever it spawns is under the token itself.
-                        let helper = ctx.spawn(idle);
-                        let exit = ctx.receive().await;
-                        ctx.yield_now().await;
-                        ended.lock().unwrap().push(n);
-                        helper.await.and(exit)
-                    }
-                })
-            };
-            let below = {
-                let worker = worker(100);
-                let worker = Mutex::new(Some(worker));
-                Child::process(BELOW, move || Supervisor::one_for_one().add(worker.lock().unwrap().take().unwrap()))
-            };
-            let tree = (0..50).fold(Supervisor::one_for_all().intensity(0, LONG), |tree, n| tree.add(worker(n)));
-            let process = rt.process().cancel_token(&token);
-            let process =
-                if way == 1 { process.deadline_within(rt.now() + Duration::from_secs(1), LONG) } else { process };
-            let tree = process.spawn_process(tree.add(below)).unwrap();
-            block_on(tree.started()).unwrap();
-            let reason = cancel(&token);
-            let exit = block_on(tree).unwrap_err();
-            assert!(is_cancelled(&exit, reason), "{exit}");
-            let expected: Vec<usize> = std::iter::once(100).chain((0..50).rev()).collect();
-            assert_eq!(*ended.lock().unwrap(), expected);
+                async move {
+                    // Whoever it spawns is under the token itself.
+                    let helper = ctx.spawn(idle);
+                    let exit = ctx.receive().await;
+                    ctx.yield_now().await;
+                    ended.lock().unwrap().push(n);
+                    helper.await.and(exit)
+                }
+            })
+        };
+        let below = {
+            let worker = worker(100);
+            let worker = Mutex::new(Some(worker));
+            Child::process(BELOW, move || Supervisor::one_for_one().add(worker.lock().unwrap().take().unwrap()))
+        };
+        let tree = (0..50).fold(Supervisor::one_for_all().intensity(0, LONG), |tree, n| tree.add(worker(n)));
+        let until = host.now() + LONG;
+        let process = host.process().cancel_token(&token);
+        let process = if by_deadline { process.deadline_within(until, LONG) } else { process };
+        let tree = process.spawn_process(tree.add(below)).unwrap();
+        tree.started().await.unwrap();
+        if !by_deadline {
+            token.cancel("over", LONG);
         }
-    });
+        let exit = tree.await.unwrap_err();
+        assert!(is_cancelled(&exit, if by_deadline { "deadline" } else { "over" }), "{exit}");
+        assert!(!by_deadline || host.now() == until);
+        let expected: Vec<usize> = std::iter::once(100).chain((0..50).rev()).collect();
+        assert_eq!(*ended.lock().unwrap(), expected);
+    }
+    everywhere(|host| ends_in_order(host, false));
+    check(0..10, |host| ends_in_order(host, true));
 }
 
 /// 6.4: a child of a supervisor that is given a token of its own is ended by that too, as by anybody.
@@ -552,13 +556,14 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
 /// 6.6: a scope whose children are told first by the token is no failure: its body hears of the cancel itself.
 #[test]
 fn a_scope_under_a_token_hears_of_the_cancel() {
-    everywhere(async |host| {
+    timed(async |host, exact| {
         for round in 0..100 {
             let token = CancelToken::new();
+            let until = host.now() + Duration::from_millis(2);
             let process = if round % 2 == 0 {
                 host.process().cancel_token(&token)
             } else {
-                host.process().deadline_within(host.now() + Duration::from_millis(2), LONG)
+                host.process().deadline_within(until, LONG)
             };
             let process = process.spawn(async |ctx: Context<()>| {
                 let me = ctx.clone();
@@ -576,6 +581,9 @@ fn a_scope_under_a_token_hears_of_the_cancel() {
             process.started().await.unwrap();
             token.cancel("deadline", LONG);
             assert_eq!(process.await.unwrap(), Reason::DEADLINE, "it cleaned up");
+            if round % 2 == 1 {
+                exact.check(host.now(), until);
+            }
         }
     });
 }

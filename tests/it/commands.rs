@@ -34,13 +34,9 @@ impl Handler<Ask> for Shelf {
 }
 
 impl Shelf {
+    /// The youngest, which is there.
     fn take(&self) -> Completion<u64> {
-        loop {
-            if let Some(completion) = self.0.lock().unwrap().pop() {
-                return completion;
-            }
-            thread::yield_now();
-        }
+        self.0.lock().unwrap().pop().expect("it was asked")
     }
 
     fn len(&self) -> usize {
@@ -49,6 +45,11 @@ impl Shelf {
 
     fn runtime(&self, workers: usize) -> Runtime {
         Runtime::builder().workers(workers).handler(self.clone()).build().unwrap()
+    }
+
+    /// A host beside this one.
+    fn host(&self, host: &Host) -> Host {
+        host.add_host(HostBuilder::new("shelf").handler(self.clone())).unwrap()
     }
 }
 
@@ -59,7 +60,8 @@ fn settle(rt: &Runtime) {
 }
 
 const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(5);
+const SHORT: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_millis(1);
 
 /// A hand-written process that runs one closure at its first step, and notes what comes.
 struct Notes<F> {
@@ -100,9 +102,9 @@ struct Noted {
 }
 
 impl Noted {
-    fn spawn(rt: &Runtime, begin: impl FnOnce(Out<'_, '_>) + Send + 'static) -> Self {
+    fn spawn(host: &Host, begin: impl FnOnce(Out<'_, '_>) + Send + 'static) -> Self {
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let handle = rt.spawn_process(Notes { begin: Some(begin), log: log.clone() });
+        let handle = host.spawn_process(Notes { begin: Some(begin), log: log.clone() });
         Self { handle, log }
     }
 
@@ -122,13 +124,12 @@ impl Noted {
 #[test]
 fn a_deadline_needs_no_poll() {
     for detached in [false, true] {
-        within(20, move || {
-            let shelf = Shelf::default();
-            let rt = shelf.runtime(2);
+        check(0..10, async |host: Host| {
+            let (shelf, begun) = (Shelf::default(), host.now());
+            let host = shelf.host(&host);
             let (go, gate) = oneshot::channel::<()>();
-            let body = rt.spawn(async move |ctx: Context| {
-                // Long enough for the handler to have it by then, on any machine.
-                let perform = ctx.perform(Ask(1)).timeout(Duration::from_millis(100));
+            let body = host.spawn(async move |ctx: Context| {
+                let perform = ctx.perform(Ask(1)).timeout(LONG);
                 let perform = if detached {
                     perform.detach();
                     None
@@ -141,13 +142,16 @@ fn a_deadline_needs_no_poll() {
                 }
                 Ok::<_, BoxError>(())
             });
+            host.sleep(LONG - TICK).await;
             let completion = shelf.take();
-            block_on(completion.cancelled());
+            assert!(!completion.is_cancelled());
+            completion.cancelled().await;
+            assert_eq!(host.now() - begun, LONG);
             assert!(completion.is_cancelled());
             completion.complete(1);
             go.send(()).unwrap();
-            rt.block_on(body).unwrap();
-            assert_eq!(rt.counters().discarded, 1);
+            body.await.unwrap();
+            assert_eq!(host.counters().discarded, 1);
         });
     }
 }
@@ -156,59 +160,74 @@ fn a_deadline_needs_no_poll() {
 /// the nearest holds; one that is given to a command that flies already holds too.
 #[test]
 fn odd_deadlines_have_a_meaning() {
-    let shelf = Shelf::default();
-    let rt = shelf.runtime(0);
-    let body = rt.spawn(async |ctx: Context| {
-        let zero = ctx.perform(Ask(1)).timeout(Duration::ZERO);
-        assert!(matches!(zero.await, Err(Failure::TimedOut)));
-        let nearest = ctx.perform(Ask(1)).timeout(LONG).timeout(Duration::ZERO).timeout(LONG);
-        assert!(matches!(nearest.await, Err(Failure::TimedOut)));
-        let flying = ctx.perform(Ask(1)).start().timeout(Duration::ZERO);
-        assert!(matches!(flying.await, Err(Failure::TimedOut)));
-    });
-    rt.block_on(body).unwrap();
-    let noted = Noted::spawn(&rt, |out| {
-        out.perform_within(Duration::ZERO, Ask(1));
-    });
-    settle(&rt);
-    assert_eq!((noted.log().as_str(), shelf.len()), ("timed out", 0));
-
-    for never in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000_000), LONG] {
-        let body = rt.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(never).await);
-        settle(&rt);
-        shelf.take().complete(5);
-        assert_eq!(rt.block_on(body).unwrap(), 5);
-        let noted = Noted::spawn(&rt, move |out| {
-            out.perform_within(never, Ask(1));
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+    check(0..10, async |host: Host| {
+        let (shelf, begun) = (Shelf::default(), host.now());
+        let host = shelf.host(&host);
+        let body = host.spawn(async |ctx: Context| {
+            let zero = ctx.perform(Ask(1)).timeout(Duration::ZERO);
+            assert!(matches!(zero.await, Err(Failure::TimedOut)));
+            let nearest = ctx.perform(Ask(1)).timeout(LONG).timeout(Duration::ZERO).timeout(LONG);
+            assert!(matches!(nearest.await, Err(Failure::TimedOut)));
+            let flying = ctx.perform(Ask(1)).start().timeout(Duration::ZERO);
+            assert!(matches!(flying.await, Err(Failure::TimedOut)));
         });
-        settle(&rt);
-        shelf.take().complete(6);
-        settle(&rt);
-        assert_eq!(noted.log(), "6");
-    }
+        body.await.unwrap();
+        assert_eq!(host.now(), begun);
+        let noted = Noted::spawn(&host, |out| {
+            out.perform_within(Duration::ZERO, Ask(1));
+        });
+        host.sleep(TICK).await;
+        assert_eq!((noted.log().as_str(), shelf.len()), ("timed out", 0));
+
+        let enormous = Duration::from_secs(u64::MAX / 1_000_000_000);
+        for (never, wait) in [(Duration::MAX, CENTURY), (enormous, CENTURY), (LONG, LONG - 2 * TICK)] {
+            let body = host.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(never).await);
+            let noted = Noted::spawn(&host, move |out| {
+                out.perform_within(never, Ask(1));
+            });
+            host.sleep(wait).await;
+            assert_eq!(shelf.len(), 2);
+            shelf.take().complete(5);
+            shelf.take().complete(5);
+            assert_eq!(body.await.unwrap(), 5);
+            host.sleep(TICK).await;
+            assert_eq!(noted.log(), "5");
+        }
+        // Of several the nearest holds, whenever it was given.
+        let begun = host.now();
+        let body = host.spawn(async |ctx: Context| {
+            ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
+        });
+        assert!(body.await.is_err());
+        assert_eq!(host.now() - begun, SHORT);
+    });
 }
 
 /// 3.5: a hand-written process gives deadlines too, and hears of them once.
 #[test]
 fn a_hand_written_process_sets_deadlines() {
-    let shelf = Shelf::default();
-    let rt = shelf.runtime(0);
-    let noted = Noted::spawn(&rt, |out| {
-        let tag = out.perform_within(SHORT, Ask(1));
-        out.limit(tag, LONG);
-        // A sleep and a call are yields as well.
-        let sleep = out.sleep(LONG);
-        out.limit(sleep, SHORT);
+    check(0..10, async |host: Host| {
+        let (shelf, begun) = (Shelf::default(), host.now());
+        let host = shelf.host(&host);
+        let noted = Noted::spawn(&host, |out| {
+            let tag = out.perform_within(SHORT, Ask(1));
+            out.limit(tag, LONG);
+            // A sleep and a call are yields as well.
+            let sleep = out.sleep(LONG);
+            out.limit(sleep, SHORT);
+        });
+        host.sleep(SHORT - TICK).await;
+        let completion = shelf.take();
+        assert_eq!((completion.is_cancelled(), noted.log().as_str()), (false, ""));
+        completion.cancelled().await;
+        assert_eq!(host.now() - begun, SHORT);
+        host.sleep(TICK).await;
+        assert_eq!(noted.log(), "timed out, timed out");
+        completion.complete(2);
+        host.sleep(LONG).await;
+        assert_eq!((noted.log().as_str(), host.counters().discarded), ("", 1));
     });
-    settle(&rt);
-    let completion = shelf.take();
-    rt.block_on(completion.cancelled());
-    rt.block_on(rt.sleep(SHORT));
-    settle(&rt);
-    assert_eq!(noted.log(), "timed out, timed out");
-    completion.complete(2);
-    settle(&rt);
-    assert_eq!((noted.log().as_str(), rt.counters().discarded), ("", 1));
 }
 
 /// 3.5, 3.3: a deadline and an answer that race: one of them is the answer, and both sides agree which.
@@ -245,6 +264,23 @@ fn a_deadline_races_the_answer() {
         assert_eq!(answered + timed_out, 400);
         assert!(rt.counters().discarded <= timed_out);
     });
+    // A tick before it is in time, at the tick it is too late.
+    for is_in_time in [true, false] {
+        check(0..10, async |host: Host| {
+            let shelf = Shelf::default();
+            let host = shelf.host(&host);
+            let body = host.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).timeout(LONG).await));
+            host.sleep(if is_in_time { LONG - TICK } else { LONG }).await;
+            let completion = shelf.take();
+            assert_eq!(completion.is_cancelled(), !is_in_time);
+            completion.complete(7);
+            match body.await.unwrap() {
+                Ok(answer) => assert!(is_in_time && answer == 7),
+                Err(failure) => assert!(!is_in_time && matches!(failure, Failure::TimedOut), "{failure:?}"),
+            }
+            assert_eq!(host.counters().discarded, u64::from(!is_in_time));
+        });
+    }
 }
 
 // ---- Giving up
@@ -510,25 +546,28 @@ impl Drop for Watched {
     }
 }
 
-fn watched(panics: bool, waits: bool) -> (Builder, Arc<AtomicUsize>, mpsc::Receiver<()>) {
+type Watch = Box<dyn Fn(Ask) -> Watched + Send + Sync>;
+
+/// A handler, how often its futures were polled, and what tells of their drops.
+fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receiver<()>) {
     let (told, hears) = mpsc::channel();
     let (polls, told) = (Arc::<AtomicUsize>::default(), Mutex::new(told));
     let counts = polls.clone();
-    let builder = Runtime::builder().handle_async(move |_: Ask| {
+    let watch = move |_: Ask| {
         let drops = told.lock().unwrap().clone();
         Watched { polls: counts.clone(), drops, panics, waits }
-    });
-    (builder, polls, hears)
+    };
+    (Box::new(watch), polls, hears)
 }
 
 /// 3.2, 3.3: whatever ends a command drops the future of its handler, at once and once; a panic in that drop is nobody's.
 #[test]
 fn a_handlers_future_is_dropped_with_its_command() {
     for panics in [false, true] {
-        for how in 0..7 {
+        for how in 0..6 {
             within(20, move || {
-                let (builder, polls, drops) = watched(panics, true);
-                let rt = builder.workers(2).build().unwrap();
+                let (watch, polls, drops) = watched(panics, true);
+                let rt = Runtime::builder().workers(2).handle_async(watch).build().unwrap();
                 let (tell, told) = mpsc::channel();
                 let body = rt.spawn(async move |ctx: Context| {
                     let perform = ctx.perform(Ask(1)).start();
@@ -537,12 +576,11 @@ fn a_handlers_future_is_dropped_with_its_command() {
                             ctx.yield_now().await;
                             drop(perform);
                         }
-                        1 => assert!(matches!(perform.timeout(SHORT).await, Err(Failure::TimedOut))),
-                        2 => {
+                        1 => {
                             ctx.yield_now().await;
                             panic!("as told");
                         }
-                        3 => {
+                        2 => {
                             perform.detach();
                             ctx.yield_now().await;
                             return Ok(());
@@ -551,19 +589,19 @@ fn a_handlers_future_is_dropped_with_its_command() {
                             ctx.yield_now().await;
                             tell.send(())?;
                             let answer = perform.await;
-                            assert!(how == 6 && matches!(answer, Ok(9)), "{answer:?}");
+                            assert!(how == 5 && matches!(answer, Ok(9)), "{answer:?}");
                         }
                     }
                     std::future::pending::<()>().await;
                     Ok::<(), BoxError>(())
                 });
-                if how >= 4 {
+                if how >= 3 {
                     told.recv().unwrap();
                 }
                 match how {
-                    4 => body.abort(),
-                    5 => drop(rt),
-                    6 => rt.complete_yield(body.pid(), tag_of(&rt, &body), Ok(Payload::new(9_u64))).unwrap(),
+                    3 => body.abort(),
+                    4 => drop(rt),
+                    5 => rt.complete_yield(body.pid(), tag_of(&rt, &body), Ok(Payload::new(9_u64))).unwrap(),
                     _ => {}
                 }
                 drops.recv_timeout(Duration::from_secs(10)).expect("it is dropped");
@@ -571,6 +609,22 @@ fn a_handlers_future_is_dropped_with_its_command() {
                 assert!(polls.load(Ordering::SeqCst) <= 1);
             });
         }
+        check(0..10, async |host: Host| {
+            let (watch, polls, drops) = watched(panics, true);
+            let host = host.add_host(HostBuilder::new("watched").handle_async(watch)).unwrap();
+            let begun = host.now();
+            let limited = host.spawn(async move |ctx: Context| {
+                let perform = ctx.perform(Ask(1)).start();
+                assert!(matches!(perform.timeout(LONG).await, Err(Failure::TimedOut)));
+                assert_eq!(ctx.now() - begun, LONG);
+                std::future::pending::<()>().await;
+            });
+            host.sleep(LONG - TICK).await;
+            assert_eq!((polls.load(Ordering::SeqCst), drops.try_recv().is_ok()), (1, false));
+            host.sleep(2 * TICK).await;
+            assert_eq!([drops.try_recv().is_ok(), drops.try_recv().is_ok()], [true, false]);
+            assert_eq!((polls.load(Ordering::SeqCst), limited.is_finished()), (1, false));
+        });
     }
 }
 
@@ -658,8 +712,8 @@ fn a_running_future_is_dropped_after_its_poll() {
 #[test]
 fn a_future_lets_go_before_its_answer() {
     for panics in [false, true] {
-        let (builder, _, drops) = watched(panics, false);
-        let rt = builder.workers(0).build().unwrap();
+        let (watch, _, drops) = watched(panics, false);
+        let rt = Runtime::builder().workers(0).handle_async(watch).build().unwrap();
         let drops = Mutex::new(drops);
         let body = rt.spawn(async move |ctx: Context| {
             let answer = ctx.perform(Ask(1)).await?;
@@ -1218,14 +1272,14 @@ fn a_command_on_the_short_way_changes_hands() {
 /// 3.2, 3.5: one whose handler waits is in flight like any other: limited when it has left already, given up, detached.
 #[test]
 fn a_handler_that_waits_leaves_the_short_way() {
-    within(30, || {
-        let ended = Arc::new(AtomicUsize::new(0));
-        struct Ended(Arc<AtomicUsize>);
-        impl Drop for Ended {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
+    struct Ended(Arc<AtomicUsize>);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+    async fn scenario(host: Host) {
+        let ended = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ended);
         let handler = move |c: Ask| {
             let ended = Ended(Arc::clone(&count));
@@ -1241,7 +1295,7 @@ fn a_handler_that_waits_leaves_the_short_way() {
                 c.0
             }
         };
-        let rt = Runtime::builder().workers(0).handle_async(handler).build().unwrap();
+        let host = host.add_host(HostBuilder::new("slow").handle_async(handler)).unwrap();
         let seen = Arc::clone(&ended);
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
@@ -1280,7 +1334,12 @@ fn a_handler_that_waits_leaves_the_short_way() {
             // Answered at the first poll, and later.
             Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
         };
-        assert_eq!(rt.block_on(rt.spawn(body)).unwrap(), (1, 9));
+        assert_eq!(host.spawn(body).await.unwrap(), (1, 9));
         assert_eq!(ended.load(Ordering::SeqCst), 7);
+    }
+    within(30, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        rt.block_on(scenario(rt.host().clone()));
+        check(0..10, scenario);
     });
 }

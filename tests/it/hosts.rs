@@ -203,8 +203,16 @@ fn the_limit_of_time_ends_a_process_after_its_step() {
         rt.process().limits(limits).spawn(async move |ctx: Context| spin(&ctx, Duration::from_millis(10))).unwrap();
     rt.block_on(done).unwrap();
     // Waiting costs nothing.
-    let waits = rt.process().limits(limits).spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(20)).await);
-    rt.block_on(waits.unwrap()).unwrap();
+    check(0..10, async |host: Host| {
+        let begun = host.now();
+        let waits = host.process().limits(limits).spawn(async |ctx: Context| {
+            for _ in 0..24 {
+                ctx.sleep(Duration::from_secs(3_600)).await;
+            }
+        });
+        waits.unwrap().await.unwrap();
+        assert_eq!(host.now() - begun, Duration::from_secs(24 * 3_600));
+    });
 }
 
 /// 4.9: so many messages wait and not one more; each that is refused comes back, each that is read makes room.

@@ -1,19 +1,20 @@
 //! SPEC 3: layers, which are handlers around handlers: time limits, retries, limits of rate and of concurrency.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
 use procession::layer::*;
 use procession::*;
 
-use crate::{step_aside, within};
+use crate::{everywhere, step_aside, within};
 
 const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Debug)]
@@ -37,14 +38,9 @@ impl Shelf {
         self.0.lock().unwrap().pop_front()
     }
 
-    /// The oldest; waits until there is one.
+    /// The oldest, which is there.
     fn take(&self) -> (u64, Completion<u64>) {
-        loop {
-            match self.try_take() {
-                Some(taken) => return taken,
-                None => thread::yield_now(),
-            }
-        }
+        self.try_take().expect("it was asked")
     }
 
     fn len(&self) -> usize {
@@ -82,19 +78,53 @@ impl Handler<Ask> for Script {
     }
 }
 
+/// Answers at once, and notes what it was asked for, and how long after it was made.
+#[derive(Clone)]
+struct Diary {
+    clock: Host,
+    begun: Instant,
+    notes: Arc<Mutex<Vec<(u64, Duration)>>>,
+}
+
+impl Diary {
+    fn new(clock: &Host) -> Self {
+        Self { clock: clock.clone(), begun: clock.now(), notes: Arc::default() }
+    }
+
+    fn notes(&self) -> Vec<(u64, Duration)> {
+        self.notes.lock().unwrap().clone()
+    }
+}
+
+impl Handler<Ask> for Diary {
+    fn handle(&self, ask: Ask, completion: Completion<u64>) {
+        self.notes.lock().unwrap().push((ask.0, self.clock.now() - self.begun));
+        completion.complete(ask.0);
+    }
+}
+
 fn runtime(workers: usize, handler: impl Handler<Ask>) -> Runtime {
     Runtime::builder().workers(workers).handler(handler).build().unwrap()
 }
 
-fn ask(rt: &Runtime, n: u64) -> JoinHandle<u64> {
-    rt.spawn(async move |ctx: Context| ctx.perform(Ask(n)).await)
+/// A host beside this one, with this handler.
+fn layered(host: &Host, handler: impl Handler<Ask>) -> Host {
+    host.add_host(HostBuilder::new("layered").handler(handler)).unwrap()
 }
 
-/// What one command is answered through these layers.
-fn answer(handler: impl Handler<Ask>) -> Result<u64, Failure> {
-    let rt = runtime(2, handler);
-    let asked = rt.spawn(async move |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
-    rt.block_on(asked).unwrap()
+fn ask(host: &Host, n: u64) -> JoinHandle<u64> {
+    host.spawn(async move |ctx: Context| ctx.perform(Ask(n)).await)
+}
+
+/// What one command is answered through these layers, and how long that takes.
+async fn timed(host: &Host, handler: impl Handler<Ask>) -> (Result<u64, Failure>, Duration) {
+    let begun = host.now();
+    let asked = layered(host, handler).spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+    (asked.await.unwrap(), host.now() - begun)
+}
+
+async fn answer(host: &Host, handler: impl Handler<Ask>) -> Result<u64, Failure> {
+    timed(host, handler).await.0
 }
 
 /// Lets everything happen that can without time passing, where the caller's thread is the only one.
@@ -129,23 +159,26 @@ fn a_layer_hears_every_answer() {
 /// 3.2: a panic passes through any layer as a failure with its text.
 #[test]
 fn a_panic_passes_through_layers_with_its_text() {
-    let panics = || Script::new((0..9).map(|_| Err(Failure::Panicked("oh dear".into()))));
-    let intercepted = |ask: Ask, completion: Completion<u64>| {
-        let _completion = completion.intercept(|answer, outer| outer.finish(answer));
-        panic!("oh dear, {}", ask.0 - 1);
-    };
-    let failures = [
-        answer(Timeout::new(panics(), LONG)),
-        answer(Retry::new(panics(), 2, MS)),
-        answer(ConcurrencyLimit::new(panics(), 1)),
-        answer(RateLimit::new(panics(), 1, LONG)),
-        answer(RateLimit::new(ConcurrencyLimit::new(Timeout::new(Retry::new(panics(), 1, MS), LONG), 1), 1, LONG)),
-    ];
-    for failure in failures {
-        assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
-    }
-    let failure = answer(intercepted);
-    assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear, 0"), "{failure:?}");
+    everywhere(async |host| {
+        let panics = || Script::new((0..9).map(|_| Err(Failure::Panicked("oh dear".into()))));
+        let intercepted = |ask: Ask, completion: Completion<u64>| {
+            let _completion = completion.intercept(|answer, outer| outer.finish(answer));
+            panic!("oh dear, {}", ask.0 - 1);
+        };
+        let all = RateLimit::new(ConcurrencyLimit::new(Timeout::new(Retry::new(panics(), 1, MS), LONG), 1), 1, LONG);
+        let failures = [
+            answer(&host, Timeout::new(panics(), LONG)).await,
+            answer(&host, Retry::new(panics(), 2, MS)).await,
+            answer(&host, ConcurrencyLimit::new(panics(), 1)).await,
+            answer(&host, RateLimit::new(panics(), 1, LONG)).await,
+            answer(&host, all).await,
+        ];
+        for failure in failures {
+            assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear"), "{failure:?}");
+        }
+        let failure = answer(&host, intercepted).await;
+        assert!(matches!(&failure, Err(Failure::Panicked(text)) if text.as_str() == "oh dear, 0"), "{failure:?}");
+    });
 }
 
 /// 3.2, 3.3: through any nesting of layers the handler sees at once that its process has given up.
@@ -187,33 +220,57 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
 /// 3.5: a time limit is a failure to the process, and a cancellation to the handler, whose late answer is discarded.
 #[test]
 fn a_time_limit_tells_the_handler_and_the_process() {
-    let shelf = Shelf::default();
-    let rt = runtime(1, Timeout::new(shelf.clone(), 20 * MS));
-    let begun = Instant::now();
-    let asked = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
-    let answer = rt.block_on(asked).unwrap();
-    assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
-    assert!(begun.elapsed() >= 20 * MS);
-    let (_, completion) = shelf.take();
-    assert!(completion.is_cancelled());
-    completion.complete(1);
-    let counters = rt.counters();
-    assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
+    check(0..10, async |host: Host| {
+        let (shelf, begun) = (Shelf::default(), host.now());
+        let host = layered(&host, Timeout::new(shelf.clone(), LONG));
+        let asked = host.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+        host.sleep(LONG - MS).await;
+        let (_, completion) = shelf.take();
+        assert!(!completion.is_cancelled() && !asked.is_finished());
+        let answer = asked.await.unwrap();
+        assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
+        assert_eq!(host.now() - begun, LONG);
+        assert!(completion.is_cancelled());
+        completion.complete(1);
+        let counters = host.counters();
+        assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
+    });
 }
 
-/// 3.5: zero is over before the handler hears of it, beyond the end of time is no limit, an answer at once is in time.
+/// 3.5: zero is over before the handler hears of it, beyond the end of time is no limit, an answer at once is in time; the
+/// shortest ends with the tick.
 #[test]
 fn odd_time_limits_have_a_meaning() {
-    let script = Script::new([Ok(1), Ok(2), Ok(3)]);
-    assert!(matches!(answer(Timeout::new(script.clone(), Duration::ZERO)), Err(Failure::TimedOut)));
-    assert_eq!(script.asked(), 0);
-    assert_eq!(answer(Timeout::new(script.clone(), Duration::MAX)).unwrap(), 1);
-    assert_eq!(answer(Timeout::new(script.clone(), Duration::from_nanos(1))).unwrap(), 2);
-    let slow = handler::future(async |ask: Ask| {
-        step_aside().await;
-        ask.0
+    check(0..10, async |host: Host| {
+        let script = Script::new([Ok(1), Ok(2), Ok(3)]);
+        let (answer, took) = timed(&host, Timeout::new(script.clone(), Duration::ZERO)).await;
+        assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
+        assert_eq!((script.asked(), took), (0, Duration::ZERO));
+        let (answer, _) = timed(&host, Timeout::new(script.clone(), Duration::MAX)).await;
+        assert_eq!(answer.unwrap(), 1);
+        let shortest = Duration::from_nanos(1);
+        let (answer, _) = timed(&host, Timeout::new(script.clone(), shortest)).await;
+        assert_eq!(answer.unwrap(), 2);
+        let (answer, took) = timed(&host, Timeout::new(Shelf::default(), shortest)).await;
+        assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
+        assert_eq!(took, MS);
+        let steps_aside = handler::future(async |ask: Ask| {
+            step_aside().await;
+            ask.0
+        });
+        let (answer, took) = timed(&host, Timeout::new(steps_aside, LONG)).await;
+        assert_eq!((answer.unwrap(), took), (1, Duration::ZERO));
+        let (clock, years) = (host.clone(), 80_000 * 24 * LONG);
+        let slow = handler::future(move |ask: Ask| {
+            let sleep = clock.sleep(years);
+            async move {
+                sleep.await;
+                ask.0
+            }
+        });
+        let (answer, took) = timed(&host, Timeout::new(slow, Duration::MAX)).await;
+        assert_eq!((answer.unwrap(), took), (1, years));
     });
-    assert_eq!(answer(Timeout::new(slow, LONG)).unwrap(), 1);
 }
 
 /// 3.4: where the handler answers at once, no layer costs the process its turn.
@@ -238,45 +295,62 @@ fn an_answer_at_once_stays_in_its_turn_through_layers() {
 /// 3.2: what failed is asked again, so often and no more, after waits that double; the last failure is heard.
 #[test]
 fn failures_are_retried_with_growing_waits() {
-    let script = Script::new([Err("a".into()), Err(Failure::Abandoned), Err(Failure::TimedOut), Ok(4)]);
-    let begun = Instant::now();
-    assert_eq!(answer(Retry::new(script.clone(), 3, 10 * MS)).unwrap(), 4);
-    assert_eq!(script.asked(), 4);
-    assert!(begun.elapsed() >= 70 * MS);
-    let script = Script::new([Err("a".into()), Err("b".into()), Err("c".into()), Err("d".into())]);
-    let begun = Instant::now();
-    let failure = answer(Retry::new(script.clone(), 2, 10 * MS).ceiling(15 * MS)).unwrap_err();
-    assert!(failure.to_string().ends_with(": c"), "{failure}");
-    assert_eq!(script.asked(), 3);
-    assert!(begun.elapsed() >= 25 * MS);
-    let script = Script::new([Err("a".into())]);
-    assert!(answer(Retry::new(script.clone(), 0, MS)).is_err());
-    assert_eq!(script.asked(), 1);
-    // Jitter and odd waits only change when.
-    let script = Script::new((0..20).map(|_| Err("no".into())));
-    assert_eq!(answer(Retry::new(script.clone(), 20, Duration::ZERO).jitter()).unwrap(), 0);
-    let script = Script::new((0..5).map(|_| Err("no".into())));
-    assert_eq!(answer(Retry::new(script, u32::MAX, Duration::MAX).ceiling(MS).jitter()).unwrap(), 0);
+    let drawn = Mutex::new(BTreeSet::new());
+    check(0..10, async |host: Host| {
+        let script = Script::new([Err("a".into()), Err(Failure::Abandoned), Err(Failure::TimedOut), Ok(4)]);
+        let (answer, took) = timed(&host, Retry::new(script.clone(), 3, 10 * SEC)).await;
+        assert_eq!((answer.unwrap(), script.asked(), took), (4, 4, 70 * SEC));
+        let script = Script::new([Err("a".into()), Err("b".into()), Err("c".into()), Err("d".into())]);
+        let (answer, took) = timed(&host, Retry::new(script.clone(), 2, 10 * SEC).ceiling(15 * SEC)).await;
+        let failure = answer.unwrap_err();
+        assert!(failure.to_string().ends_with(": c"), "{failure}");
+        assert_eq!((script.asked(), took), (3, 25 * SEC));
+        let script = Script::new([Err("a".into())]);
+        let (answer, took) = timed(&host, Retry::new(script.clone(), 0, LONG)).await;
+        assert!(answer.is_err());
+        assert_eq!((script.asked(), took), (1, Duration::ZERO));
+        // Where nothing else is said a minute is the longest.
+        let script = Script::new((0..5).map(|_| Err("no".into())));
+        let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
+        assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
+        // Jitter and odd waits only change when.
+        let script = Script::new((0..20).map(|_| Err("no".into())));
+        let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
+        assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
+        let script = Script::new((0..5).map(|_| Err("no".into())));
+        let (answer, took) = timed(&host, Retry::new(script, u32::MAX, Duration::MAX).ceiling(LONG).jitter()).await;
+        assert_eq!(answer.unwrap(), 0);
+        assert!(took < 5 * LONG, "{took:?}");
+        drawn.lock().unwrap().insert(took);
+    });
+    assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
 /// 3.2: what can't get better is not retried; a predicate decides otherwise, and may panic.
 #[test]
 fn a_policy_decides_what_is_retried() {
-    let script = Script::new([Err(Failure::NoHandler("X".into()))]);
-    assert!(matches!(answer(Retry::new(script.clone(), 9, MS)), Err(Failure::NoHandler(_))));
-    let only_no = |failure: &Failure| failure.to_string().ends_with(": no");
-    let script = Script::new([Err("no".into()), Err("never".into())]);
-    let failure = answer(Retry::new(script.clone(), 9, MS).when(only_no)).unwrap_err();
-    assert!(failure.to_string().ends_with(": never") && script.asked() == 2, "{failure}");
-    let script = Script::new([Err("no".into())]);
-    let failure = answer(Retry::new(script, 9, MS).when(|_| panic!("which?"))).unwrap_err();
-    assert!(matches!(&failure, Failure::Panicked(text) if text.as_str() == "which?"), "{failure:?}");
+    check(0..10, async |host: Host| {
+        let script = Script::new([Err(Failure::NoHandler("X".into()))]);
+        let (answer, took) = timed(&host, Retry::new(script.clone(), 9, SEC)).await;
+        assert!(matches!(answer, Err(Failure::NoHandler(_))), "{answer:?}");
+        assert_eq!((script.asked(), took), (1, Duration::ZERO));
+        let only_no = |failure: &Failure| failure.to_string().ends_with(": no");
+        let script = Script::new([Err("no".into()), Err("never".into())]);
+        let (answer, took) = timed(&host, Retry::new(script.clone(), 9, SEC).when(only_no)).await;
+        let failure = answer.unwrap_err();
+        assert!(failure.to_string().ends_with(": never"), "{failure}");
+        assert_eq!((script.asked(), took), (2, SEC));
+        let script = Script::new([Err("no".into())]);
+        let (answer, took) = timed(&host, Retry::new(script, 9, SEC).when(|_| panic!("which?"))).await;
+        let failure = answer.unwrap_err();
+        assert!(matches!(&failure, Failure::Panicked(text) if text.as_str() == "which?"), "{failure:?}");
+        assert_eq!(took, Duration::ZERO);
+    });
 }
 
 /// 3.3: nothing is retried that nobody waits for, and a wait for the next attempt ends with the command.
 #[test]
 fn what_is_given_up_is_not_retried() {
-    let (script, dropped) = (Script::new((0..9).map(|_| Err("no".into()))), Arc::new(()));
     #[derive(Clone)]
     struct Held(#[expect(dead_code)] Arc<()>);
     impl Command for Held {
@@ -288,19 +362,24 @@ fn what_is_given_up_is_not_retried() {
             self.0.handle(Ask(0), completion);
         }
     }
-    let layered = Retry::new(Timeout::new(Inner(script.clone()), LONG), 9, LONG);
-    let rt = Runtime::builder().workers(0).handler(layered).build().unwrap();
-    let held = Held(Arc::clone(&dropped));
-    rt.block_on(rt.spawn(async move |ctx: Context| {
-        let mut perform = ctx.perform(held);
-        assert!(futures::poll!(&mut perform).is_pending());
-        ctx.yield_now().await;
-        assert!(futures::poll!(&mut perform).is_pending());
-        Ok::<_, Exit>(())
-    }))
-    .unwrap();
-    settle(&rt);
-    assert_eq!((script.asked(), Arc::strong_count(&dropped)), (1, 1));
+    check(0..10, async |host: Host| {
+        let (script, dropped) = (Script::new((0..9).map(|_| Err("no".into()))), Arc::new(()));
+        let layers = Retry::new(Timeout::new(Inner(script.clone()), LONG), 9, LONG);
+        let layered = host.add_host(HostBuilder::new("layered").handler(layers)).unwrap();
+        let held = Held(Arc::clone(&dropped));
+        let gives_up = layered.spawn(async move |ctx: Context| {
+            let mut perform = ctx.perform(held);
+            assert!(futures::poll!(&mut perform).is_pending());
+            ctx.sleep(LONG / 2).await;
+            assert!(futures::poll!(&mut perform).is_pending());
+        });
+        gives_up.await.unwrap();
+        // Everybody who is ready then has a turn.
+        host.sleep(MS).await;
+        assert_eq!((script.asked(), Arc::strong_count(&dropped)), (1, 1));
+        host.sleep(9 * LONG).await;
+        assert_eq!(script.asked(), 1);
+    });
 }
 
 /// 3.2: so many commands are at work and not one more; the others wait their turn, in order, and all are answered.
@@ -461,52 +540,52 @@ fn clones_share_a_limit() {
 /// 3.2: a burst passes at once, the rest at the rate and in order, never early.
 #[test]
 fn a_limit_of_rate_is_never_early_and_fair() {
-    within(60, || {
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&order);
-        let note = handler::inline(move |ask: Ask| {
-            seen.lock().unwrap().push((ask.0, Instant::now()));
-            ask.0
-        });
-        let rt = runtime(1, RateLimit::new(note, 10, 50 * MS).burst(3));
-        let begun = Instant::now();
-        let asks = rt.spawn(async |ctx: Context| Ok::<_, Exit>(join_all((0..23).map(|n| ctx.perform(Ask(n)))).await));
-        assert!(rt.block_on(asks).unwrap().into_iter().all(|answer| answer.is_ok()));
-        for (at, (n, when)) in order.lock().unwrap().iter().enumerate() {
-            assert_eq!(*n, at as u64);
-            let due = 5 * MS * at.saturating_sub(2) as u32;
-            assert!(*when - begun >= due, "{n} passed after {:?} and not {due:?}", *when - begun);
-        }
+    async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
+        let all = async move |ctx: Context| Ok::<_, Exit>(join_all((0..count).map(|n| ctx.perform(Ask(n)))).await);
+        let answers = layered(host, handler).spawn(all).await.unwrap();
+        assert!(answers.into_iter().map(Result::unwrap).eq(0..count));
+    }
+    check(0..10, async |host: Host| {
+        let diary = Diary::new(&host);
+        asks(&host, 23, RateLimit::new(diary.clone(), 10, 50 * SEC).burst(3)).await;
+        let due = |n: u64| (n, 5 * SEC * n.saturating_sub(2) as u32);
+        assert_eq!(diary.notes(), (0..23).map(due).collect::<Vec<_>>());
+        // At the first tick that is not too early, and no later for those before it.
+        let diary = Diary::new(&host);
+        asks(&host, 100, RateLimit::new(diary.clone(), 3, SEC).burst(1)).await;
+        let due = |n: u64| (n, Duration::from_millis((n * 1_000).div_ceil(3)));
+        assert_eq!(diary.notes(), (0..100).map(due).collect::<Vec<_>>());
     });
 }
 
 /// 3.3: who gives up while it waits for the rate takes nothing of it, and its place is free at once.
 #[test]
 fn who_gives_up_takes_nothing_of_the_rate() {
-    let shelf = Shelf::default();
-    let rt = runtime(0, RateLimit::new(shelf.clone(), 1, LONG).queue(1));
-    let asks = rt.spawn(async |ctx: Context| {
-        let _passed = ctx.perform(Ask(0)).start();
-        let waits = ctx.perform(Ask(1)).start();
-        ctx.yield_now().await;
-        let refused = ctx.perform(Ask(2)).await.unwrap_err();
-        assert!(refused.to_string().contains("the limit of 1 in 3600s is reached for"), "{refused}");
-        drop(waits);
-        let next = ctx.perform(Ask(3)).start();
-        ctx.yield_now().await;
-        drop(next);
-        Ok::<_, Exit>(())
+    check(0..10, async |host: Host| {
+        let diary = Diary::new(&host);
+        let asks = async |ctx: Context| {
+            let _passed = ctx.perform(Ask(0)).start();
+            let waits = ctx.perform(Ask(1)).start();
+            ctx.yield_now().await;
+            let refused = ctx.perform(Ask(2)).await.unwrap_err();
+            assert!(refused.to_string().contains("the limit of 1 in 3600s is reached for"), "{refused}");
+            drop(waits);
+            let next = ctx.perform(Ask(3)).start();
+            ctx.sleep(LONG / 2).await;
+            drop(next);
+            ctx.perform(Ask(4)).await
+        };
+        let asks = layered(&host, RateLimit::new(diary.clone(), 1, LONG).queue(1)).spawn(asks);
+        assert_eq!(asks.await.unwrap(), 4);
+        assert_eq!(diary.notes(), [(0, Duration::ZERO), (4, LONG)]);
     });
-    rt.block_on(asks).unwrap();
-    settle(&rt);
-    assert_eq!(shelf.len(), 1);
-    drop(shelf.take());
 }
 
 /// 3.2: layers nest in any order, and each command is answered once.
 #[test]
 fn layers_nest_in_any_order() {
-    fn flaky() -> impl Handler<Ask> {
+    type Elsewhere = fn(Host, Box<dyn FnOnce() + Send>);
+    fn flaky(elsewhere: Elsewhere) -> impl Handler<Ask> {
         let count = AtomicUsize::new(0);
         move |ask: Ask, completion: Completion<u64>| {
             let count = count.fetch_add(1, Ordering::SeqCst);
@@ -514,54 +593,75 @@ fn layers_nest_in_any_order() {
                 0 => completion.fail("no"),
                 1 => drop(completion),
                 2 => panic!("oh"),
-                3 => {
-                    thread::spawn(move || completion.complete(ask.0));
-                }
+                3 => elsewhere(completion.host().clone(), Box::new(move || completion.complete(ask.0))),
                 _ => completion.complete(ask.0),
             }
         }
     }
-    fn all_answered(handler: impl Handler<Ask>) {
+    async fn asks(host: Host) {
+        let asks: Vec<_> = (0..40).map(|n| ask(&host, n)).collect();
+        let answers = join_all(asks).await;
+        for (n, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.unwrap(), n as u64);
+        }
+        let counters = host.counters();
+        assert_eq!((counters.yields, counters.completions, counters.discarded), (40, 40, 0));
+    }
+    fn all_answered<H: Handler<Ask>>(layers: impl Fn(Elsewhere) -> H + Send + Sync + 'static) {
         within(60, move || {
-            let rt = runtime(2, handler);
-            let asks: Vec<_> = (0..40).map(|n| ask(&rt, n)).collect();
-            let answers = rt.block_on(join_all(asks));
-            for (n, answer) in answers.into_iter().enumerate() {
-                assert_eq!(answer.unwrap(), n as u64);
-            }
-            let counters = rt.counters();
-            assert_eq!((counters.yields, counters.completions, counters.discarded), (40, 40, 0));
+            let rt = runtime(2, layers(|_, answer| drop(thread::spawn(answer))));
+            rt.block_on(asks(rt.host().clone()));
+            let in_turn: Elsewhere = |host, answer| host.spawn_future(async { answer() });
+            check(0..10, |host| asks(layered(&host, layers(in_turn))));
         });
     }
-    let retry = |inner| Retry::new(inner, 60, MS).ceiling(2 * MS).jitter();
-    all_answered(retry(Timeout::new(flaky(), LONG)));
+    all_answered(|to| Retry::new(Timeout::new(flaky(to), LONG), 60, MS).ceiling(2 * MS).jitter());
     let fast = 100_000;
-    all_answered(ConcurrencyLimit::new(Retry::new(RateLimit::new(flaky(), fast, MS), 60, Duration::ZERO), 3));
-    all_answered(Timeout::new(Retry::new(ConcurrencyLimit::new(flaky(), 2), 60, Duration::ZERO), LONG));
-    let inner = RateLimit::new(Timeout::new(ConcurrencyLimit::new(flaky(), 2), LONG), fast, MS);
-    all_answered(RateLimit::new(Timeout::new(Retry::new(inner, 60, Duration::ZERO), LONG), fast, MS));
-    all_answered(Retry::new(Retry::new(Retry::new(flaky(), 1, MS), 2, MS), 60, MS));
+    let zero = Duration::ZERO;
+    all_answered(move |to| ConcurrencyLimit::new(Retry::new(RateLimit::new(flaky(to), fast, MS), 60, zero), 3));
+    all_answered(move |to| Timeout::new(Retry::new(ConcurrencyLimit::new(flaky(to), 2), 60, zero), LONG));
+    all_answered(move |to| {
+        let inner = RateLimit::new(Timeout::new(ConcurrencyLimit::new(flaky(to), 2), LONG), fast, MS);
+        RateLimit::new(Timeout::new(Retry::new(inner, 60, zero), LONG), fast, MS)
+    });
+    all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
 /// 3.5: a time limit inside a retry is a failure to be retried, one outside cuts through it.
 #[test]
 fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
-    let shelf = Shelf::default();
-    let rt = runtime(1, Retry::new(Timeout::new(shelf.clone(), 5 * MS), 1, MS));
-    let asked = ask(&rt, 1);
-    let first = shelf.take().1;
-    let second = shelf.take().1;
-    assert!(first.is_cancelled());
-    drop(first);
-    second.complete(5);
-    // It may have been too late for the second as well; then that is what the process hears.
-    match rt.block_on(asked) {
-        Ok(n) => assert_eq!(n, 5),
-        Err(exit) => assert!(matches!(exit.error(), Some(Failure::TimedOut)), "{exit:?}"),
-    }
-    let script = Script::new((0..1_000_000).map(|_| Err("no".into())));
-    let failure = answer(Timeout::new(Retry::new(script, u32::MAX, MS).ceiling(MS), 20 * MS)).unwrap_err();
-    assert!(matches!(failure, Failure::TimedOut), "{failure:?}");
+    check(0..10, async |host: Host| {
+        for is_in_time in [true, false] {
+            let (shelf, begun) = (Shelf::default(), host.now());
+            let asked = ask(&layered(&host, Retry::new(Timeout::new(shelf.clone(), 5 * SEC), 1, SEC)), 1);
+            host.sleep(5 * SEC + MS).await;
+            let (_, first) = shelf.take();
+            assert!(first.is_cancelled());
+            drop(first);
+            host.sleep(SEC - 2 * MS).await;
+            assert_eq!(shelf.len(), 0);
+            host.sleep(2 * MS).await;
+            let (_, second) = shelf.take();
+            assert!(!second.is_cancelled());
+            if is_in_time {
+                second.complete(5);
+                assert_eq!(asked.await.unwrap(), 5);
+                assert_eq!(host.now() - begun, 6 * SEC + MS);
+            } else {
+                let exit = asked.await.unwrap_err();
+                assert!(matches!(exit.error(), Some(Failure::TimedOut)), "{exit:?}");
+                assert!(second.is_cancelled());
+                assert_eq!(host.now() - begun, 11 * SEC);
+            }
+        }
+        let script = Script::new((0..100).map(|_| Err("no".into())));
+        let (retry, limit) = (Retry::new(script.clone(), u32::MAX, SEC).ceiling(SEC), 20 * SEC + SEC / 2);
+        let (answer, took) = timed(&host, Timeout::new(retry, limit)).await;
+        assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
+        assert_eq!((script.asked(), took), (21, limit));
+        host.sleep(LONG).await;
+        assert_eq!(script.asked(), 21);
+    });
 }
 
 /// 3.3: a runtime ends, and lets go of everything, whatever waits in layers.

@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, Either, join_all, select};
 use futures::stream::StreamExt;
 use procession::*;
 
+use crate::time::{FOR_EVER, Late, timed};
 use crate::{step_aside, two, within};
 
 /// Longer than any test takes.
@@ -346,24 +347,33 @@ fn everybody_hears_of_an_end() {
 /// 6.2: the cancel event comes once, with the first reason and deadline; asking again changes nothing.
 #[test]
 fn a_cancel_is_told_once() {
-    let rt = lone();
-    let (handle, tally) = counting(&rt);
-    settle(&rt);
-    rt.cancel(handle.pid(), "first", LONG).unwrap();
-    settle(&rt);
-    // Were its grace taken, the process would be killed at once.
-    rt.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
-    rt.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
-    rt.block_on(rt.sleep(Duration::from_millis(10)));
-    settle(&rt);
-    assert_eq!(*tally.cancels.lock().unwrap(), ["first"]);
-    assert_eq!(tally.counts(), (1, 2, 0, 1, 1));
-    let pid = handle.pid();
-    handle.send(4).unwrap();
-    assert_eq!(rt.block_on(handle).unwrap(), 4);
-    assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
-    assert_eq!(rt.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
-    assert_eq!(rt.kill(pid), Err(NoProcess(pid)));
+    check(0..10, async |host: Host| {
+        let (handle, tally) = counting(&host);
+        handle.started().await.unwrap();
+        host.cancel(handle.pid(), "first", LONG).unwrap();
+        // Were its grace taken, the process would be killed at once.
+        host.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
+        host.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
+        host.sleep(LONG / 2).await;
+        host.cancel(handle.pid(), "fourth", Duration::ZERO).unwrap();
+        host.sleep(LONG / 4).await;
+        assert_eq!(*tally.cancels.lock().unwrap(), ["first"]);
+        assert_eq!(tally.counts(), (1, 2, 0, 1, 1));
+        let pid = handle.pid();
+        handle.send(4).unwrap();
+        assert_eq!(handle.await.unwrap(), 4);
+        assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
+        assert_eq!(host.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
+        assert_eq!(host.kill(pid), Err(NoProcess(pid)));
+        // One that goes on is killed at the first deadline, however much time it is given later.
+        let (handle, tally) = counting(&host);
+        let begun = host.now();
+        host.cancel(handle.pid(), "first", LONG).unwrap();
+        host.sleep(LONG / 2).await;
+        host.cancel(handle.pid(), "second", LONG).unwrap();
+        assert!(matches!(handle.await, Err(Exit::Killed)));
+        assert_eq!((host.now() - begun, tally.counts()), (LONG, (1, 1, 1, 1, 0)));
+    });
 }
 
 /// 6.2: a cancel before the first step is told in it.
@@ -404,9 +414,9 @@ fn receive_errs_ever_after_a_cancel() {
 /// 6.2: during the grace clean-up commands are answered as always.
 #[test]
 fn the_grace_lets_clean_up_commands_run() {
-    within(20, || {
-        let rt = Runtime::builder().workers(2).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
-        let body = rt.spawn(async |mut ctx: Context| {
+    timed(async |host, late| {
+        let host = host.add_host(HostBuilder::new("adds").handle_async(async |c: Ask| c.0 + 1)).unwrap();
+        let body = host.spawn(async |mut ctx: Context| {
             let exit = ctx.receive().await.unwrap_err();
             let mut cleaned = 0;
             for n in 0..5 {
@@ -416,8 +426,10 @@ fn the_grace_lets_clean_up_commands_run() {
             assert!(matches!(exit, Exit::Cancelled(_)));
             Ok::<_, Exit>(cleaned)
         });
-        rt.cancel(body.pid(), "clean", LONG).unwrap();
-        assert_eq!(block_on(body).unwrap(), 15);
+        let until = host.now() + Duration::from_millis(5);
+        host.cancel(body.pid(), "clean", LONG).unwrap();
+        assert_eq!(body.await.unwrap(), 15);
+        late.check(host.now(), until);
     });
 }
 
@@ -425,40 +437,48 @@ fn the_grace_lets_clean_up_commands_run() {
 /// yielded is cancelled.
 #[test]
 fn after_the_grace_it_is_killed() {
-    for workers in [0, 2] {
-        within(20, move || {
-            let shelf = Shelf::default();
-            let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
-            let grace = Duration::from_millis(10);
-            let blocked = rt.spawn(async |ctx: Context<u64>| ctx.perform(Ask(1)).await);
-            let (idle, tally) = counting(&rt);
-            rt.block_on(async { (blocked.started().await.unwrap(), idle.started().await.unwrap()) });
-            for handle in [blocked, idle] {
-                let asked = rt.now();
-                rt.cancel(handle.pid(), "go", grace).unwrap();
-                assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
-                assert!(rt.now() - asked >= grace);
-            }
-            assert!(shelf.take().is_cancelled());
-            assert_eq!(tally.counts(), (1, 2, 1, 1, 0));
-        });
+    async fn killed(host: Host, late: Late) {
+        let shelf = Shelf::default();
+        let host = host.add_host(HostBuilder::new("shelf").handler(shelf.clone())).unwrap();
+        let grace = Duration::from_millis(10);
+        let blocked = host.spawn(async |ctx: Context<u64>| ctx.perform(Ask(1)).await);
+        let (idle, tally) = counting(&host);
+        blocked.started().await.unwrap();
+        idle.started().await.unwrap();
+        for handle in [blocked, idle] {
+            let until = host.now() + grace;
+            host.cancel(handle.pid(), "go", grace).unwrap();
+            assert!(matches!(handle.await, Err(Exit::Killed)));
+            late.check(host.now(), until);
+        }
+        assert!(shelf.take().is_cancelled());
+        assert_eq!(tally.counts(), (1, 2, 1, 1, 0));
     }
+    within(20, || {
+        let rt = lone();
+        rt.block_on(killed(rt.host().clone(), Late::ANY));
+    });
+    timed(killed);
 }
 
 /// 6.2, 11: no grace at all kills at once; the longest that there is never does.
 #[test]
 fn zero_and_enormous_graces_have_a_meaning() {
-    within(20, || {
-        let rt = two();
-        let (none, tally) = counting(&rt);
-        rt.cancel(none.pid(), "now", Duration::ZERO).unwrap();
-        assert!(matches!(block_on(none), Err(Exit::Killed)));
+    timed(async |host, late| {
+        let now = host.now();
+        let (none, tally) = counting(&host);
+        host.cancel(none.pid(), "now", Duration::ZERO).unwrap();
+        assert!(matches!(none.await, Err(Exit::Killed)));
         assert_eq!(tally.counts().4, 0);
-        let (ever, _) = counting(&rt);
-        rt.cancel(ever.pid(), "some day", Duration::MAX).unwrap();
-        block_on(ever.started()).unwrap();
+        late.check(host.now(), now);
+        let (ever, _) = counting(&host);
+        host.cancel(ever.pid(), "some day", Duration::MAX).unwrap();
+        ever.started().await.unwrap();
+        if late.is_exact() {
+            host.sleep(FOR_EVER).await;
+        }
         ever.send(3).unwrap();
-        assert_eq!(block_on(ever).unwrap(), 3);
+        assert_eq!(ever.await.unwrap(), 3);
     });
 }
 
@@ -699,6 +719,14 @@ fn a_shutdown_of_nothing_returns_at_once() {
             });
         }
     }
+    for time in [Duration::ZERO, LONG, Duration::MAX] {
+        let simulation = Simulation::new(1);
+        let (host, begun) = (simulation.host().clone(), simulation.now());
+        let (_to, _mailbox) = host.mailbox::<u64>();
+        let _letters = host.dead_letters();
+        assert_eq!(simulation.shutdown(time).left, []);
+        assert_eq!(host.now(), begun);
+    }
 }
 
 /// 6.5: it returns at its deadline even if a step never ends, and says who was left and what it was doing.
@@ -726,6 +754,13 @@ fn a_shutdown_returns_although_a_step_never_ends() {
 /// 6.5: who waits for an answer at the deadline is named too, and killed.
 #[test]
 fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
+    let is_told = |shutdown: Shutdown, handle: JoinHandle<u64, ()>, shelf: Shelf| {
+        let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
+        assert_eq!(names, [(handle.pid(), Some(State::Blocked), 1)]);
+        assert!(shutdown.left[0].to_string().contains("waiting for 1 answer"), "{}", shutdown.left[0]);
+        assert!(handle.is_finished() && shelf.take().is_cancelled());
+        assert!(matches!(block_on(handle), Err(Exit::Killed)));
+    };
     for workers in [0, 2] {
         within(20, move || {
             let shelf = Shelf::default();
@@ -733,13 +768,17 @@ fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             rt.block_on(handle.started()).unwrap();
             // Long enough for a worker to look at it once more: its cancel has woken it.
-            let shutdown = block_on(rt.shutdown(Duration::from_millis(300)));
-            let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
-            assert_eq!(names, [(handle.pid(), Some(State::Blocked), 1)]);
-            assert!(shutdown.left[0].to_string().contains("waiting for 1 answer"), "{}", shutdown.left[0]);
-            assert!(handle.is_finished() && shelf.take().is_cancelled());
-            assert!(matches!(block_on(handle), Err(Exit::Killed)));
+            is_told(block_on(rt.shutdown(Duration::from_millis(300))), handle, shelf);
         });
+    }
+    for seed in 0..10 {
+        let shelf = Shelf::default();
+        let mut simulation = Simulation::with(seed, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let handle = simulation.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
+        simulation.run(handle.started()).unwrap();
+        let (host, begun) = (simulation.host().clone(), simulation.now());
+        is_told(simulation.shutdown(LONG), handle, shelf);
+        assert_eq!(host.now() - begun, LONG);
     }
 }
 

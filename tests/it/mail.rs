@@ -10,6 +10,7 @@ use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use procession::*;
 
+use crate::time::timed;
 use crate::{everywhere, on_workers, two, within};
 
 async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -289,35 +290,36 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
 /// 2.6: a call returns the reply, or an error that says which: dropped, died, no such process, timed out.
 #[test]
 fn a_call_says_what_became_of_it() {
-    within(20, || {
-        let rt = two();
-        let server = rt.spawn(server);
-        assert_eq!(rt.block_on(server.call(Ask::Get)).unwrap(), 1);
-        assert!(matches!(rt.block_on(server.call(Ask::Drop)), Err(CallError::Dropped)));
-        let timed = rt.block_on(server.call(Ask::Keep).timeout(Duration::from_millis(5)));
+    timed(async |host, exact| {
+        let server = host.spawn(server);
+        assert_eq!(server.call(Ask::Get).await.unwrap(), 1);
+        assert!(matches!(server.call(Ask::Drop).await, Err(CallError::Dropped)));
+        let until = host.now() + Duration::from_millis(5);
+        let timed = server.call(Ask::Keep).timeout(Duration::from_millis(5)).await;
         assert!(matches!(timed, Err(CallError::TimedOut)));
+        exact.check(host.now(), until);
         // What comes late goes nowhere and is counted, or comes back.
-        let late = rt.block_on(server.call(Ask::GiveBack)).unwrap().expect("kept");
+        let late = server.call(Ask::GiveBack).await.unwrap().expect("kept");
         assert!(late.is_closed());
-        let before = rt.counters().late_replies;
+        let before = host.counters().late_replies;
         assert_eq!(late.try_send(3), Err(3));
-        assert_eq!(rt.counters().late_replies, before + 1);
+        assert_eq!(host.counters().late_replies, before + 1);
 
         // One waits in the process's state, one in its mailbox: both hear of the death at once.
         let held = server.call(Ask::Keep).start();
         let panics = server.call(Ask::Panic).start();
         let unread = server.call(Ask::Get).start();
         for call in [held, panics, unread] {
-            match rt.block_on(call) {
+            match call.await {
                 Err(CallError::Died(Exit::Panicked(_)) | CallError::Dropped | CallError::NoProcess) => {}
                 other => panic!("{other:?}"),
             }
         }
         let address = server.address();
-        assert!(rt.block_on(server).is_err());
-        assert!(matches!(rt.block_on(address.call(Ask::Get)), Err(CallError::NoProcess)));
-        let wrong = rt.spawn(echo);
-        let wrong = rt.block_on(rt.call(wrong.pid(), |reply: Reply<u8>| reply));
+        assert!(server.await.is_err());
+        assert!(matches!(address.call(Ask::Get).await, Err(CallError::NoProcess)));
+        let wrong = host.spawn(echo);
+        let wrong = host.call(wrong.pid(), |reply: Reply<u8>| reply).await;
         assert!(matches!(wrong, Err(CallError::WrongType { expected: "u64" })));
     });
 }

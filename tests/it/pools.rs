@@ -10,6 +10,7 @@ use procession::*;
 use crate::{on_workers, step_aside, two, within};
 
 const LONG: Duration = Duration::from_secs(3600);
+const TICK: Duration = Duration::from_millis(1);
 
 fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
@@ -316,31 +317,94 @@ fn a_pool_whose_members_keep_dying_fails() {
     assert_eq!(lives.load(SeqCst), 5);
     rt.block_on(all_end(&rt));
     assert_eq!(address.send(1).unwrap_err().into_message(), 1);
+
+    check(0..10, async |host: Host| {
+        let dies = |life: Duration| {
+            let body = async move |ctx: Context<u32>| -> Result<(), Exit> {
+                ctx.sleep(life).await;
+                Err(Exit::failed("no luck"))
+            };
+            host.spawn_pool(Pool::new(1, body).restarts(3, LONG))
+        };
+        // Each time three of them are within the time.
+        let (spawned, pool) = (host.counters().spawned, dies(LONG / 3));
+        host.sleep(100 * LONG + TICK).await;
+        assert!(!pool.is_finished());
+        assert_eq!(host.counters().spawned - spawned, 1 + 1 + 300);
+        let (begun, life) = (host.now(), LONG / 3 - TICK);
+        assert!(dies(life).await.is_err());
+        assert_eq!(host.now() - begun, 4 * life);
+    });
 }
 
 /// A pool grows while there is more than its members have room for, not beyond its bound, and shrinks when they are idle.
 #[test]
 fn it_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
-        let rt = lone();
-        let pool = rt.spawn_pool(Pool::new(least, work).up_to(3).idle(Duration::from_millis(5)));
-        rt.block_on(async {
-            settle().await;
-            assert_eq!(rt.processes_alive(), 1 + least);
+        check(0..10, async |host: Host| {
+            let pool = host.spawn_pool(Pool::new(least, work).up_to(3).idle(LONG));
+            let members = || host.processes_alive() - 1;
+            host.sleep(TICK).await;
+            assert_eq!(members(), least);
             let calls: Vec<_> = (0..10).map(|_| long(&pool)).collect();
-            settle().await;
-            assert_eq!(rt.processes_alive(), 1 + 3);
+            host.sleep(TICK).await;
+            assert_eq!(members(), 3);
+            // However often it is looked at, one that has something in hand is not idle.
+            host.sleep(10 * LONG).await;
+            assert_eq!(members(), 3);
             let mut pids = BTreeSet::new();
             for (may, call) in calls {
                 drop(may);
                 pids.insert(call.await.unwrap());
             }
             assert_eq!(pids.len(), 3);
-            while rt.processes_alive() > 1 + least {
-                rt.sleep(Duration::from_millis(1)).await;
-            }
+            // It was looked at a tick ago, when it had something in hand; next when it was not yet idle for long enough.
+            host.sleep(2 * LONG - 2 * TICK).await;
+            assert_eq!(members(), 3);
+            host.sleep(2 * TICK).await;
+            assert_eq!(members(), 2);
+            host.sleep(2 * (2 - least as u32) * LONG).await;
+            assert_eq!(members(), least);
+            host.sleep(10 * LONG).await;
+            assert_eq!(members(), least);
             // It still works.
             assert!(short(&pool).await.is_ok());
+        });
+    }
+}
+
+/// A member goes when it has been idle for the whole time, and not before: not when it was busy at the last look, nor when
+/// another has gone then that had taken as much.
+#[test]
+fn a_member_that_was_just_busy_stays() {
+    async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
+        loop {
+            let (time, reply) = ctx.receive().await?;
+            ctx.sleep(time).await;
+            reply.send(());
+        }
+    }
+    // Until after the look at which the third has gone, and until after the next one.
+    for busy in [LONG * 14 / 5, LONG * 7 / 2] {
+        check(0..10, async |host: Host| {
+            let pool = host.spawn_pool(Pool::new(1, takes_long).up_to(3).idle(LONG));
+            let members = || host.processes_alive() - 1;
+            let job = |time| pool.call(move |reply| (time, reply)).start();
+            for one in [0, 1, 2].map(|_| job(LONG / 100)) {
+                one.await?;
+            }
+            // The third is idle from here on, and has taken two as the second has, which is busy when that goes.
+            let [_busy, second] = [job(100 * LONG), job(busy)];
+            job(Duration::ZERO).await?;
+            second.await?;
+            let idle_since = host.now();
+            assert_eq!(members(), 2);
+            while members() == 2 {
+                host.sleep(LONG / 100).await;
+            }
+            let idle = host.now() - idle_since;
+            assert!(idle >= LONG && idle <= 2 * LONG, "gone after {idle:?}");
+            Ok::<_, Exit>(())
         });
     }
 }

@@ -97,20 +97,22 @@ fn the_first_error_ends_all_of_it() {
 /// A child that doesn't heed its cancel is killed after the grace; a panic is an error as any other.
 #[test]
 fn who_does_not_heed_its_cancel_is_killed() {
-    let rt = lone();
-    let outcome = rt.block_on(rt.spawn(async |ctx: Context| {
-        let result: Result<(), Exit> = ctx
-            .scope(async |scope| {
-                scope.grace(Duration::from_millis(5));
-                drop(scope.spawn(async |_: Context| std::future::pending::<()>().await));
-                let panics = scope.spawn(async |_: Context| -> Result<(), Exit> { panic!("oh") });
-                panics.await
-            })
-            .await;
-        Ok::<_, Exit>(matches!(result, Err(Exit::Panicked(_))))
-    }));
-    assert!(outcome.unwrap());
-    assert_eq!(rt.processes_alive(), 0);
+    check(0..10, async |host: Host| {
+        let begun = host.now();
+        let outcome = host.spawn(async |ctx: Context| {
+            let result: Result<(), Exit> = ctx
+                .scope(async |scope| {
+                    scope.grace(LONG);
+                    drop(scope.spawn(async |_: Context| std::future::pending::<()>().await));
+                    let panics = scope.spawn(async |_: Context| -> Result<(), Exit> { panic!("oh") });
+                    panics.await
+                })
+                .await;
+            Ok::<_, Exit>(matches!(result, Err(Exit::Panicked(_))))
+        });
+        assert!(outcome.await.unwrap());
+        assert_eq!((host.now() - begun, host.processes_alive()), (LONG, 0));
+    });
 }
 
 /// When the process is cancelled its children are too, with the same reason, and its body still has its say.

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use procession::*;
 
+use crate::time::{Late, timed};
 use crate::{alone, everywhere, on_workers, within};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(1);
 
 fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
@@ -34,6 +36,8 @@ enum Msg {
     Until(Option<Instant>),
     /// Blocks its worker.
     Block(Duration),
+    /// Sleeps.
+    Nap(Duration),
     /// Goes on for so many pieces.
     Pieces(u64),
     /// Never comes back.
@@ -51,6 +55,8 @@ struct Clerk {
     /// Whether its deadline goes when it has come.
     once: bool,
     pieces: u64,
+    /// How late its deadline may come.
+    late: Late,
     /// It need not be `Sync`.
     count: Cell<u64>,
 }
@@ -58,7 +64,8 @@ struct Clerk {
 impl Clerk {
     fn new(log: &Log) -> Self {
         let log = Arc::clone(log);
-        Self { log, waiting: Vec::new(), deadline: None, once: true, pieces: 0, count: Cell::new(0) }
+        let (late, count) = (Late::ANY, Cell::new(0));
+        Self { log, waiting: Vec::new(), deadline: None, once: true, pieces: 0, late, count }
     }
 
     fn note(&self, text: impl Into<String>) {
@@ -95,6 +102,7 @@ impl Server for Clerk {
             Msg::Within(time) => self.deadline = Some(ctx.now() + time),
             Msg::Until(at) => self.deadline = at,
             Msg::Block(time) => thread::sleep(time),
+            Msg::Nap(time) => ctx.sleep(time).await,
             Msg::Pieces(pieces) => {
                 self.pieces = pieces;
                 return Ok(Next::Again);
@@ -125,7 +133,7 @@ impl Server for Clerk {
     }
 
     async fn timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
-        assert!(self.deadline.is_some_and(|at| at <= ctx.now()), "early");
+        self.late.check(ctx.now(), self.deadline.expect("it has one"));
         if self.once {
             self.deadline = None;
             self.note("timeout");
@@ -206,16 +214,18 @@ fn a_server_has_started_when_its_init_is_over() {
             self.1.lock().unwrap().push("terminate".into());
         }
     }
-    everywhere(async |host| {
+    timed(async |host, late| {
         let log = Log::default();
         let spawn = |how| {
             log.lock().unwrap().clear();
             let late = Late(how, Arc::clone(&log));
             host.spawn(|ctx| late.serve(ctx))
         };
+        let until = host.now() + SHORT;
         let well = spawn(How::Well);
         well.send(()).unwrap();
         well.started().await.unwrap();
+        late.check(host.now(), until);
         assert_eq!(read(&log)[0], "init");
         well.abort();
         // What it does last is not to be found in the next one's log.
@@ -329,7 +339,7 @@ fn terminate_is_told_how_it_ends() {
 /// 4.8, 6.2: a panic, a kill, wherever the handler is, end it at once: what has to happen then is for its `Drop`.
 #[test]
 fn nothing_terminates_a_server_that_dies() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let log = Log::default();
         for last in [|| Msg::Panic, || Msg::Hang] {
             log.lock().unwrap().clear();
@@ -343,8 +353,10 @@ fn nothing_terminates_a_server_that_dies() {
                     crate::step_aside().await;
                 }
                 // It is told of the cancel only when its handler is over, which it never is.
+                let until = host.now() + SHORT;
                 host.cancel(clerk.pid(), "enough", SHORT).unwrap();
                 assert!(matches!(clerk.await, Err(Exit::Killed)));
+                late.check(host.now(), until);
             } else {
                 assert!(matches!(clerk.await, Err(Exit::Panicked(_))));
             }
@@ -357,43 +369,65 @@ fn nothing_terminates_a_server_that_dies() {
 /// there is, it does.
 #[test]
 fn a_deadline_comes_in_its_turn() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let log = Log::default();
-        let clerk = Clerk::new(&log);
+        let mut clerk = Clerk::new(&log);
+        clerk.late = late;
         let clerk = host.spawn(|ctx| clerk.serve(ctx));
         clerk.started().await.unwrap();
-        let begun = host.now();
+        let until = host.now() + SHORT;
         clerk.send(Msg::Within(SHORT)).unwrap();
+        host.sleep(SHORT - TICK).await;
         while read(&log).len() < 2 {
             clerk.call(Msg::Read).await.unwrap();
         }
         assert_eq!(read(&log)[1], "timeout");
-        assert!(host.now() - begun >= SHORT);
+        late.check(host.now(), until);
         // Some that are moved away, and one nearer than the last one.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();
         }
-        host.sleep(2 * SHORT).await;
         while read(&log).len() < 3 {
             host.sleep(SHORT).await;
         }
         assert_eq!(read(&log)[2], "timeout");
         assert!(host.now() >= now + 3 * SHORT);
         // In the far future, in the past.
+        let log = Log::default();
+        let clerk = Clerk::new(&log);
+        let clerk = host.spawn(|ctx| clerk.serve(ctx));
         clerk.send(Msg::Within(Duration::MAX)).unwrap();
-        clerk.send(Msg::Until(Some(begun))).unwrap();
-        while read(&log).len() < 4 {
-            host.sleep(SHORT).await;
+        clerk.send(Msg::Until(Some(until))).unwrap();
+        let now = host.now();
+        while read(&log).len() < 2 {
+            host.sleep(TICK).await;
         }
+        assert_eq!(read(&log)[1], "timeout");
+        assert!(!late.is_exact() || host.now() - now <= TICK, "at once");
     });
-    // In order with the mail; nobody else is there to run.
+    // In order with the mail that comes while it does something else. What had come before may move it away, too.
+    check(0..10, async |host: Host| {
+        let log = Log::default();
+        let clerk = Clerk::new(&log);
+        let clerk = host.spawn(|ctx| clerk.serve(ctx));
+        let busy = || [Msg::Within(LONG), Msg::Nap(2 * LONG), Msg::Note("one"), Msg::Note("two")];
+        for message in busy().into_iter().chain(busy()).chain([Msg::Until(None)]) {
+            clerk.send(message).unwrap();
+        }
+        host.sleep(5 * LONG).await;
+        busy().into_iter().for_each(|message| clerk.send(message).unwrap());
+        host.sleep(3 * LONG).await;
+        clerk.send(Msg::Done).unwrap();
+        clerk.await.unwrap();
+        assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
+    });
+    // The same where it blocks its worker; nobody else is there to run.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
     let clerk = rt.spawn(|ctx| clerk.serve(ctx));
     let busy = || [Msg::Within(SHORT), Msg::Block(2 * SHORT), Msg::Note("one"), Msg::Note("two")];
-    // What had come before may move it away, too.
     for message in busy().into_iter().chain(busy()).chain([Msg::Until(None)]) {
         clerk.send(message).unwrap();
     }
@@ -404,7 +438,7 @@ fn a_deadline_comes_in_its_turn() {
     rt.block_on(clerk).unwrap();
     assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     // A mailbox that is never empty.
-    struct Busy(u64, Instant);
+    struct Busy(u64, Instant, Late);
     impl Server for Busy {
         type Message = ();
         type Output = u64;
@@ -416,12 +450,14 @@ fn a_deadline_comes_in_its_turn() {
         fn deadline(&self) -> Option<Instant> {
             Some(self.1)
         }
-        async fn timeout(&mut self, _: &mut Context<()>) -> Result<Next<u64>, Exit> {
+        async fn timeout(&mut self, ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
+            self.2.check(ctx.now(), self.1);
             Ok(Next::Done(self.0))
         }
     }
-    everywhere(async |host| {
-        let busy = Busy(0, host.now() + SHORT);
+    timed(async |host, late| {
+        let time = if late.is_exact() { TICK } else { SHORT };
+        let busy = Busy(0, host.now() + time, late);
         let busy = host.spawn(|ctx| busy.serve(ctx));
         busy.send(()).unwrap();
         busy.await.unwrap();

@@ -10,7 +10,7 @@ use futures::stream::{FusedStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use procession::*;
 
-use crate::{step_aside, within};
+use crate::{everywhere, step_aside, within};
 
 /// So many numbers, counted from 0, and then how many there were.
 struct Count(u64);
@@ -335,32 +335,22 @@ fn every_end_comes_after_the_items() {
 /// 3.3: a handler sees that nobody pulls any more, while it waits for room too, and its future is dropped.
 #[test]
 fn a_handler_hears_that_nobody_pulls() {
-    for how in 0..4 {
+    for how in 0..3 {
         let shelf = Shelf::default();
         let rt = shelf.runtime(2);
         let (go, gate) = futures::channel::oneshot::channel::<()>();
         let body = rt.spawn(async move |ctx: Context| {
             let mut items = ctx.stream(Count(1));
-            if how == 2 {
-                items = items.timeout(Duration::from_millis(300));
-            }
             assert_eq!(items.next().await, Some(0));
             let _ = gate.await;
             match how {
                 0 => drop(items),
                 1 => panic!("as told"),
-                2 => {
-                    // What was sent in time is still there.
-                    let rest: Vec<u64> = (&mut items).collect().await;
-                    assert_eq!(rest, [1, 2, 3]);
-                    assert!(matches!(items.last().await, Err(Failure::TimedOut)));
-                }
                 _ => return std::future::pending().await,
             }
             std::future::pending::<Result<(), Exit>>().await
         });
         let mut replies = shelf.take();
-        let cancelled = replies.cancelled();
         let (ready, sent) = mpsc::channel();
         let sender = thread::spawn(move || {
             for n in 0..4 {
@@ -372,16 +362,56 @@ fn a_handler_hears_that_nobody_pulls() {
             full
         });
         sent.recv_timeout(Duration::from_secs(10)).expect("four items have room");
-        if how == 2 {
-            block_on(cancelled);
-        }
         go.send(()).unwrap();
-        if how == 3 {
+        if how == 2 {
             body.abort();
         }
         within(10, move || {
             assert!(matches!(sender.join().unwrap(), Err(Failure::Cancelled)));
         });
+    }
+    // A limit passes that it was given from the first, or when it flew already: on threads, and to the tick.
+    async fn limited(host: Host, limit: Duration, from_the_first: bool) -> Duration {
+        let (tell, mut told) = futures::channel::mpsc::unbounded();
+        let handler = move |_: Count, replies: Replier<Count>| tell.unbounded_send(replies).unwrap();
+        let host = host.add_host(HostBuilder::new("streams").stream_handler(handler)).unwrap();
+        let (full, is_full) = futures::channel::oneshot::channel::<()>();
+        let (go, gate) = futures::channel::oneshot::channel::<()>();
+        let body = host.spawn(async move |ctx: Context| {
+            let mut items = ctx.stream(Count(1));
+            if from_the_first {
+                items = items.timeout(limit);
+            }
+            assert_eq!(items.next().await, Some(0));
+            let _ = is_full.await;
+            if !from_the_first {
+                items = items.timeout(limit);
+            }
+            let _ = gate.await;
+            // What was sent in time is still there.
+            let rest: Vec<u64> = (&mut items).collect().await;
+            assert_eq!(rest, [1, 2, 3]);
+            assert!(matches!(items.last().await, Err(Failure::TimedOut)));
+        });
+        let mut replies = told.next().await.unwrap();
+        for n in 0..4 {
+            replies.send(n).await.unwrap();
+        }
+        let (begun, cancelled) = (host.now(), replies.cancelled());
+        full.send(()).unwrap();
+        assert!(matches!(replies.send(4).await, Err(Failure::Cancelled)));
+        let took = host.now() - begun;
+        cancelled.await;
+        assert!(replies.is_cancelled() && replies.send(5).await.is_err());
+        go.send(()).unwrap();
+        body.await.unwrap();
+        took
+    }
+    const SOON: Duration = Duration::from_millis(5);
+    everywhere(async |host| assert!(limited(host, SOON, false).await >= SOON));
+    let long = Duration::from_secs(3_600);
+    for from_the_first in [true, false] {
+        check(0..10, async |host: Host| assert_eq!(limited(host, long, from_the_first).await, long));
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use procession::*;
 
+use crate::time::timed;
 use crate::{everywhere, step_aside, two, within};
 
 const A: Name<Do> = Name::new("a");
@@ -16,6 +17,10 @@ const B: Name<Do> = Name::new("b");
 const C: Name<Do> = Name::new("c");
 const SUB: Name<SupervisorMessage> = Name::new("sub");
 const SECOND: Duration = Duration::from_secs(1);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
 
 /// What a child is told to do.
 enum Do {
@@ -130,6 +135,23 @@ fn a_child_is_restarted_under_its_name() {
         assert_eq!((gave_up.child.as_str(), gave_up.restarts), ("a", 3));
         assert!(matches!(gave_up.last, Exit::Killed));
         assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
+    });
+    // Those five seconds slide.
+    check(0..10, async |host: Host| {
+        let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
+        for _ in 0..10 {
+            another_life(&host, A, Do::Fail).await;
+            host.sleep(ms(1_667)).await;
+        }
+        host.sleep(SECOND * 5).await;
+        for _ in 0..3 {
+            another_life(&host, A, Do::Fail).await;
+            host.sleep(ms(1_666)).await;
+        }
+        let now = host.now();
+        host.send(A, Do::Fail).unwrap();
+        assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
+        assert_eq!(host.now(), now);
     });
 }
 
@@ -279,7 +301,7 @@ impl Process for Raw {
 /// 6.4: children are added, stopped, restarted, removed, counted and listed while it runs.
 #[test]
 fn children_come_and_go() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let tree = started(&host, Supervisor::one_for_one()).await;
         let ask = |child| tree.call(|reply| SupervisorMessage::Add(child, reply));
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
@@ -289,7 +311,8 @@ fn children_come_and_go() {
         // One that fails at its first start is none.
         let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::ready_by_hand);
         assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
-        let raw = ask(Child::unnamed_process(|| Raw)).await.unwrap().unwrap();
+        // It does not heed its cancel.
+        let raw = ask(Child::unnamed_process(|| Raw).shutdown(ms(10))).await.unwrap().unwrap();
         let body = ask(Child::unnamed(obey)).await.unwrap().unwrap();
         assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 3);
 
@@ -299,7 +322,9 @@ fn children_come_and_go() {
         assert_ne!(again, a);
         let other = tree.call(|reply| SupervisorMessage::Restart(body.into(), reply)).await.unwrap().unwrap();
         assert_ne!(other, body);
+        let until = host.now() + ms(10);
         assert!(tree.call(|reply| SupervisorMessage::Remove(raw.into(), reply)).await.unwrap());
+        late.check(host.now(), until);
         for key in [ChildKey::from(raw), ChildKey::from(body), String::from("b").into()] {
             assert!(!tree.call(|reply| SupervisorMessage::Remove(key.clone(), reply)).await.unwrap());
             assert!(!tree.call(|reply| SupervisorMessage::Stop(key.clone(), reply)).await.unwrap());
@@ -316,7 +341,7 @@ fn children_come_and_go() {
 /// 6.4, 2.3: mail waits in a mailbox that is kept, across lives and in between, in its order; without, it is lost.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let read = Log::default();
         let log = read.clone();
         let slow = Child::new(A, move |mut ctx| {
@@ -332,10 +357,11 @@ fn a_kept_mailbox_outlives_its_child() {
                 }
             }
         });
-        let backoff = Backoff::new(Duration::from_millis(20), SECOND).jitter(false);
+        let backoff = Backoff::new(ms(2), SECOND).jitter(false);
         let tree = Supervisor::one_for_one().intensity(1000, SECOND).add(slow.keep_mailbox().backoff(backoff));
         let tree = started(&host, tree).await;
         let address = host.whereis(A).unwrap();
+        let begun = host.now();
         for n in 0..50 {
             if n % 10 == 3 {
                 host.send(A, Do::Panic).unwrap();
@@ -344,19 +370,22 @@ fn a_kept_mailbox_outlives_its_child() {
         }
         // A call that waits behind crashes is answered by a later life.
         assert_eq!(host.call(A, Do::Sum).await.unwrap(), 7);
+        late.check(host.now(), begun + ms(2 + 4 + 8 + 16 + 32));
         assert_eq!(read.take(), (0..50).map(|n: u64| n.to_string()).collect::<Vec<_>>());
         assert_eq!(host.whereis(A), Some(address));
         let family = tree.call(SupervisorMessage::List).await.unwrap();
         assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
 
         // Killed by the pid that everybody knows, it begins anew.
+        let until = host.now() + ms(64);
         host.kill(address).unwrap();
         loop {
             if let Ok(7) = host.call(A, Do::Sum).await {
                 break;
             }
-            host.sleep(Duration::from_millis(1)).await;
+            host.sleep(ms(1)).await;
         }
+        assert!(host.now() >= until && (!late.is_exact() || host.now() - until <= ms(1)));
         assert_ne!(host.whereis(A), Some(address));
 
         let mut dead = host.dead_letters();
@@ -419,7 +448,7 @@ fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
 /// 6.4: each child has its own time to end, and is killed then; with none it is killed at once.
 #[test]
 fn each_child_has_its_own_time_to_end() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let log = Log::default();
         let stubborn = |name: Name<Do>, log: &Log, within| {
             let log = log.clone();
@@ -436,34 +465,45 @@ fn each_child_has_its_own_time_to_end() {
         };
         let tree = Supervisor::one_for_one()
             .add(noted(A, &log).shutdown(SECOND * 3600))
-            .add(stubborn(B, &log, Duration::from_millis(20)))
+            .add(stubborn(B, &log, ms(20)))
             .add(stubborn(C, &log, Duration::ZERO));
         let tree = started(&host, tree).await;
         log.take();
+        let end = host.now() + ms(20);
         host.cancel(tree.pid(), "enough", SECOND * 3600).unwrap();
         assert!(tree.await.is_err());
+        late.check(host.now(), end);
         assert_eq!(log.take(), ["-c", "b heard enough", "-b", "-a"]);
 
         // The supervisor's own deadline is theirs too.
         let tree = Supervisor::one_for_one().add(stubborn(B, &log, SECOND * 3600));
         let tree = started(&host, tree).await;
-        host.cancel(tree.pid(), "soon", Duration::from_millis(20)).unwrap();
+        let soon = host.now() + ms(20);
+        host.cancel(tree.pid(), "soon", ms(20)).unwrap();
         assert!(matches!(tree.await, Err(Exit::Cancelled(_) | Exit::Killed)));
         until(|| host.whereis(B).is_none()).await;
+        late.check(host.now(), soon);
+    });
+    // If nothing is said, it has five seconds.
+    check(0..10, async |host: Host| {
+        let tree = started(&host, Supervisor::one_for_one().add(Child::unnamed_process(|| Raw))).await;
+        let begun = host.now();
+        host.cancel(tree.pid(), "enough", SECOND * 3600).unwrap();
+        assert!(tree.await.is_err());
+        assert_eq!((host.now() - begun, host.processes_alive()), (SECOND * 5, 0));
     });
 }
 
 /// 6.4: back-off: each restart waits longer, and nobody else waits with it.
 #[test]
 fn a_backoff_grows() {
-    everywhere(async |host| {
+    timed(async |host, late| {
         let births = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&births);
         let fails = Child::new(A, move |ctx: Context<Do>| {
             noted.lock().unwrap().push(ctx.now());
             async { Err::<(), _>("again") }
         });
-        let ms = Duration::from_millis;
         let tree = Supervisor::one_for_one()
             .intensity(5, SECOND * 60)
             .add(fails.backoff(Backoff::new(ms(5), ms(20)).jitter(false)))
@@ -471,10 +511,9 @@ fn a_backoff_grows() {
         let tree = host.spawn_process(tree);
         assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
         let births = births.lock().unwrap();
-        let waits: Vec<_> = births.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!(waits.len(), 5);
-        for (wait, least) in waits.iter().zip([5, 10, 20, 20, 20]) {
-            assert!(*wait >= ms(least), "{waits:?}");
+        assert_eq!(births.len(), 6);
+        for (pair, wait) in births.windows(2).zip([5, 10, 20, 20, 20]) {
+            late.check(pair[1], pair[0] + ms(wait));
         }
     });
 }
@@ -606,10 +645,10 @@ fn it_ends_in_order_with_whom_it_is_linked_to() {
 /// 6.4: ten thousand that are all killed are all back.
 #[test]
 fn all_are_back_after_all_were_killed() {
-    everywhere(async |host| {
-        const MANY: usize = 10_000;
-        let mut tree = Supervisor::one_for_one().intensity(MANY as u32, SECOND * 60);
-        for _ in 0..MANY {
+    timed(async |host, late| {
+        let many: u32 = if late.is_exact() { 1_000 } else { 10_000 };
+        let mut tree = Supervisor::one_for_one().intensity(many, SECOND * 60);
+        for _ in 0..many {
             tree = tree.add(Child::unnamed(obey));
         }
         let tree = started(&host, tree).await;
@@ -624,8 +663,8 @@ fn all_are_back_after_all_were_killed() {
             }
             step_aside().await;
         };
-        assert_eq!(after.children.len(), MANY);
-        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), MANY);
+        assert_eq!(after.children.len(), many as usize);
+        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), many as usize);
     });
 }
 
@@ -633,12 +672,10 @@ fn all_are_back_after_all_were_killed() {
 /// done, and clean-up that needs the rest finds it there.
 #[test]
 fn a_shutdown_goes_down_the_trees_first() {
-    within(60, || {
-        let rt = two();
-        let log = Log::default();
+    fn plant(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
         // Nobody's child: the others still need it while they end.
         let store_log = log.clone();
-        let _store = rt.process().name("store").spawn(async move |mut ctx: Context<Do>| {
+        let store = host.process().name("store").spawn(async move |mut ctx: Context<Do>| {
             let _over = Over(store_log.clone(), "store");
             while let Ok(message) = ctx.receive().await {
                 if let Do::Sum(reply) = message {
@@ -646,6 +683,7 @@ fn a_shutdown_goes_down_the_trees_first() {
                 }
             }
         });
+        drop(store.unwrap());
         let cleans_up = |name: Name<Do>, log: &Log| {
             let log = log.clone();
             Child::new(name, move |mut ctx: Context<Do>| {
@@ -655,33 +693,63 @@ fn a_shutdown_goes_down_the_trees_first() {
                     ctx.cancelled().await;
                     let kept: Result<u64, _> = ctx.call("store", Do::Sum).await;
                     assert_eq!(kept.unwrap(), 1);
+                    ctx.sleep(ms(5)).await;
                     assert!(ctx.try_receive().is_none());
                 }
             })
         };
         let inner = log.clone();
         let below = move || Supervisor::one_for_one().add(cleans_up(A, &inner)).add(cleans_up(B, &inner));
-        let tree = Supervisor::one_for_one().add(Child::process(SUB, below)).add(cleans_up(C, &log));
-        let tree = rt.spawn_process(tree);
+        host.spawn_process(Supervisor::one_for_one().add(Child::process(SUB, below)).add(cleans_up(C, log)))
+    }
+    let ended = ["-c", "-b", "-a", "-store"];
+    within(60, move || {
+        let rt = two();
+        let log = Log::default();
+        let tree = plant(&rt, &log);
         rt.block_on(tree.started()).unwrap();
-        let ended = futures::executor::block_on(rt.shutdown(SECOND * 30));
-        assert!(ended.left.is_empty(), "{:?}", ended.left);
-        assert_eq!(log.take(), ["-c", "-b", "-a", "-store"]);
+        let shutdown = futures::executor::block_on(rt.shutdown(SECOND * 30));
+        assert!(shutdown.left.is_empty(), "{:?}", shutdown.left);
+        assert_eq!(log.take(), ended);
     });
+    for seed in 0..10 {
+        let (mut simulation, log) = (Simulation::new(seed), Log::default());
+        let tree = plant(&simulation, &log);
+        simulation.run(tree.started()).unwrap();
+        let (host, begun) = (simulation.host().clone(), simulation.now());
+        let shutdown = simulation.shutdown(SECOND * 30);
+        assert!(shutdown.left.is_empty(), "{:?}", shutdown.left);
+        assert_eq!((log.take(), host.now() - begun), (ended.map(String::from).to_vec(), ms(15)), "one after the other");
+    }
 }
 
 /// 6.5: a child that does not end is killed when its time is over, and one that never returns is reported; without
 /// supervisors, and with one that begins meanwhile, all are told.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
-    within(60, || {
-        let rt = two();
+    fn plant(host: &Host) -> JoinHandle<(), SupervisorMessage> {
         let deaf = Child::new(A, async |ctx: Context<Do>| -> () {
             std::future::pending::<()>().await;
             drop(ctx);
         });
-        let tree = Supervisor::one_for_one().add(deaf.shutdown(Duration::from_millis(10))).child(B, obey);
-        let tree = rt.spawn_process(tree);
+        host.spawn_process(Supervisor::one_for_one().add(deaf.shutdown(ms(10))).child(B, obey))
+    }
+    for seed in 0..10 {
+        let time_left = |within: Duration| {
+            let mut simulation = Simulation::new(seed);
+            let tree = plant(&simulation);
+            simulation.run(tree.started()).unwrap();
+            let (host, a) = (simulation.host().clone(), simulation.whereis(A).unwrap());
+            let deadline = host.now() + within;
+            let left: Vec<_> = simulation.shutdown(within).left.into_iter().map(|left| left.pid).collect();
+            (deadline - host.now(), left.contains(&a))
+        };
+        assert_eq!(time_left(SECOND * 30), (SECOND * 30 - ms(10), false));
+        assert_eq!(time_left(ms(9)), (Duration::ZERO, true));
+    }
+    within(60, || {
+        let rt = two();
+        let tree = plant(&rt);
         rt.block_on(tree.started()).unwrap();
         assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
 
@@ -709,12 +777,9 @@ fn a_shutdown_keeps_to_its_deadline() {
 /// 6.5: while a tree goes down, a branch that was not told yet mends itself.
 #[test]
 fn a_branch_that_was_not_told_yet_mends_itself() {
-    within(60, || {
-        let rt = two();
-        let host = rt.host().clone();
-        let mended = Arc::new(AtomicBool::new(false));
+    fn plant(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
         let below = || Supervisor::one_for_one().child(A, obey);
-        let (inside, noted) = (host.clone(), Arc::clone(&mended));
+        let (inside, noted) = (host.clone(), Arc::clone(mended));
         // The last one is told first, and takes its time.
         let last = Child::new(B, move |mut ctx: Context<Do>| {
             let (host, noted) = (inside.clone(), Arc::clone(&noted));
@@ -724,9 +789,20 @@ fn a_branch_that_was_not_told_yet_mends_itself() {
                 noted.store(true, SeqCst);
             }
         });
-        let tree = rt.spawn_process(Supervisor::one_for_one().add(Child::process(SUB, below)).add(last));
+        host.spawn_process(Supervisor::one_for_one().add(Child::process(SUB, below)).add(last))
+    }
+    within(60, || {
+        let (rt, mended) = (two(), Arc::default());
+        let tree = plant(&rt, &mended);
         rt.block_on(tree.started()).unwrap();
         assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
         assert!(mended.load(SeqCst));
     });
+    for seed in 0..10 {
+        let (mut simulation, mended) = (Simulation::new(seed), Arc::default());
+        let tree = plant(&simulation, &mended);
+        simulation.run(tree.started()).unwrap();
+        assert!(simulation.shutdown(SECOND * 30).left.is_empty());
+        assert!(mended.load(SeqCst));
+    }
 }

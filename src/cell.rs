@@ -32,6 +32,7 @@ use crate::host::Blank;
 use crate::me::Me;
 use crate::process::exit::Exit;
 use crate::process::panic::{self, Held};
+use crate::process::placing::Comes;
 use crate::recipient::Takes;
 use crate::sync::Lock;
 use crate::task::{self, Machine, Turned};
@@ -95,7 +96,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let me = unsafe { Self::me(at) };
         // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
         match task::turn(machine, &me, &mut Context::from_waker(&ready.waker())) {
-            Turned::Again => ready.schedule(true),
+            Turned::Again => ready.schedule(Comes::FromTurn),
             Turned::Waits => ready.wait(false),
             Turned::WaitsOpen => ready.wait(true),
             // SAFETY: it is the right to run this cell, and that is its end.
@@ -166,11 +167,11 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn schedule(at: NonNull<Life>, again: bool) {
+    unsafe fn schedule(at: NonNull<Life>, comes: Comes) {
         // SAFETY: alive, for the right comes with a count. Once it is queued it may run, end, and be gone: hence the clone.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: that right.
-        schedule.schedule(unsafe { Ready::new(at) }, again);
+        schedule.schedule(unsafe { Ready::new(at) }, comes);
     }
 }
 

@@ -5,7 +5,7 @@ use async_task::{Runnable, ScheduleInfo};
 use crate::counted::{Ready, Schedule};
 use crate::crowd;
 use crate::host::Host;
-use crate::process::placing::{self, Placing};
+use crate::process::placing::{self, Comes, Placing};
 
 /// What is queued.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Job {
     #[inline]
     pub(crate) fn schedule(self) {
         match self {
-            Self::Process(ready) => ready.schedule(false),
+            Self::Process(ready) => ready.schedule(Comes::FromRest),
             Self::Future(runnable) => runnable.schedule(),
         }
     }
@@ -40,8 +40,8 @@ pub(crate) struct Anywhere;
 
 impl Schedule for Anywhere {
     #[inline]
-    fn schedule(self, ready: Ready, again: bool) {
-        queue(Job::Process(ready), again);
+    fn schedule(self, ready: Ready, comes: Comes) {
+        queue(Job::Process(ready), comes);
     }
 
     fn is_here(&self) -> bool {
@@ -52,15 +52,16 @@ impl Schedule for Anywhere {
 /// The schedule function of every future: it takes up no room in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
-    queue(Job::Future(runnable), info.woken_while_running);
+    let comes = if info.woken_while_running { Comes::FromTurn } else { Comes::FromRest };
+    queue(Job::Future(runnable), comes);
 }
 
 /// Asks the host of a job where it goes.
 #[inline]
-fn queue(job: Job, again: bool) {
-    if placing::now() == Placing::Together && !again {
+fn queue(job: Job, comes: Comes) {
+    if placing::now() == Placing::Together && comes == Comes::FromRest {
         return crowd::join(job);
     }
     let schedule = job.host().shared().schedule;
-    schedule(job, again);
+    schedule(job, comes);
 }

@@ -18,6 +18,7 @@ use crate::host::Host;
 use crate::job::Job;
 use crate::join::JoinHandle;
 use crate::process::Process;
+use crate::process::placing::Comes;
 use crate::runtime::Runtime;
 use crate::spawn::Options;
 use crate::sync::{Arc, Mutex, planted, thread, thread_local};
@@ -89,7 +90,7 @@ fn here() -> usize {
 }
 
 impl Schedule for OnThread {
-    fn schedule(self, ready: Ready, _: bool) {
+    fn schedule(self, ready: Ready, _: Comes) {
         self.queue.push(ready);
     }
 

@@ -7,7 +7,7 @@ use crate::crowd;
 use crate::host::Host;
 use crate::job::Job;
 use crate::process::panic::catch;
-use crate::process::placing::{self, Placing};
+use crate::process::placing::{self, Comes, Placing};
 use crate::process::priority::Priority;
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
 use crate::sync::thread::LocalKey;
@@ -66,15 +66,19 @@ impl Job {
 
 pub(crate) type Threads = Scheduler<Job>;
 
+fn after_a_turn(comes: Comes) -> Placement {
+    if comes == Comes::Called { Placement::Called } else { Placement::Yielded }
+}
+
 /// Where jobs of the threaded runtime go.
-pub(crate) fn to_threads(job: Job, again: bool) {
+pub(crate) fn to_threads(job: Job, comes: Comes) {
     let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
         Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
     };
     let home = host.shared().home;
     let how = match priority {
-        Priority::Normal if again => Placement::Yielded,
+        Priority::Normal if comes != Comes::FromRest => after_a_turn(comes),
         Priority::Normal if placing::now() == Placing::Behind => Placement::Behind,
         Priority::Normal if is_new => Placement::New,
         Priority::Normal => Placement::Woken,

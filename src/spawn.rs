@@ -25,6 +25,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::panic::catch;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::placing::Comes;
 use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
@@ -98,7 +99,7 @@ impl Host {
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let (spawned, ready) = self.prepare(machine, options, schedule)?;
-        ready.schedule(false);
+        ready.schedule(Comes::FromRest);
         Ok(spawned)
     }
 
@@ -644,7 +645,7 @@ impl ProcessBuilder {
         match admitted {
             Ok(Ok((parent, embryo))) => {
                 let ((joined, _), ready) = host.begin(AsyncBody::new(body, entry), embryo, heeds, parent);
-                ready.schedule(false);
+                ready.schedule(Comes::FromRest);
                 Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),

@@ -13,6 +13,7 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::{Borrowed, Life, Rooted, RunState};
+use crate::process::placing::Comes;
 use crate::process::turn;
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -20,7 +21,7 @@ use crate::process::turn;
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Life>),
     pub(crate) cancel: unsafe fn(NonNull<Life>),
-    pub(crate) schedule: unsafe fn(NonNull<Life>, bool),
+    pub(crate) schedule: unsafe fn(NonNull<Life>, Comes),
 }
 
 impl Task {
@@ -29,7 +30,7 @@ impl Task {
         unsafe fn never(_: NonNull<Life>) {
             unreachable!("it is no task")
         }
-        unsafe fn nowhere(_: NonNull<Life>, _: bool) {
+        unsafe fn nowhere(_: NonNull<Life>, _: Comes) {
             unreachable!("it is no task")
         }
         Self { run: never, cancel: never, schedule: nowhere }
@@ -38,8 +39,8 @@ impl Task {
 
 /// Where a process is queued when it is to run.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
-    /// `again` if it is one that runs now and goes on.
-    fn schedule(self, ready: Ready, again: bool);
+    /// Queues it.
+    fn schedule(self, ready: Ready, comes: Comes);
 
     /// Whether it may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
@@ -118,10 +119,10 @@ impl Ready {
 
     /// Queues it.
     #[inline]
-    pub(crate) fn schedule(self, again: bool) {
+    pub(crate) fn schedule(self, comes: Comes) {
         let schedule = self.task().schedule;
         // SAFETY: that right is this.
-        unsafe { schedule(self.into_at(), again) };
+        unsafe { schedule(self.into_at(), comes) };
     }
 
     /// It has run, and waits, `open` or not, if nobody has woken it meanwhile.
@@ -132,7 +133,7 @@ impl Ready {
         // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
         unsafe {
             if !behind::<RunState>(at).wait(open) {
-                Self(at).schedule(true);
+                Self(at).schedule(Comes::Called);
             }
         }
     }
@@ -156,7 +157,7 @@ unsafe impl Send for Owed {}
 impl Drop for Owed {
     #[inline]
     fn drop(&mut self) {
-        Ready(self.0).schedule(false);
+        Ready(self.0).schedule(Comes::FromRest);
     }
 }
 

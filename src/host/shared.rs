@@ -15,14 +15,15 @@ use crate::control::{AnyControl, Control};
 use crate::counted;
 use crate::job::Job;
 use crate::observe::{Metrics, Observer};
+use crate::process::placing::Comes;
 use crate::relay::Relay;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::Timers;
 
-/// Where a job goes, and whether it is one that has run just now and goes on: the one seam between what runs and where it
+/// Where a job goes, and where it comes from: the one seam between what runs and where it
 /// runs.
-pub(crate) type Enqueue = fn(Job, bool);
+pub(crate) type Enqueue = fn(Job, Comes);
 /// The same for many at once, which are new; with [`Shared::place`].
 pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
 

@@ -1,5 +1,5 @@
 //! Where those go that this thread wakes: next in line, behind the others, or nowhere yet. Who wakes says it, who queues
-//! asks.
+//! asks; and where whoever is queued comes from.
 
 use std::cell::Cell;
 
@@ -14,6 +14,17 @@ pub(crate) enum Placing {
     Behind,
     /// It is kept until all are woken that are to be, and queued with them.
     Together,
+}
+
+/// Where one comes from that is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comes {
+    /// It waited, or is new.
+    FromRest,
+    /// It has had a turn just now, and goes on.
+    FromTurn,
+    /// It has had a turn just now and was about to wait, but somebody woke it meanwhile.
+    Called,
 }
 
 thread_local! {

@@ -218,6 +218,8 @@ fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
                     let order = Arc::clone(&all);
                     inner.schedule(job(move || order.lock().push(n)), Placement::Woken);
                 }
+                let order = Arc::clone(&all);
+                inner.schedule(job(move || order.lock().push(5)), Placement::Called);
                 let last = move || {
                     all.lock().push(4);
                     set.set();
@@ -227,7 +229,7 @@ fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
             Placement::Woken,
         );
         done.block();
-        assert_eq!(*order.lock(), [3, 0, 1, 2, 4]);
+        assert_eq!(*order.lock(), [3, 0, 1, 2, 5, 4]);
         end(&scheduler);
     });
 }
@@ -655,14 +657,15 @@ fn victims_come_in_random_order() {
     let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
     let thief = locals.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
-    for _ in 0..700 {
+    for hits_so_far in 0..700 {
         for (number, local) in locals.iter().enumerate() {
             if scheduler.remotes[number].is_empty() {
                 let hits = Arc::clone(&hits);
                 let job = job(move || {
                     hits[number].fetch_add(1, Ordering::SeqCst);
                 });
-                assert!(!local.push(job, Placement::Yielded), "it is alone there");
+                let how = if hits_so_far % 2 == 0 { Placement::Yielded } else { Placement::Called };
+                assert!(!local.push(job, how), "it is alone there");
             }
         }
         thief.steal_once().unwrap().run(());

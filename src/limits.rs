@@ -48,7 +48,8 @@ impl Limits {
         self
     }
 
-    /// How long its steps may take together. It ends after the step that went beyond: no step is broken off.
+    /// How long its steps may take together. It ends after the step that went beyond: no step is broken off. In a
+    /// [`Simulation`](crate::Simulation) steps take no time.
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use self::queue::{Entry, Own, Queue};
+use self::queue::{Entry, Next, Own, Queue};
 use self::trace::{Trace, What};
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
@@ -83,6 +83,8 @@ const NAMED: usize = 20;
 ///
 /// - Who is next of those that are ready, at each turn, whatever their priorities. Messages from one sender to one receiver
 ///   stay in order, as always.
+/// - Whether a timer that is due comes before them or later: an answer that is given in the very tick of its time limit may
+///   be in time. Timers of one tick are in the order in which they were set.
 /// - What [`Me::random`](crate::Me::random) gives, and with it the jitter of [`Backoff`](crate::Backoff) and
 ///   [`layer::Retry`](crate::layer::Retry).
 ///
@@ -277,11 +279,14 @@ impl Simulation {
             self.turns = 0;
             clock.advance(Duration::from_millis(1));
         }
-        if timers.wait() == Some(Duration::ZERO) {
-            timers.turn();
-        }
         self.turns += 1;
-        self.queue.next()
+        loop {
+            match self.queue.next(timers.wait() == Some(Duration::ZERO)) {
+                Next::Entry(entry) => return Some(entry),
+                Next::Timer => drop(timers.turn_one()),
+                Next::Nothing => return None,
+            }
+        }
     }
 
     fn turn(&self, job: Job) {
@@ -325,7 +330,7 @@ impl Drop for Simulation {
     fn drop(&mut self) {
         self.inside(|this| {
             let run_dry = || {
-                while let Some(entry) = this.queue.next() {
+                while let Next::Entry(entry) = this.queue.next(false) {
                     if let Entry::Job(job) = entry {
                         job.run_here();
                     }

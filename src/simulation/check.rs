@@ -1,6 +1,5 @@
 //! One scenario under many seeds; what fails is shrunk and told so that it can be run again.
 
-use std::future::Future;
 use std::ops::Range;
 
 use super::Simulation;
@@ -13,6 +12,9 @@ const LINES: usize = 60;
 
 /// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first of them under which it fails:
 /// its future ends with an error, or panics, or waits for what can never come.
+///
+/// The scenario may be an `async fn` or an async closure, which may borrow what it captures. Handlers and limits it brings
+/// along: see [`Host::add_host`].
 ///
 /// The failure is shrunk: of the choices that the seed made as few as possible are kept, and behind them whoever has been
 /// ready for longest is next. The panic names the seed, how it is run again alone, and ends with the end of the trace.
@@ -50,10 +52,7 @@ const LINES: usize = 60;
 /// # Panics
 /// If the scenario fails under one of the seeds.
 #[track_caller]
-pub fn check<Fut>(seeds: Range<u64>, scenario: impl Fn(Host) -> Fut + Send + Sync)
-where
-    Fut: Future<Output: Outcome>,
-{
+pub fn check<T: Outcome>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
     for seed in seeds {
         if let Err(failed) = attempt(seed, u64::MAX, &scenario) {
             let (choices, failed) = shrink(seed, failed, &scenario);
@@ -76,10 +75,7 @@ struct Failed {
     trace: String,
 }
 
-fn attempt<Fut>(seed: u64, choices: u64, scenario: &impl Fn(Host) -> Fut) -> Result<(), Failed>
-where
-    Fut: Future<Output: Outcome>,
-{
+fn attempt<T: Outcome>(seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Result<(), Failed> {
     let mut simulation = Simulation::new(seed).choices(choices);
     let host = simulation.host().clone();
     let why = match catch(|| simulation.run(scenario(host)).into_result()) {
@@ -91,10 +87,7 @@ where
 }
 
 /// With how few choices it fails too.
-fn shrink<Fut>(seed: u64, first: Failed, scenario: &impl Fn(Host) -> Fut) -> (u64, Failed)
-where
-    Fut: Future<Output: Outcome>,
-{
+fn shrink<T: Outcome>(seed: u64, first: Failed, scenario: &impl AsyncFn(Host) -> T) -> (u64, Failed) {
     // It fails with so many, and did not with one less than `passes`.
     let (mut fails, mut passes) = (first.drawn, 0);
     let mut failed = first;

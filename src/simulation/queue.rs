@@ -16,6 +16,14 @@ pub(super) enum Entry {
     Own(Arc<Own>),
 }
 
+/// What comes next.
+pub(super) enum Next {
+    Entry(Entry),
+    /// The first timer that is due.
+    Timer,
+    Nothing,
+}
+
 /// What is ready, in the order in which it became so.
 pub(super) struct Queue(Mutex<State>);
 
@@ -61,18 +69,27 @@ impl Queue {
         drop(entry);
     }
 
-    /// Takes one of those who are ready.
-    pub(super) fn next(&self) -> Option<Entry> {
+    /// Takes one of those who are ready; or, if there is a timer that is due, perhaps that comes first: it does where
+    /// nothing is left to chance.
+    pub(super) fn next(&self, is_due: bool) -> Next {
         let state = &mut *self.0.lock();
-        let count = state.ready.len();
+        let count = state.ready.len() + usize::from(is_due);
+        let by_chance = state.drawn < state.most;
         if count > 1 {
-            if state.drawn < state.most {
-                let chosen = state.rng.below(count);
-                state.ready.swap(0, chosen);
-            }
             state.drawn += 1;
+            if by_chance {
+                let chosen = state.rng.below(count);
+                if chosen == state.ready.len() {
+                    return Next::Timer;
+                }
+                state.ready.swap(0, chosen);
+                return state.ready.pop_front().map_or(Next::Nothing, Next::Entry);
+            }
         }
-        state.ready.pop_front()
+        if is_due {
+            return Next::Timer;
+        }
+        state.ready.pop_front().map_or(Next::Nothing, Next::Entry)
     }
 
     /// Takes nobody any more.
@@ -123,7 +140,7 @@ mod tests {
         queue.limit(most);
         let all = [(); 3].map(|()| Own::ready(&queue));
         let turn = |_| {
-            let Some(Entry::Own(own)) = queue.next() else { panic!("all are ready, always") };
+            let Next::Entry(Entry::Own(own)) = queue.next(false) else { panic!("all are ready, always") };
             own.begin();
             own.wake_by_ref();
             own.wake_by_ref();

@@ -169,6 +169,11 @@ impl Timers {
         self.turn_at_most(BATCH)
     }
 
+    /// As [`turn`](Self::turn), but one timer of each wheel.
+    pub(crate) fn turn_one(&self) -> usize {
+        self.turn_at_most(1)
+    }
+
     fn turn_at_most(&self, most: usize) -> usize {
         let now = self.clock.now();
         self.shards.iter().map(|shard| Self::turn_shard(shard, now, most)).sum()
@@ -178,6 +183,7 @@ impl Timers {
         if shard.nearest.load(Ordering::SeqCst) > now.ns() {
             return 0;
         }
+        let batch = BATCH.min(most);
         let (mut fired, mut newer) = (0, None);
         loop {
             let mut wheel = shard.wheel.lock();
@@ -185,13 +191,13 @@ impl Timers {
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             wheel.touch(BATCH);
-            let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(BATCH).collect();
+            let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(batch).collect();
             let nearest = wheel.nearest();
             let wheel = Some(wheel).filter(|_| !planted!("timers_turn_publishes_late"));
             shard.publish(nearest);
             drop(wheel);
             fired += fires.len();
-            let last = fired >= most || done && fires.len() < BATCH;
+            let last = fired >= most || done && fires.len() < batch;
             for fire in &fires {
                 if let Fire::Wake(waker) = fire {
                     prefetch(waker.data(), TASK);

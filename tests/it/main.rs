@@ -94,10 +94,7 @@ where
 
 /// Runs a scenario as [`on_workers`] does, and in simulations: each seed is another order, and `SIMULATION_SEEDS` says of
 /// how many there are to be.
-pub fn everywhere<F>(scenario: impl Fn(procession::Host) -> F + Send + Sync + 'static)
-where
-    F: Future<Output = ()>,
-{
+pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     let seeds = std::env::var("SIMULATION_SEEDS").map_or(10, |seeds| seeds.parse().expect("a number"));
     within(60 + seeds, move || {
         {

@@ -3,7 +3,7 @@
 //! Two clerks move money between two accounts, whose balances are processes of their own. The first protocol reads a
 //! balance, and then writes it; the second tells the account what to do.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use procession::{Address, Context, Exit, Host, Reply, Simulation, check};
@@ -64,7 +64,9 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 
 fn main() -> procession::Result {
     // Each seed is another order. The first that fails is shrunk, and ends with a panic that says how to see it again.
-    let found = catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
+    panic::set_hook(Box::new(|_| ()));
+    let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
+    let _ = panic::take_hook();
     let found = found.expect_err("the careless protocol is wrong");
     println!("{}\n", found.downcast_ref::<String>().expect("a text"));
 

@@ -36,6 +36,10 @@ pub type Output<Fut> = <<Fut as Future>::Output as Outcome>::Output;
 
 /// What a body may return: `()`, or `Result<T, E>` for any `E` that converts into a boxed error. An [`Exit`] inside the
 /// error is found again, so that `?` carries a cancel through `anyhow` or an error of your own.
+#[diagnostic::on_unimplemented(
+    message = "a process ends with `()` or a `Result`, not with `{Self}`",
+    note = "return `Ok::<_, procession::Exit>(…)` where it can't fail"
+)]
 pub trait Outcome {
     /// What joining gives.
     type Output: Send + 'static;

@@ -207,31 +207,33 @@ impl Simulation {
     /// # Panics
     /// As the future does; and if it can never end: nobody is ready, and nobody waits for a moment. Then it says who waits
     /// for what.
+    #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
         let own = Own::ready(&self.queue);
         let waker = Waker::from(Arc::clone(&own));
-        self.inside(|this| {
+        let output = self.inside(|this| {
             loop {
                 match this.next() {
                     Some(Entry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
                         own.begin();
                         this.trace.note(this.now(), What::Own);
                         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                            return output;
+                            return Some(output);
                         }
                     }
                     // Of a run that is over.
                     Some(Entry::Own(_)) => {}
                     Some(Entry::Job(job)) => this.turn(job),
-                    None => {
-                        if !this.pass_time(Instant::FAR) {
-                            this.stuck();
-                        }
-                    }
+                    None if this.pass_time(Instant::FAR) => {}
+                    None => return None,
                 }
             }
-        })
+        });
+        match output {
+            Some(output) => output,
+            None => self.stuck(),
+        }
     }
 
     /// Ends it in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does.
@@ -308,6 +310,7 @@ impl Simulation {
         nearest.is_some()
     }
 
+    #[track_caller]
     fn stuck(&self) -> ! {
         let left = self.host.left();
         let mut who: Vec<_> = left.iter().take(NAMED).map(Left::to_string).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
-use crate::chance::{self};
+use crate::chance::{self, Rng};
 use crate::clock::{Clock, Instant};
 use crate::control::{Listening, poll_news};
 use crate::crowd;
@@ -33,9 +33,9 @@ use crate::runnable::{Threads, all_to_threads, to_threads};
 pub use crate::scheduler::LocalOrder;
 use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
 use crate::stream::{ByStream, Replier, StreamHandler};
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use crate::sync::tally::AtomicU32;
+use crate::sync::{Arc, Mutex};
 use crate::time::alarm::{self, Alarm};
 use crate::time::timers::Timers;
 
@@ -639,7 +639,7 @@ impl Builder {
             home,
             rearm: Box::new(move || rearm.rearm()),
             preempt: Box::new(move |label| preempt.preempt(label)),
-            seed,
+            chance: Mutex::new(Rng::seeded(seed)),
         });
         let host = Host::new(Arc::new(shared), realm);
         threads.start()?;

@@ -25,7 +25,7 @@ use crate::process::refusal::BuildError;
 use crate::process::turn;
 use crate::realm::HostBuilder;
 use crate::relay::Relay;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 use crate::time::timers::Timers;
 
 /// After so many turns a millisecond has passed, also where somebody is always ready.
@@ -165,7 +165,7 @@ impl Simulation {
     pub fn with(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
         let realm = host.build()?;
         let mut rng = Rng::seeded(seed);
-        let chance = rng.next();
+        let chance = Rng::seeded(rng.next());
         let queue = Arc::new(Queue::new(rng));
         let trace = Arc::new(Trace::default());
         let clock = Clock::virtual_();
@@ -184,7 +184,7 @@ impl Simulation {
             place,
             rearm: Box::new(|| {}),
             preempt: Box::new(|_| false),
-            seed: chance,
+            chance: Mutex::new(chance),
         });
         Ok(Self { host: Host::new(Arc::new(shared), realm), queue, trace, turns: 0 })
     }
@@ -276,7 +276,7 @@ impl Simulation {
 
     /// Who is next, of those that are ready now.
     fn next(&mut self) -> Option<Entry> {
-        let Shared { timers, clock, .. } = &**self.host.shared();
+        let Ground { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
             self.turns = 0;
             clock.advance(Duration::from_millis(1));
@@ -301,7 +301,7 @@ impl Simulation {
 
     /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
     fn pass_time(&mut self, until: Instant) -> bool {
-        let Shared { timers, clock, .. } = &**self.host.shared();
+        let Ground { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
         if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
             self.turns = 0;

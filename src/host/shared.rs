@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::task::Waker;
 
 use slab::Slab;
@@ -21,32 +22,13 @@ use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::Timers;
 
-/// Where a job goes, and where it comes from: the one seam between what runs and where it
-/// runs.
+/// Where a job goes, and where it comes from: the one seam between what runs and where it runs.
 pub(crate) type Enqueue = fn(Job, Comes);
-/// The same for many at once, which are new; with [`Shared::place`].
+/// The same for many at once, which are new; with [`Ground::place`].
 pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
 
 /// What a threaded runtime and a simulation differ in.
 pub(crate) struct Ground {
-    pub(crate) relay: Relay<dyn AnyControl, Host>,
-    pub(crate) clock: Clock,
-    pub(crate) timers: Arc<Timers>,
-    pub(crate) pool: Option<Pool>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) on_panic: OnPanic,
-    pub(crate) schedule: Enqueue,
-    pub(crate) schedule_all: EnqueueAll,
-    pub(crate) place: Arc<dyn Any + Send + Sync>,
-    pub(crate) home: usize,
-    pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
-    pub(crate) seed: u64,
-}
-
-/// What all hosts of a runtime share.
-pub(crate) struct Shared {
     pub(crate) relay: Relay<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
@@ -66,6 +48,11 @@ pub(crate) struct Shared {
     /// Asks whoever has this word as its pid's to let others run; false if it does not run.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
+}
+
+/// What all hosts of a runtime share.
+pub(crate) struct Shared {
+    ground: Ground,
     pub(crate) phase: AtomicU8,
     /// When what still runs during a shutdown is killed.
     pub(crate) deadline: AtomicU64,
@@ -84,23 +71,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// As it is at the beginning.
     pub(crate) fn new(ground: Ground) -> Self {
-        let Ground { relay, clock, timers, pool, metrics, observer, on_panic, .. } = ground;
-        let Ground { schedule, schedule_all, place, home, rearm, preempt, seed, .. } = ground;
         Self {
-            relay,
-            clock,
-            timers,
-            pool,
-            metrics,
-            observer,
-            on_panic,
-            schedule,
-            schedule_all,
-            place,
-            home,
-            rearm,
-            preempt,
-            chance: Mutex::new(Rng::seeded(seed)),
+            ground,
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             futures: Mutex::default(),
@@ -110,5 +82,14 @@ impl Shared {
             mourners: Mutex::default(),
             nodes: Mutex::default(),
         }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Ground;
+
+    #[inline]
+    fn deref(&self) -> &Ground {
+        &self.ground
     }
 }

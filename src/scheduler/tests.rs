@@ -657,14 +657,14 @@ fn victims_come_in_random_order() {
     let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
     let thief = locals.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
-    for hits_so_far in 0..700 {
+    for round in 0..700 {
         for (number, local) in locals.iter().enumerate() {
             if scheduler.remotes[number].is_empty() {
                 let hits = Arc::clone(&hits);
                 let job = job(move || {
                     hits[number].fetch_add(1, Ordering::SeqCst);
                 });
-                let how = if hits_so_far % 2 == 0 { Placement::Yielded } else { Placement::Called };
+                let how = if round % 2 == 0 { Placement::Yielded } else { Placement::Called };
                 assert!(!local.push(job, how), "it is alone there");
             }
         }

@@ -204,7 +204,7 @@ impl<T: Task> Local<T> {
     /// cache lines: it lets some more come first.
     #[cold]
     fn push_called(&self, task: T) -> Pushed {
-        let alone = self.queues.is_empty();
+        let alone = self.queues.is_empty() && self.scheduler.global.len() == 0;
         let pushed = self.queues.push_again(task);
         if alone {
             (0..GATHERING).for_each(|_| hint::spin_loop());

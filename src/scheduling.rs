@@ -74,7 +74,7 @@
 //!
 //! A process to which another core sends without pause catches up with it, and from there on each message costs both of them
 //! the other's cache lines. So one that was woken while it ran, on a worker that has nothing else, is run again a microsecond
-//! later, with all that has come in that time: 0.7 to 0.85 of the CPU time where one sends to one (bench `counting`), or a
+//! later, with all that has come in that time: 0.7 to 0.95 of the CPU time where one sends to one (bench `counting`), or a
 //! thread answers commands (`command-thread`). Network drivers call it interrupt moderation.
 //!
 //! The protocols, their stories and the sketch of a proof are in `src/scheduler/README.md`; the model checker explores

@@ -1,11 +1,11 @@
-//! Memory for processes, for what both ends of a call share, and for payloads that are too large for their place: blocks that
-//! were such before, kept by each thread and passed between threads by the handful. A file with unsafe code: what is made on
+//! Memory for processes, for what both ends of a call share, and for payloads that are too large for their place: blocks of
+//! whole cache lines, kept by each thread and passed between threads by the handful. A file with unsafe code: what is made on
 //! one thread often ends on another, which the allocators of most systems are slow at, and allocation is most of what a spawn
 //! costs; two cores spawn a third cheaper by it (bench `spawn`).
 //!
 //! These are the magazines of Bonwick and Adams ("Magazines and Vmem", USENIX 2001): each thread has two for each size, of
 //! which one is full or empty, so that it is only after so many spawns, or ends, in a row that it comes to the depot. What
-//! is kept is bounded: the rest goes back to the global allocator, block by block, for that is how they came.
+//! is kept is bounded: the rest goes back to the [slabs](slab) that it was cut from, and they to the global allocator.
 //!
 //! Under `--cfg procession_plain_memory`, for the sanitizers, which see a use after free only if it is freed, and under the
 //! model checkers, all comes from the global allocator.
@@ -17,103 +17,83 @@ use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
+use slab::{Blocks, LINE, Slabs};
+
 use crate::sync::TallyLock;
 
-/// Sizes are multiples of this many bytes …
-const GRAIN: usize = 32;
-/// … and there are so many of them: what is larger is not kept.
-const SIZES: usize = 32;
+mod slab;
+
+/// There are so many sizes, each a line larger than the one before: what is larger is not kept.
+const SIZES: usize = 16;
 /// How many blocks a magazine holds.
 const ROUNDS: usize = 32;
-/// How many bytes of each size the depot keeps.
+/// How many bytes of each size are kept in magazines that no thread has.
 const KEPT: usize = 1 << 20;
-/// Blocks are aligned as every allocator aligns what is that large.
-const ALIGN: usize = 16;
 
 /// Whether blocks are kept at all.
 const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
 
-/// A block that is kept: where the next one is.
-struct Free(Option<NonNull<Free>>);
-
-/// Up to so many blocks of one size.
-#[derive(Clone, Copy)]
-struct Magazine {
-    first: Option<NonNull<Free>>,
-    rounds: usize,
+/// What no thread has of one size.
+struct Depot {
+    /// Full ones.
+    magazines: Vec<Blocks>,
+    slabs: Slabs,
 }
 
-// SAFETY: whoever has a magazine is alone with its blocks, which belong to no thread.
-unsafe impl Send for Magazine {}
+/// By size.
+static DEPOTS: [TallyLock<Depot>; SIZES] = {
+    let mut depots = [const { TallyLock::new(Depot::of(0)) }; SIZES];
+    let mut size = 1;
+    while size < SIZES {
+        std::mem::forget(std::mem::replace(&mut depots[size], TallyLock::new(Depot::of(size))));
+        size += 1;
+    }
+    depots
+};
 
-impl Magazine {
-    const EMPTY: Self = Self { first: None, rounds: 0 };
+/// How many bytes a block of that size has.
+#[inline]
+const fn bytes(size: usize) -> usize {
+    (size + 1) * LINE
+}
 
-    #[inline]
-    fn pop(&mut self) -> Option<NonNull<u8>> {
-        let first = self.first?;
-        // SAFETY: what is in a magazine is a block that `push` wrote.
-        self.first = unsafe { first.as_ref().0 };
-        self.rounds -= 1;
-        Some(first.cast())
+impl Depot {
+    const fn of(size: usize) -> Self {
+        Self { magazines: Vec::new(), slabs: Slabs::new(bytes(size)) }
+    }
+
+    fn draw(&mut self) -> Blocks {
+        self.magazines.pop().unwrap_or_else(|| self.slabs.draw(ROUNDS))
     }
 
     /// # Safety
-    /// It is a block of this size, and the caller's.
-    #[inline]
-    unsafe fn push(&mut self, block: NonNull<u8>) {
-        let block = block.cast();
-        // SAFETY: a block has room for a pointer, and is aligned for it.
-        unsafe { block.write(Free(self.first)) };
-        self.first = Some(block);
-        self.rounds += 1;
-    }
-
-    /// Gives all of it back to the allocator.
-    fn empty(mut self, size: usize) {
-        while let Some(block) = self.pop() {
-            // SAFETY: that is how it came, see `fresh`.
-            unsafe { dealloc(block.as_ptr(), of(size)) };
+    /// They are of this size, and came from here.
+    unsafe fn store(&mut self, blocks: Blocks, size: usize) {
+        if blocks.count() == ROUNDS && self.magazines.len() < KEPT / (ROUNDS * bytes(size)) {
+            self.magazines.push(blocks);
+        } else {
+            // SAFETY: says the caller.
+            unsafe { self.slabs.give_back(blocks) };
         }
     }
 }
 
-/// The layout of a block.
-#[inline]
-const fn of(size: usize) -> Layout {
-    match Layout::from_size_align((size + 1) * GRAIN, ALIGN) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!(),
-    }
-}
-
-/// # Safety
-/// The layout has a size.
-unsafe fn fresh(layout: Layout) -> NonNull<u8> {
-    // SAFETY: says the caller.
-    let block = unsafe { alloc(layout) };
-    NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
-}
-
-/// Full magazines, by size.
-static DEPOT: [TallyLock<Vec<Magazine>>; SIZES] = [const { TallyLock::new(Vec::new()) }; SIZES];
-
 /// What a thread keeps of one size: half a cache line, wherever the linker puts the first.
 #[repr(align(32))]
 struct Shelf {
-    loaded: Magazine,
+    loaded: Blocks,
     /// Full, or empty.
-    spare: Magazine,
+    spare: Blocks,
 }
 
 impl Shelf {
-    const EMPTY: Self = Self { loaded: Magazine::EMPTY, spare: Magazine::EMPTY };
+    const EMPTY: Self = Self { loaded: Blocks::NONE, spare: Blocks::NONE };
 
     #[cold]
     fn reload(&mut self, size: usize) -> Option<NonNull<u8>> {
         std::mem::swap(&mut self.loaded, &mut self.spare);
-        if self.loaded.rounds == 0 {
-            self.loaded = DEPOT[size].with(Vec::pop)?;
+        if self.loaded.count() == 0 {
+            self.loaded = DEPOTS[size].with(Depot::draw);
         }
         self.loaded.pop()
     }
@@ -122,25 +102,11 @@ impl Shelf {
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
-        self.loaded = Magazine::EMPTY;
-        if full.rounds != 0 {
-            store(full, size);
+        self.loaded = Blocks::NONE;
+        if full.count() != 0 {
+            // SAFETY: it has blocks of that size that came from there.
+            DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
-    }
-}
-
-/// Puts a magazine into the depot, if that has room.
-fn store(full: Magazine, size: usize) {
-    let most = KEPT / (ROUNDS * of(size).size());
-    let stored = DEPOT[size].with(|depot| {
-        let has_room = depot.len() < most;
-        if has_room {
-            depot.push(full);
-        }
-        has_room
-    });
-    if !stored {
-        full.empty(size);
     }
 }
 
@@ -150,8 +116,10 @@ struct Shelves([Shelf; SIZES]);
 impl Drop for Shelves {
     fn drop(&mut self) {
         for (size, shelf) in self.0.iter().enumerate() {
-            shelf.loaded.empty(size);
-            shelf.spare.empty(size);
+            for blocks in [shelf.loaded, shelf.spare] {
+                // SAFETY: they are of that size, and came from there.
+                DEPOTS[size].with(|depot| unsafe { depot.store(blocks, size) });
+            }
         }
     }
 }
@@ -224,8 +192,8 @@ impl<T> Drop for Block<T> {
 /// Which size that is, if blocks of it are kept.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {
-    let size = layout.size().div_ceil(GRAIN).wrapping_sub(1);
-    if KEEPS && layout.align() <= ALIGN && size < SIZES { Some(size) } else { None }
+    let size = layout.size().div_ceil(LINE).wrapping_sub(1);
+    if KEEPS && layout.align() <= LINE && size < SIZES { Some(size) } else { None }
 }
 
 /// Memory for this. It is aborted if there is none, as for a `Box`.
@@ -236,14 +204,16 @@ const fn size_of_layout(layout: Layout) -> Option<usize> {
 pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let Some(size) = size_of_layout(layout) else {
         // SAFETY: says the caller.
-        return unsafe { fresh(layout) };
+        let block = unsafe { alloc(layout) };
+        return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };
-    let kept = SHELVES.try_with(|shelves| {
+    let block = SHELVES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // SAFETY: none of the sizes is zero.
-    kept.ok().flatten().unwrap_or_else(|| unsafe { fresh(of(size)) })
+    // The thread ends: one for it alone.
+    let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
+    block.expect("what is drawn has blocks")
 }
 
 /// Takes it back.
@@ -258,7 +228,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     };
     let kept = SHELVES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
-        if shelf.loaded.rounds == ROUNDS {
+        if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
         }
         // SAFETY: says the caller.
@@ -266,8 +236,11 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     });
     if kept.is_err() {
         // The thread ends.
-        // SAFETY: that is how it came.
-        unsafe { dealloc(block.as_ptr(), of(size)) };
+        let mut alone = Blocks::NONE;
+        // SAFETY: says the caller.
+        unsafe { alone.push(block) };
+        // SAFETY: the same.
+        DEPOTS[size].with(|depot| unsafe { depot.store(alone, size) });
     }
 }
 
@@ -280,7 +253,7 @@ mod tests {
     use crate::sync::{Arc, thread};
 
     /// A size that no other test has.
-    const LARGEST: Layout = match Layout::from_size_align(SIZES * GRAIN, 8) {
+    const LARGEST: Layout = match Layout::from_size_align(SIZES * LINE, 8) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
@@ -297,12 +270,12 @@ mod tests {
 
     #[test]
     fn each_layout_has_room_in_its_size() {
-        for bytes in 1..=SIZES * GRAIN {
-            let layout = Layout::from_size_align(bytes, 8).expect("it is small");
+        for wanted in 1..=SIZES * LINE {
+            let layout = Layout::from_size_align(wanted, 8).expect("it is small");
             let size = size_of_layout(layout).expect("it is small");
-            assert!(of(size).size() >= bytes && of(size).size() < bytes + GRAIN);
+            assert!((wanted..wanted + LINE).contains(&bytes(size)));
         }
-        let beyond = [(SIZES * GRAIN + 1, 8), (64, 2 * ALIGN), (0, 1)];
+        let beyond = [(SIZES * LINE + 1, 8), (64, 2 * LINE), (0, 1)];
         assert!(beyond.iter().all(|&(bytes, align)| {
             size_of_layout(Layout::from_size_align(bytes, align).expect("it is a layout")).is_none()
         }));
@@ -335,8 +308,8 @@ mod tests {
             thread::scope(|threads| threads.spawn(gives).join()).expect("nobody else had any of them");
         }
 
-        let kept = || DEPOT[SIZES - 1].with(|depot| depot.len());
-        let most = KEPT / (ROUNDS * SIZES * GRAIN);
+        let kept = || DEPOTS[SIZES - 1].with(|depot| depot.magazines.len());
+        let most = KEPT / (ROUNDS * SIZES * LINE);
         let all: BTreeSet<_> = (0..(most + 4) * ROUNDS).map(|_| obtain()).collect();
         assert_eq!(all.len(), (most + 4) * ROUNDS, "one was given out twice");
         assert_eq!(kept(), 0);

@@ -1,7 +1,8 @@
 //! The pid table: from a pid to what it names, by index, with the generation checked under the slot's own lock.
 //!
-//! Sharded, so that threads that spawn at once rarely meet; each shard grows by chunks that never move (64, 128, 256 …
-//! slots), so that a look-up takes no lock but the slot's. A slot whose generations are used up is retired.
+//! Sharded, so that threads that spawn at once rarely meet; each shard grows by chunks that never move (four of 64 slots,
+//! four of 128, four of 256 …), so that a look-up takes no lock but the slot's. A slot whose generations are used up is
+//! retired.
 
 pub(crate) mod groups;
 pub(crate) mod names;
@@ -16,9 +17,12 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::tally::AtomicUsize as Tally;
 use crate::sync::{CachePadded, Lock, OnceLock, planted, thread_local};
 
-/// Slots in a shard's first chunk; each later chunk is twice as large as the one before.
+/// Slots in each of a shard's first chunks.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-const CHUNKS: usize = 26;
+/// After so many chunks of one size they are twice as large: of many slots a fifth was never used, at most.
+const ALIKE: usize = if cfg!(procession_loom) { 1 } else { 4 };
+/// Indices have 32 bits.
+const CHUNKS: usize = 26 * ALIKE;
 /// The last generation of a slot; two bits under the model checker, so that wrap-around happens.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
@@ -133,6 +137,18 @@ pub(crate) struct Relay<E: ?Sized, L: Lane> {
     bits: u32,
 }
 
+/// In which chunk a slot is, and where there.
+#[inline]
+fn locate(index: usize) -> (usize, usize) {
+    let doubled = (index / (FIRST * ALIKE) + 1).ilog2() as usize;
+    let within = index - FIRST * ALIKE * ((1 << doubled) - 1);
+    (doubled * ALIKE + (within >> doubled) / FIRST, within & (slots_of(doubled * ALIKE) - 1))
+}
+
+const fn slots_of(chunk: usize) -> usize {
+    FIRST << (chunk / ALIKE)
+}
+
 impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     fn new() -> Self {
         Self {
@@ -144,21 +160,15 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     }
 
     #[inline]
-    fn locate(index: usize) -> (usize, usize) {
-        let chunk = (index / FIRST + 1).ilog2() as usize;
-        (chunk, index - FIRST * ((1 << chunk) - 1))
-    }
-
-    #[inline]
     fn slot(&self, index: usize) -> Option<&Slot<E>> {
-        let (chunk, offset) = Self::locate(index);
+        let (chunk, offset) = locate(index);
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
     /// Makes room for a slot that was never used. False when the table is full.
     fn grow(&self, index: usize) -> bool {
-        let (chunk, _) = Self::locate(index);
-        let make = || (0..FIRST << chunk).map(|_| Lock::new(None)).collect();
+        let (chunk, _) = locate(index);
+        let make = || (0..slots_of(chunk)).map(|_| Lock::new(None)).collect();
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
@@ -332,5 +342,25 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_index_has_a_slot_of_its_own_and_few_are_never_used() {
+        let (mut next, mut room) = ((0, 0), slots_of(0));
+        for index in 0..100_000 {
+            assert_eq!(locate(index), next);
+            assert!(room - index <= index / ALIKE + FIRST, "{room} slots for {index}");
+            next.1 += 1;
+            if next.1 == slots_of(next.0) {
+                next = (next.0 + 1, 0);
+                room += slots_of(next.0);
+            }
+        }
+        assert!(locate(u32::MAX as usize).0 < CHUNKS);
     }
 }

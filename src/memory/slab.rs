@@ -3,7 +3,7 @@
 //! allocator that is asked for aligned blocks one by one pads each of them.
 //!
 //! A slab is found from a block of it: both begin at known multiples of powers of two (Bonwick, "The Slab Allocator", USENIX
-//! 1994). One all of whose blocks are back goes back to the allocator.
+//! 1994). Those all of whose blocks are back go back to the allocator, but for some.
 
 #![allow(unsafe_code)]
 
@@ -90,6 +90,10 @@ impl Slab {
 pub(super) struct Slabs {
     /// Of the ring: those that have something come before those that have nothing.
     first: Option<NonNull<Slab>>,
+    /// How many are in the ring: a block of each is out.
+    used: usize,
+    /// Others that were used before: not so many, see [`spare`](Self::spare).
+    unused: Blocks,
     /// Of a block, in bytes.
     size: usize,
 }
@@ -101,7 +105,7 @@ impl Slabs {
     /// Of blocks of `size` bytes: a multiple of [`LINE`], and small.
     pub(super) const fn new(size: usize) -> Self {
         assert!(size > 0 && size.is_multiple_of(LINE) && size <= SPAN / 8);
-        Self { first: None, size }
+        Self { first: None, used: 0, unused: Blocks::NONE, size }
     }
 
     /// Where the first block of a slab begins. Processors fetch lines in pairs: a block of such begins with one.
@@ -166,8 +170,10 @@ impl Slabs {
             slab.out.set(slab.out.get() - 1);
             if slab.out.get() == 0 {
                 self.unlink(slab, at);
-                // SAFETY: none of it is out, and it is in no ring: nobody knows it.
-                unsafe { dealloc(at.cast().as_ptr(), SLAB) };
+                self.used -= 1;
+                // SAFETY: none of it is out, and it is in no ring: nobody knows it, and it is large enough for a block.
+                unsafe { self.unused.push(at.cast()) };
+                self.trim();
             } else if !had_some {
                 self.unlink(slab, at);
                 self.link(slab, at);
@@ -180,9 +186,29 @@ impl Slabs {
         unsafe { at.as_ref() }
     }
 
+    /// How many that are not used stay, for what comes and goes in waves: those of a megabyte, and half as many as are used.
+    const fn spare(&self) -> usize {
+        (1 << 20) / SPAN + self.used / 2
+    }
+
+    /// Gives the others back to the allocator.
+    fn trim(&mut self) {
+        while self.unused.count > self.spare()
+            && let Some(at) = self.unused.pop()
+        {
+            // SAFETY: it came so, and nobody else knows it.
+            unsafe { dealloc(at.as_ptr(), SLAB) };
+        }
+    }
+
     fn begin_one(&mut self) -> NonNull<Slab> {
-        // SAFETY: the layout has a size.
-        let at = NonNull::new(unsafe { alloc(SLAB) }).unwrap_or_else(|| handle_alloc_error(SLAB)).cast();
+        let at = self.unused.pop().unwrap_or_else(|| {
+            // SAFETY: the layout has a size.
+            let at = unsafe { alloc(SLAB) };
+            NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB))
+        });
+        let at = at.cast();
+        self.used += 1;
         let slab = Slab {
             next: Cell::new(at),
             previous: Cell::new(at),
@@ -235,8 +261,20 @@ mod tests {
                 at = Some(slab.next.get()).filter(|&next| Some(next) != self.first);
             }
             assert!(all.is_sorted_by(|one, next| one >= next), "one that has nothing comes before one that has");
+            assert_eq!(all.len(), self.used);
+            assert!(self.unused.count <= self.spare());
             let some = all.iter().filter(|&&some| some).count();
             (some, all.len() - some)
+        }
+
+        /// None of it is out.
+        fn end(mut self) {
+            assert_eq!(self.counted(), (0, 0));
+            assert!(self.unused.count > 0);
+            while let Some(at) = self.unused.pop() {
+                // SAFETY: it came so, and nobody else knows it.
+                unsafe { dealloc(at.as_ptr(), SLAB) };
+            }
         }
     }
 
@@ -281,8 +319,28 @@ mod tests {
             assert!(places.windows(2).all(|two| two[1] - two[0] >= size));
             assert!(slabs.blocks() * size + 2 * LINE + size > SLAB.size(), "{size} bytes leave a block unused");
             give_back(&mut slabs, all);
-            assert_eq!(slabs.counted(), (0, 0), "all of them went back");
+            slabs.end();
         }
+    }
+
+    #[test]
+    fn what_was_used_goes_back_but_for_some() {
+        let mut slabs = Slabs::new(1024);
+        let mut out = Vec::new();
+        while slabs.used < 400 {
+            draw(&mut slabs, 1, &mut out);
+        }
+        // Those that stay are used again before the allocator is asked.
+        let half = out.split_off(out.len() / 2);
+        give_back(&mut slabs, half);
+        assert_eq!((slabs.used, slabs.unused.count), (200, 64 + 100));
+        while slabs.used < 300 {
+            draw(&mut slabs, 1, &mut out);
+        }
+        assert_eq!(slabs.unused.count, 64);
+        give_back(&mut slabs, out);
+        assert_eq!((slabs.used, slabs.unused.count), (0, 64));
+        slabs.end();
     }
 
     #[test]
@@ -309,6 +367,6 @@ mod tests {
         }
         assert!(most > 3 * slabs.blocks(), "only {most} at a time");
         give_back(&mut slabs, out);
-        assert_eq!(slabs.counted(), (0, 0), "all of them went back");
+        slabs.end();
     }
 }

@@ -163,6 +163,12 @@ impl Round {
         sample
     }
 
+    /// On nothing: what the work itself starts.
+    pub(crate) fn bare(&self, work: impl Fn(u64)) -> Sample {
+        self.warm_up(&work);
+        self.measure(work)
+    }
+
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
         // The last operation tells us before its own task is buried, and before the workers have gone to sleep.

@@ -41,9 +41,10 @@ type Run = fn(&Round) -> Sample;
 /// `runs` of work that is written up to three times: for ours, over [`Tasks`](crate::tasks::Tasks), over
 /// [`Actors`](crate::actors::Actors). `built:` is for ours with a builder of its own.
 macro_rules! runs {
-    (built: $built:expr $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
+    (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[
             ($crate::round::Runner::Procession, $built),
+            $(($crate::round::Runner::ByHand, $by_hand),)?
             $(
                 ($crate::round::Runner::Tokio, |round| round.tokio(|_, n| $tasks(&$crate::tasks::Tokio, n))),
                 ($crate::round::Runner::AsyncExecutor, |round| round.async_executor($tasks)),

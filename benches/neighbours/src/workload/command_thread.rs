@@ -1,5 +1,6 @@
 //! Commands that a thread outside answers, with 1,000 in flight: whichever answer comes makes room for the next one. An
-//! operation is one command with its answer; on the neighbours' side, a oneshot that the thread sends to.
+//! operation is one command with its answer; on the neighbours' side, a oneshot that the thread sends to. Beside them, by
+//! hand, what it costs to tell a thread something and to be told: two channels, and no runtime at all.
 
 use std::sync::mpsc;
 use std::thread;
@@ -17,10 +18,10 @@ use crate::verdict::{Shape, cpu};
 
 pub(super) const ROWS: &[Workload] = &[Workload {
     name: "command-thread",
-    ops: 200_000,
+    ops: 1_000_000,
     shape: Shape::Sequential,
     judged: &[cpu(&[])],
-    runs: runs!(built: ours, tasks: tasks),
+    runs: runs!(built: ours, by_hand: bare, tasks: tasks),
 }];
 
 /// How many are in flight at once.
@@ -72,6 +73,30 @@ impl Process for Keeping {
         DONE.one();
         Ok(Next::Done(()))
     }
+}
+
+fn bare(round: &Round) -> Sample {
+    let (send, receive) = mpsc::channel::<(u64, u64)>();
+    let (reply, replies) = mpsc::channel::<(u64, u64)>();
+    let answering = thread::spawn(move || {
+        for (tag, value) in receive {
+            reply.send((tag, value + 1)).expect("it is received");
+        }
+    });
+    let sample = round.bare(|n| {
+        let ask = |tag| send.send((tag, 0)).expect("it is received");
+        let first = FLYING.min(n);
+        (0..first).for_each(ask);
+        for next in first..n + first {
+            assert_eq!(replies.recv().expect("each is answered").1, 1);
+            if next < n {
+                ask(next);
+            }
+        }
+    });
+    drop(send);
+    answering.join().expect("it does not panic");
+    sample
 }
 
 fn tasks<T: Tasks>(on: &T, n: u64) {

@@ -5,11 +5,13 @@
 //! schedule function; what time it is and what chance says come in with the clock and the seed.
 
 mod ends;
+mod pocket;
 mod receiver;
 mod shared;
 mod shutdown;
 mod target;
 
+pub(crate) use pocket::Pocket;
 pub use receiver::{Package, Receiver};
 pub(crate) use shared::{Ground, Shared};
 pub(crate) use shutdown::Phase;
@@ -37,9 +39,8 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::realm::{HostBuilder, Realm};
-use crate::relay::{Lane, Place};
+use crate::relay::{self, Lane, Place};
 use crate::sync::Arc;
-use crate::sync::atomic::Ordering;
 use crate::time::timers::Fire;
 use crate::yields::Late;
 
@@ -168,7 +169,7 @@ impl Host {
 
     /// How many processes live.
     pub fn processes_alive(&self) -> usize {
-        self.shared().relay.len().saturating_sub(self.shared().outside.load(Ordering::SeqCst))
+        self.shared().metrics.alive() as usize
     }
 
     /// Another host in the same runtime, with handlers and limits of its own: what its processes perform goes to its
@@ -269,14 +270,12 @@ impl Host {
     ///
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
-        self.shared().outside.fetch_add(1, Ordering::SeqCst);
         let make = |blank: Blank| {
             let (table, owner) = Ref::pair(|life| blank.fill(life));
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
-        let Some(control) = self.enrol(0, flags, Inherited::default(), None, bound, make) else {
-            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
+        let Some(control) = self.enrol(flags, Inherited::default(), None, bound, make) else {
             // No pid is free: a mailbox that is closed from the start.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
         };
@@ -287,21 +286,21 @@ impl Host {
     }
 
     /// A control block with a pid of its own, which `make` puts into its place, with one reference more for the table.
-    /// `None` when all pids are in use; `hint` spreads callers over the table.
+    /// `None` when all pids are in use.
     #[inline]
     pub(crate) fn enrol<T>(
         &self,
-        hint: usize,
         flags: u16,
         inherited: Inherited,
         limits: Option<Box<Limits>>,
         bound: Bound,
         make: impl FnOnce(Blank) -> (Ref<dyn AnyControl>, T),
     ) -> Option<T> {
-        self.shared().relay.insert(hint, self, |place, host| {
+        let make = |place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
             make(Blank { head: Head::new(place, host, flags).given(inherited, limits), bound, most })
-        })
+        };
+        self.with_pocket(|pocket| self.shared().relay.insert(pocket, relay::own, self, make))
     }
 
     /// A control block of a process that never was: what the handle of a refused spawn points to.

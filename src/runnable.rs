@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::clock::Instant;
 use crate::crowd;
-use crate::host::Host;
+use crate::host::{Host, Pocket};
 use crate::job::Job;
 use crate::process::panic::catch;
 use crate::process::placing::{self, Comes, Placing};
@@ -20,6 +20,20 @@ thread_local! {
 impl Task for Job {
     /// If this turn is measured: whose it is, and when it began.
     type Begun = Option<(Host, Instant)>;
+    /// Elsewhere than at its worker it may be none.
+    type Pocket = Option<Box<Pocket>>;
+
+    fn pocket(home: usize) -> Self::Pocket {
+        Some(Pocket::new(home))
+    }
+
+    fn exchange(pocket: &mut Self::Pocket) {
+        Pocket::exchange(pocket);
+    }
+
+    fn let_go(pocket: &mut Self::Pocket) -> impl Sized + use<> {
+        pocket.as_mut().map(|pocket| pocket.let_go())
+    }
 
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {

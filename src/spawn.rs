@@ -29,7 +29,6 @@ use crate::process::placing::Comes;
 use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::process::turn;
-use crate::relay;
 use crate::relay::names::Unclaimed;
 use crate::sync::thread;
 use crate::task::{Entry, Machine, Raw};
@@ -240,7 +239,7 @@ impl Host {
         let by_hand = if by_hand { flag::BY_HAND } else { 0 };
         let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
         let make = |blank| Embryo::new(schedule, blank);
-        let Some(embryo) = self.enrol(relay::own(), flags, inherited, limits, bound, make) else {
+        let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
             self.realm().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };

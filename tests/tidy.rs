@@ -77,6 +77,7 @@ const ROOMS: &[Room] = &[
         "home",
         "host",
         "host::ends",
+        "host::pocket",
         "host::receiver",
         "host::shared",
         "host::shutdown",

@@ -33,10 +33,7 @@ impl Host {
             self.shared().metrics.add_exited();
         }
         let pid = head.pid();
-        let entry = self.shared().relay.remove(relay::own(), pid);
-        if entry.is_some() && head.has(flag::OUTSIDE) {
-            self.shared().outside.fetch_sub(1, Ordering::SeqCst);
-        }
+        let entry = self.with_pocket(|pocket| self.shared().relay.remove(pocket, relay::own, pid));
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }

@@ -13,7 +13,6 @@ use crate::process::pid::Pid;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
 use crate::sync::Arc;
-use crate::sync::atomic::Ordering;
 
 /// A message on its way to a pid.
 #[derive(Debug)]
@@ -119,14 +118,17 @@ impl Host {
         if self.phase() == Phase::Closed {
             return None;
         }
-        let pid = self.shared().relay.insert(0, self, |place, host| {
-            let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
-            let attached = Ref::counted(Attached { head, receiver });
-            let pid = attached.head.pid();
-            (Ref::of(attached), pid)
-        });
-        self.shared().outside.fetch_add(1, Ordering::SeqCst);
-        pid
+        self.shared().relay.insert(
+            None,
+            || 0,
+            self,
+            |place, host| {
+                let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
+                let attached = Ref::counted(Attached { head, receiver });
+                let pid = attached.head.pid();
+                (Ref::of(attached), pid)
+            },
+        )
     }
 
     /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.

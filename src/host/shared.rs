@@ -60,8 +60,6 @@ pub(crate) struct Shared {
     pub(crate) futures: Mutex<Slab<Waker>>,
     /// Told when the last process has ended, while the runtime shuts down.
     pub(crate) emptied: Event,
-    /// Mailboxes outside any process: they don't keep a shutdown waiting.
-    pub(crate) outside: AtomicUsize,
     /// Supervisors that have none themselves, and live.
     pub(crate) roots: AtomicUsize,
     pub(crate) mourners: Mutex<Vec<counted::Weak<Control<Package>>>>,
@@ -77,7 +75,6 @@ impl Shared {
             deadline: AtomicU64::new(u64::MAX),
             futures: Mutex::default(),
             emptied: Event::new(),
-            outside: AtomicUsize::new(0),
             roots: AtomicUsize::new(0),
             mourners: Mutex::default(),
             nodes: Mutex::default(),

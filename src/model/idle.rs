@@ -28,6 +28,9 @@ impl Job {
 
 impl Task for Job {
     type Begun = ();
+    type Pocket = ();
+
+    fn pocket(_: usize) {}
 
     fn begin(&self) -> (u64, ()) {
         (NOBODY, ())

@@ -290,10 +290,16 @@ impl Metrics {
         self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
+    /// How many live: those that ended are counted first, so that whoever lives all the while is always among them.
+    pub(crate) fn alive(&self) -> u64 {
+        let exited = self.exited();
+        self.sum(Counter::Spawned).wrapping_sub(exited)
+    }
+
     /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
     /// makes the answer no, never yes.
     pub(crate) fn all_ended(&self) -> bool {
-        self.exited() == self.sum(Counter::Spawned)
+        self.alive() == 0
     }
 
     /// What was counted so far.

@@ -15,6 +15,9 @@ thread_local! {
 
 impl Task for Job {
     type Begun = ();
+    type Pocket = ();
+
+    fn pocket(_: usize) {}
 
     fn begin(&self) -> (u64, ()) {
         (NOBODY, ())

@@ -648,6 +648,41 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
+/// 8.3: what workers and lent threads keep for what they spawn next keeps no host: it is gone with its runtime.
+#[test]
+fn a_host_is_gone_with_its_runtime() {
+    struct Now;
+    impl Command for Now {
+        type Reply = ();
+    }
+    let spawns = async |host: Host| {
+        for n in 0..100_u64 {
+            assert_eq!(host.spawn(async move |_: Context| Ok::<_, Exit>(n)).await.unwrap(), n);
+        }
+    };
+    for workers in [0, 2] {
+        let held = Arc::new(());
+        let handler = Arc::clone(&held);
+        let rt = Runtime::builder().workers(workers).handle(move |_: Now| drop(handler.clone())).build().unwrap();
+        let other = Runtime::builder().workers(1).build().unwrap();
+        // On a lent thread, on a worker or one more lent, and on a worker of another runtime.
+        rt.block_on(spawns(rt.host().clone()));
+        let host = rt.host().clone();
+        rt.block_on(rt.spawn(async move |_: Context| spawns(host).await)).unwrap();
+        let host = rt.host().clone();
+        let elsewhere = other.spawn(async move |_: Context| spawns(host).await);
+        rt.block_on(elsewhere).unwrap();
+        let mut lender = Box::pin(rt.run(pending::<()>()));
+        let begun = rt.spawn(async |ctx: Context| drop(ctx.spawn(async |_: Context| {})));
+        while rt.processes_alive() > 0 {
+            assert!(lender.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending());
+        }
+        drop((begun, lender));
+        drop(rt);
+        assert_eq!(Arc::strong_count(&held), 1, "somebody keeps it, with {workers} workers");
+    }
+}
+
 /// 8.3, 2.1: a pid of one runtime names nobody in the other.
 #[test]
 fn a_pid_of_another_runtime_is_refused() {

@@ -62,8 +62,12 @@ fn a_pid_that_names_nothing_is_an_error() {
     let (rt, other) = (lone(), lone());
     let dead = rt.spawn(async |_: Context<u64>| {});
     let (dead_pid, dead_address) = (dead.pid(), dead.address());
-    rt.block_on(dead).unwrap();
-    let tenant = rt.spawn(echo);
+    let mut next = None;
+    rt.block_on(async {
+        dead.await.unwrap();
+        next = Some(rt.spawn(echo));
+    });
+    let tenant = next.unwrap();
     assert_eq!(tenant.pid().index(), dead_pid.index(), "the slot is used again");
     let own = tenant.pid();
     let parsed = |node: u32, incarnation: u32, index: u32, generation: u32| -> Pid {

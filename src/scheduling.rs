@@ -91,10 +91,10 @@
 //! # What a process is made of
 //!
 //! One piece of memory: its pid, mailbox and state, what it returns, and its body or machine, if that is no larger than
-//! 1 KiB; else that has a second one. Blocks begin cache lines, and have whole ones: two processes share none, for each core would wait for the
-//! other at every step. One that waits for mail needs some 230 bytes by hand and 294 as an async body, with its place in the
-//! pid table. It is freed when the process has ended and nobody has its [address](crate::Address) or handle any
-//! more; the body is dropped at the end, but the memory of a small one stays as long as the rest.
+//! 1 KiB; else that has a second one. It has whole cache lines: where two processes share one, each core waits for the other
+//! at every step. One that waits for mail needs some 230 bytes by hand and 294 as an async body, with its place in the pid
+//! table. It is freed when the process has ended and nobody has its [address](crate::Address) or handle any more; the body
+//! is dropped at the end, but the memory of a small one stays as long as the rest.
 //!
 //! A byte in there says whether the process waits, is queued or runs, or was woken meanwhile. Whoever wakes one that waits
 //! comes by the right to run it, and queues that: so it is in one queue at a time, and neither the wake nor the turn counts

@@ -37,7 +37,7 @@ const ROOMS: &[Room] = &[
     room(&["blocking", "limits", "mailbox", "oneshot", "time::timers", "yields::buffer"]),
     room(&["link::watched"]),
     room(&["link::table"]),
-    household(&["yields", "yields::stage"]),
+    household(&["yields", "yields::stage", "yields::table"]),
     room(&["cancel::tree", "relay::groups"]),
     room(&["relay"]),
     room(&["time::alarm"]),

@@ -5,10 +5,11 @@
 //! A tag that was taken ahead is in flight like any other, save that nobody knows it; what is left of them when the step
 //! is over was never there.
 
-use std::any::{TypeId, type_name};
+use std::any::TypeId;
 use std::cell::Cell;
 
-use super::{Ear, Phase, Slot, Table, Watchers, Yield, Yields, count};
+use super::table::{Slot, Table};
+use super::{Ear, Yield, Yields, count};
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
@@ -106,13 +107,7 @@ impl Yields {
         stage.first = table.issued;
         stage.taken = many;
         for key in &mut stage.keys[..many] {
-            *key = table.slots.insert(Slot {
-                number: table.issued,
-                phase: Phase::InFlight(Ear::Event),
-                watchers: Watchers::default(),
-                buffer: None,
-                reply: || (TypeId::of::<C::Reply>(), type_name::<C::Reply>()),
-            }) as u32;
+            *key = table.slots.insert(Slot::in_flight::<C>(table.issued, Ear::Event, None)) as u32;
             table.issued += 1;
         }
         count(&self.flying, many as i32);

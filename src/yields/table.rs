@@ -1,0 +1,147 @@
+//! The table behind [`Yields`](super::Yields), pure data: what became of each yield, who watches it, which tags the process
+//! chose itself, and which commands wait for the end of the step.
+
+use std::any::{TypeId, type_name};
+use std::collections::btree_map::Entry::Occupied;
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::buffer::Buffer;
+use super::{Answer, Ear, Kept, Yield};
+use crate::express::Number;
+use crate::process::command::Command;
+use crate::process::event::Tag;
+use crate::process::panic;
+use crate::process::payload::Payload;
+use crate::sync::planted;
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    InFlight(Ear),
+    /// A future will collect the answer, or a notice of the stream.
+    Answered(Answer),
+    /// The answer waits in the mailbox as an event.
+    Queued,
+}
+
+/// Whoever wants to know that nobody waits for the answer any more: mostly nobody, or one.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    first: Option<Waker>,
+    #[expect(clippy::box_collection, reason = "rarely there: a word for each yield, not three")]
+    more: Option<Box<Vec<Waker>>>,
+}
+
+impl Watchers {
+    pub(super) fn knows(&self, watcher: &Waker) -> bool {
+        let more = self.more.iter().flat_map(|more| more.iter());
+        self.first.iter().chain(more).any(|known| known.will_wake(watcher))
+    }
+
+    pub(super) fn add(&mut self, watcher: Waker) {
+        match self.first {
+            None => self.first = Some(watcher),
+            Some(_) => self.more.get_or_insert_default().push(watcher),
+        }
+    }
+
+    #[inline]
+    pub(super) fn wake(self) {
+        if let Some(first) = self.first {
+            panic::wake(first);
+            self.more.into_iter().flat_map(|more| *more).for_each(panic::wake);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) number: u64,
+    pub(super) phase: Phase,
+    pub(super) watchers: Watchers,
+    /// What its items wait in, if it is a stream.
+    pub(super) buffer: Option<Box<Buffer>>,
+    /// The type of the reply; a function, for that is one word.
+    pub(super) reply: fn() -> (TypeId, &'static str),
+}
+
+impl Slot {
+    /// Of a yield of `C` that begins.
+    #[inline]
+    pub(super) fn in_flight<C: Command>(number: u64, ear: Ear, buffer: Option<Buffer>) -> Self {
+        Self {
+            number,
+            phase: Phase::InFlight(ear),
+            watchers: Watchers::default(),
+            buffer: buffer.map(Box::new),
+            reply: || (TypeId::of::<C::Reply>(), type_name::<C::Reply>()),
+        }
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::InFlight(_))
+    }
+
+    /// Lets go of it, outside the lock: whoever waits for this yield to end is told, what is left is dropped.
+    pub(super) fn release(self) {
+        let _ = panic::drop_caught(self.phase);
+        if !planted!("yields_cancel_forgets_watchers") {
+            self.watchers.wake();
+        }
+        if let Some(buffer) = self.buffer {
+            let (items, sender) = buffer.into_parts();
+            // One by one, so that a panic in the drop of one leaves the others theirs.
+            items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
+            let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
+            sender.into_iter().for_each(panic::wake);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) slots: Slab<Slot>,
+    pub(super) issued: u64,
+    /// Where the yields are whose tags the process chose itself.
+    pub(super) chosen: BTreeMap<u64, u32>,
+    /// Yields made in this step, in order, until they are dispatched when it returns.
+    pub(super) pending: VecDeque<Yield>,
+    /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
+    /// came.
+    pub(super) kept: Vec<(Number, Kept)>,
+    /// Answers that wait in the mailbox as events and are not wanted any more: by their numbers, of which those that the
+    /// process chooses may come again.
+    pub(super) recalled: BTreeMap<u64, u32>,
+}
+
+impl Table {
+    pub(super) fn find(&mut self, tag: Tag) -> Option<(usize, &mut Slot)> {
+        let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key } as usize;
+        self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
+    }
+
+    pub(super) fn forget_recall(&mut self, tag: Tag) -> bool {
+        let Occupied(mut recalled) = self.recalled.entry(tag.number) else { return false };
+        *recalled.get_mut() -= 1;
+        if *recalled.get() == 0 {
+            recalled.remove();
+        }
+        true
+    }
+
+    pub(super) fn take_kept(&mut self, number: Number) -> Option<Kept> {
+        let at = self.kept.iter().position(|(of, _)| *of == number)?;
+        Some(self.kept.swap_remove(at).1)
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, key: usize) -> Slot {
+        let number = self.slots[key].number;
+        if number & Tag::<Payload>::CHOSEN != 0 {
+            self.chosen.remove(&number);
+        }
+        self.slots.remove(key)
+    }
+}

@@ -164,6 +164,17 @@ impl Future for Sleep {
                 turn::saw(now);
             }
         }
+        let is_set = own
+            && match this.timer {
+                // It wakes this very task, and has not fired, or has since this turn began.
+                Some(timer) => this.own && turn::has_seen_before(timer.due),
+                None => this.take_over(),
+            };
+        if is_set {
+            // If the runtime has shut down, its timers may be cleared: but then this process is condemned, and polled no more.
+            this.own = true;
+            return Poll::Pending;
+        }
         if this.sleeper.host().phase() == Phase::Closed {
             if this.sleeper.host().shared().clock.is_virtual() {
                 // Nobody moves it any more: whoever waited would for ever.
@@ -174,13 +185,8 @@ impl Future for Sleep {
             this.alarm = Some(Box::new(alarm::ring(this.deadline - this.now(), cx.waker().clone())));
             return Poll::Pending;
         }
-        let armed = match this.timer {
-            // It wakes this very task, and has not fired, or has since this turn began.
-            Some(timer) if own && this.own && turn::has_seen_before(timer.due) => true,
-            Some(timer) => this.sleeper.host().shared().timers.update(timer.key, cx.waker()),
-            None => own && this.take_over(),
-        };
-        if !armed {
+        let timers = &this.sleeper.host().shared().timers;
+        if !this.timer.is_some_and(|timer| timers.update(timer.key, cx.waker())) {
             this.count(true);
             let host = this.sleeper.host();
             let key = host.fire_at(this.deadline, Fire::Wake(cx.waker().clone()));

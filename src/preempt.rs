@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use crate::sync::tally::{AtomicU64, Ordering};
-use crate::sync::{Arc, thread_local};
+use crate::sync::{Arc, CachePadded, thread_local};
 
 const NOBODY: u64 = u64::MAX;
 
@@ -18,11 +18,11 @@ thread_local! {
 
 /// Who is asked at one place.
 #[derive(Debug)]
-pub(crate) struct Asked(AtomicU64);
+pub(crate) struct Asked(CachePadded<AtomicU64>);
 
 impl Asked {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(NOBODY)))
+        Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
     /// Asks this process. Relaxed, here and where it is read: nothing else follows from it.

@@ -38,7 +38,7 @@ pub(crate) use self::worker::{Here, Local};
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Event, Mutex, planted, thread};
+use crate::sync::{Arc, CachePadded, Condvar, Event, Mutex, planted, thread};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
@@ -151,12 +151,12 @@ pub(crate) struct Scheduler<T: Task> {
     options: Options,
     driver: Arc<dyn ErasedDriver>,
     metrics: Arc<Metrics>,
-    global: Global<T>,
+    global: CachePadded<Global<T>>,
     ranks: Ranks<T>,
     /// Of every slot; those that nobody occupies are empty.
     remotes: Box<[Remote<T>]>,
     /// Of every slot.
-    posts: Box<[Arc<Post>]>,
+    posts: Box<[Arc<CachePadded<Post>>]>,
     idle: Idle,
     /// Slots that nobody occupies, with the owner's end of their queues; and what was kept there, if somebody was.
     vacant: Mutex<Vec<(usize, Queues<T>, Option<T::Pocket>)>>,
@@ -249,10 +249,10 @@ impl<T: Task> Scheduler<T> {
             options,
             driver: Arc::new(driver),
             metrics,
-            global: Global::new(),
+            global: CachePadded(Global::new()),
             ranks: Ranks::new(),
             remotes: remotes.into(),
-            posts: (0..SLOTS).map(|_| Arc::new(Post::new())).collect(),
+            posts: (0..SLOTS).map(|_| Arc::new(CachePadded(Post::new()))).collect(),
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
             vacancy: Event::new(),

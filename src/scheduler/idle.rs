@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Mutex, planted, thread};
+use crate::sync::{CachePadded, Mutex, planted, thread};
 
 /// How many places for workers and lent threads a scheduler has: one bit each. Few under the model checker, so that
 /// whoever looks at all of them takes few steps.
@@ -91,7 +91,7 @@ struct Slot {
 /// Searching and sleeping.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    word: AtomicU64,
+    word: CachePadded<AtomicU64>,
     slots: Box<[Slot]>,
     /// The slot that sleeps until the nearest deadline, plus one; 0 when nobody does.
     timekeeper: AtomicUsize,
@@ -101,7 +101,11 @@ impl Idle {
     pub(crate) fn new(slots: usize) -> Self {
         debug_assert!(slots <= SLOTS, "one bit each");
         let slot = || Slot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
-        Self { word: AtomicU64::new(0), slots: (0..slots).map(|_| slot()).collect(), timekeeper: AtomicUsize::new(0) }
+        Self {
+            word: CachePadded(AtomicU64::new(0)),
+            slots: (0..slots).map(|_| slot()).collect(),
+            timekeeper: AtomicUsize::new(0),
+        }
     }
 
     fn load(&self) -> Word {

@@ -18,7 +18,7 @@ use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::preempt;
-use crate::sync::{Arc, hint, planted, thread, thread_local};
+use crate::sync::{Arc, CachePadded, hint, planted, thread, thread_local};
 
 /// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
@@ -55,7 +55,7 @@ pub(crate) struct Local<T: Task> {
     /// The scheduler's address, by which those who wake a task ask whether this is theirs.
     home: usize,
     slot: usize,
-    post: Arc<Post>,
+    post: Arc<CachePadded<Post>>,
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,

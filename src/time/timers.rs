@@ -52,7 +52,7 @@ pub(crate) struct Timers {
     /// Somebody is sure to look at the time by then, in ns; `u64::MAX` if nobody is.
     kept: CachePadded<AtomicU64>,
     /// The nearest that somebody was told of, be it that it was taken back; `u64::MAX` when it has come.
-    told: AtomicU64,
+    told: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Timers {
     pub(crate) fn new(clock: Clock, workers: usize) -> Self {
         let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Lock::new(Wheel::new()) };
         let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
-        Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: AtomicU64::new(u64::MAX) }
+        Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
     }
 
     /// What time it is by their clock.

@@ -138,13 +138,13 @@ fn nothing_overtakes_a_batch_that_waits() {
 fn a_worker_takes_its_share_of_the_global_queue() {
     let global = Global::new();
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
-    for n in 0..100 {
+    for n in 0..200 {
         global.push(n).unwrap();
     }
     assert_eq!(take(&global, 10, &queues), Some(0));
-    assert_eq!((queues.deque.len(), global.len()), (11, 88));
-    assert_eq!(take(&global, 1, &queues), Some(12));
-    assert_eq!((queues.deque.len(), global.len()), (27, 71));
+    assert_eq!((queues.deque.len(), global.len()), (21, 178));
+    assert_eq!(take(&global, 1, &queues), Some(22));
+    assert_eq!((queues.deque.len(), global.len()), (84, 114));
     global.close();
     assert_eq!(global.push(7), Err(7));
 }

@@ -223,8 +223,8 @@ fn a_greedy_pair_goes_behind_the_others() {
     check("a chain of spawns", 20, |host, steps| drop(host.spawn(next(steps))));
 }
 
-/// 4.6: of n ready processes each has its turn within n steps of the worker that runs it; within 2 n and 61 where n is more
-/// than a local queue holds, for from the global one come at least 64 in 61 looks.
+/// 4.6: of n ready processes each has its turn within n steps of the worker that runs it; within 4 n and 61 where n is more
+/// than a local queue holds, for from the global one come at least 17 in 61 looks.
 #[test]
 fn everybody_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
@@ -260,7 +260,7 @@ fn everybody_has_a_turn_in_every_round() {
             all.into_iter().map(|one| block_on(one).unwrap()).max().unwrap_or(0)
         });
         println!("{n} ready, {workers} workers: a turn every {worst} steps at worst");
-        let bound = if n <= 4096 { n } else { 2 * n + 61 } as u64;
+        let bound = if n <= 4096 { n } else { 4 * n + 61 } as u64;
         assert!((1..=bound).contains(&worst), "{worst} steps of {n} between two turns of one, {workers} workers");
     }
 }

@@ -1,6 +1,7 @@
 //! What every order of the local queues promises: nothing lost, nothing doubled, each in its turn, whoever takes it.
 
 use super::*;
+use crate::scheduler::global::MOST;
 use crate::sync::atomic::AtomicUsize;
 
 #[test]
@@ -13,7 +14,7 @@ fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
 }
 
 fn take<T>(global: &Global<T>, workers: usize, into: &Queues<T>) -> Option<T> {
-    global.take(workers, |_, _| {}, |more| into.refill(more))
+    global.take(MOST, workers, |_, _| {}, |more| into.refill(more))
 }
 
 fn all<T>(queues: &Queues<T>) -> Vec<T> {

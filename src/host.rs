@@ -39,7 +39,7 @@ use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::realm::{HostBuilder, Realm};
-use crate::relay::{self, Lane, Place};
+use crate::relay::{Lane, Place};
 use crate::sync::Arc;
 use crate::time::timers::Fire;
 use crate::yields::Late;
@@ -296,11 +296,10 @@ impl Host {
         bound: Bound,
         make: impl FnOnce(Blank) -> (Ref<dyn AnyControl>, T),
     ) -> Option<T> {
-        let make = |place, host| {
+        self.place(|place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
             make(Blank { head: Head::new(place, host, flags).given(inherited, limits), bound, most })
-        };
-        self.with_pocket(|pocket| self.shared().relay.insert(pocket, relay::own, self, make))
+        })
     }
 
     /// A control block of a process that never was: what the handle of a refused spawn points to.

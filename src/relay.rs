@@ -126,7 +126,7 @@ struct Fresh<S> {
     next: u32,
     /// What the next tenants refer to.
     lane: Option<S>,
-    /// No lane is kept any more: it would keep the table itself.
+    /// No lane is kept here any more: it would keep the table itself. A pocket lets go of its own when its worker leaves.
     closed: bool,
 }
 

@@ -9,7 +9,6 @@ use crate::observe::{Counter, State};
 use crate::process::exit::Exit;
 use crate::process::panic::drop_caught;
 use crate::process::payload::Payload;
-use crate::relay;
 use crate::sync::atomic::{Ordering, fence};
 
 impl Host {
@@ -33,7 +32,7 @@ impl Host {
             self.shared().metrics.add_exited();
         }
         let pid = head.pid();
-        let entry = self.with_pocket(|pocket| self.shared().relay.remove(pocket, relay::own, pid));
+        let entry = self.displace(pid);
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }

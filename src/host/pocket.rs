@@ -2,7 +2,10 @@
 //! is in reach of the thread while that works.
 
 use super::Host;
-use crate::relay::{self, Lane};
+use crate::control::AnyControl;
+use crate::counted::Ref;
+use crate::process::pid::Pid;
+use crate::relay::{self, Lane, Place};
 use crate::sync::{ThreadCell, thread_local};
 
 type Kept = relay::Pocket<<Host as Lane>::Stock>;
@@ -55,9 +58,21 @@ impl Drop for Taken {
 }
 
 impl Host {
+    /// Has `make` build something under a pid of its own; `None` when all are in use.
+    #[inline]
+    pub(super) fn place<T>(&self, make: impl FnOnce(Place, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
+        self.with_pocket(|pocket| self.shared().relay.insert(pocket, relay::own, self, make))
+    }
+
+    /// Has a pid name nothing; returns what it named.
+    #[inline]
+    pub(super) fn displace(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
+        self.with_pocket(|pocket| self.shared().relay.remove(pocket, relay::own, pid))
+    }
+
     /// Does something with what this thread keeps, if it works for this runtime.
     #[inline]
-    pub(super) fn with_pocket<R>(&self, f: impl FnOnce(Option<&mut Kept>) -> R) -> R {
+    fn with_pocket<R>(&self, f: impl FnOnce(Option<&mut Kept>) -> R) -> R {
         let mut taken = Taken(HERE.with(ThreadCell::take));
         f(taken.0.as_mut().filter(|pocket| pocket.home == self.shared().home).map(|pocket| &mut pocket.kept))
     }

@@ -118,17 +118,12 @@ impl Host {
         if self.phase() == Phase::Closed {
             return None;
         }
-        self.shared().relay.insert(
-            None,
-            || 0,
-            self,
-            |place, host| {
-                let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
-                let attached = Ref::counted(Attached { head, receiver });
-                let pid = attached.head.pid();
-                (Ref::of(attached), pid)
-            },
-        )
+        self.place(|place, host| {
+            let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
+            let attached = Ref::counted(Attached { head, receiver });
+            let pid = attached.head.pid();
+            (Ref::of(attached), pid)
+        })
     }
 
     /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.

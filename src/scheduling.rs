@@ -9,12 +9,12 @@
 //!
 //! | | it looks into | and takes |
 //! |---|---|---|
-//! | 1 | at every 61st look, the timers, then the global queue | what is due; one, and moves up to `min(16, len / workers + 1)` more to its own local queue |
+//! | 1 | at every 61st look, the timers, then the global queue | what is due; one, and its share (5) |
 //! | 2 | the queues of [high and low](crate::Priority) ones, at the looks that are theirs | one |
 //! | 3 | its next slot: what the last turn woke or spawned | one |
 //! | 4 | its nursery: what was spawned there and has had no turn | the newest; every 1,024th time the oldest |
 //! | 5 | its local queue; before (3) and (4) whenever these have had 16 turns in a row | the [oldest](crate::LocalOrder::Fifo), or the [newest](crate::LocalOrder::Lifo) |
-//! | 6 | the global queue | one, and moves up to `min(63, len / workers + 1)` more to its own |
+//! | 6 | the global queue | one, and moves up to `min(16, len / workers + 1)` more to its own |
 //! | 7 | the timers | what is due |
 //! | 8 | what is left of the high ones, then of the low ones | one |
 //! | 9 | the others, in random order, up to four times | half of a local queue, rounded up, but no more than 32, or the oldest of a nursery; the last time round also a next slot |
@@ -127,7 +127,7 @@
 //! | A local queue holds 256 (Go) | 4,096 | What goes by the global queue comes back on any core, with all that it talks to elsewhere: with a thousand clients of eight servers two cores needed 1.1 to 1.6 times as much (bench `call-1000`). |
 //! | A thief takes half (Go) | half, but no more than 32 | It copies them first, and loses the race if their owner takes one meanwhile. |
 //! | A local queue that is full gives its oldest half to the global queue (Go) | what comes then gathers in a batch of 128 that goes there | The oldest have waited longest, and would go behind everybody. A deque that others steal from gives up half only one by one. |
-//! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(63, len / P + 1)` and one; no more than 17 where it has work of its own | 128 leave no time to fetch what they touch beforehand, or too much of it at once: a spawn from outside 1.26 of the time; and scattered those that talk to each other, when local queues held 256. In handfuls of 17 neighbours in memory came to different cores, which fetch more than they asked for: a yield took three times as long in 16 of 40 runs, and does in 8 now (bench `yield`). |
+//! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(16, len / P + 1)` and one | As many as 128 scatter those that talk to each other over all cores: 149 ns a message became 352, when local queues held 256; and a spawn from outside takes 1.26 of the time. 64 are better for those that yield to each other (bench `yield`), and put a batch out of its order. |
 //! | A goroutine that runs for 10 ms is interrupted by a signal (Go) | a process is [asked](crate::Host::preempt), and its worker's other work goes to another | Rust code can't be interrupted at any place: a lock may be held, a value half moved. [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative) ask; what never asks keeps its thread, and only that. |
 //! | Only the last that stops searching looks again (Go) | everybody who goes to sleep does | It costs a pass of loads, and the argument needs no case for who was last. |
 //! | A thread in a system call is marked on entry (Go) | nothing marks a step that blocks: the monitor sees that its counter stands still | The crate does not see what user code calls. [`block_in_place`](crate::block_in_place) says so beforehand. |

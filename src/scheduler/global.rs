@@ -6,11 +6,8 @@ use std::collections::vec_deque::Drain;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many more than one a worker takes from here that has nothing else, at most. What was spawned together lies together in
-/// memory, of which cores fetch more than they asked for: in handfuls of 17 each has some of the other's (bench `yield`).
-pub(super) const MOST: usize = 63;
-/// The same of one that has: these come behind what it has, and before what it will find here later.
-pub(super) const FEW: usize = 16;
+/// How many more than one a worker takes from here at most.
+const GLOBAL_TAKE: usize = 16;
 
 /// The queue that all share.
 #[derive(Debug)]
@@ -53,11 +50,10 @@ impl<T> Global<T> {
         self.len.store(guard.0.len(), Ordering::SeqCst);
     }
 
-    /// Takes one, and gives up to so many more to `refill`, but no more than the share of one of `workers`. Those that will be
+    /// Takes one, and gives up to 16 more to `refill`, but no more than the share of one of `workers`. Those that will be
     /// taken by this, and by the next such as this, are told to `lead`, with how many of these come first.
     pub(crate) fn take(
         &self,
-        most: usize,
         workers: usize,
         lead: impl Fn(&T, usize),
         refill: impl FnOnce(Drain<'_, T>),
@@ -67,7 +63,7 @@ impl<T> Global<T> {
         }
         let mut guard = self.queue.lock();
         let queue = &mut guard.0;
-        let share = most.min(queue.len() / workers.max(1) + 1);
+        let share = GLOBAL_TAKE.min(queue.len() / workers.max(1) + 1);
         for ahead in 0..2 {
             queue.iter().skip(ahead * (share + 1)).take(share + 1).for_each(|item| lead(item, ahead));
         }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crossbeam_deque::Steal;
 
 use super::crew::TOO_MANY;
-use super::global::{FEW, MOST};
 use super::hooks;
 use super::idle::Woken;
 use super::post::{OWN_FUTURE, Post};
@@ -290,7 +289,7 @@ impl<T: Task> Local<T> {
         if looks.is_multiple_of(GLOBAL_EVERY) {
             // Now and then the global queue and the timers first, whatever waits here.
             self.turn_driver();
-            if let Some(task) = self.take_global(FEW) {
+            if let Some(task) = self.take_global() {
                 return Some(task);
             }
         }
@@ -316,7 +315,7 @@ impl<T: Task> Local<T> {
     #[inline(never)]
     fn look_further(&self) -> Option<T> {
         // What came from outside, or was too much for somebody.
-        if let Some(task) = self.take_global(MOST) {
+        if let Some(task) = self.take_global() {
             return Some(task);
         }
         // What is due: it wakes tasks into the queues of this worker.
@@ -328,9 +327,9 @@ impl<T: Task> Local<T> {
         if self.scheduler.ranks.is_empty() { None } else { self.scheduler.ranks.last() }
     }
 
-    fn take_global(&self, most: usize) -> Option<T> {
+    fn take_global(&self) -> Option<T> {
         let refill = |more: Drain<'_, T>| self.queues.refill(more);
-        self.scheduler.global.take(most, self.scheduler.present(), T::lead, refill)
+        self.scheduler.global.take(self.scheduler.present(), T::lead, refill)
     }
 
     /// Fires what is due; what that wakes goes to the queues of this worker.
@@ -425,7 +424,7 @@ impl<T: Task> Local<T> {
             }
         }
         for round in 0..rounds {
-            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global(MOST)).or_else(|| self.take_ranked()) {
+            if let Some(task) = self.steal(PASSES).or_else(|| self.take_global()).or_else(|| self.take_ranked()) {
                 self.rounds.set(ROUNDS);
                 return Some(task);
             }

@@ -9,12 +9,12 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// All of a thousand, each as early as its number says: a look that begins outside takes one before the 63 that the worker
+/// All of a thousand, each as early as its number says: a look that begins outside takes one before the 16 that the worker
 /// has taken over already.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
-        assert!(number.abs_diff(n) <= 64, "{number} is number {n}");
+        assert!(number.abs_diff(n) <= 17, "{number} is number {n}");
     }
 }
 

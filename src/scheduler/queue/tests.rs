@@ -1,7 +1,6 @@
 //! What every order of the local queues promises: nothing lost, nothing doubled, each in its turn, whoever takes it.
 
 use super::*;
-use crate::scheduler::global::MOST;
 use crate::sync::atomic::AtomicUsize;
 
 #[test]
@@ -14,7 +13,7 @@ fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
 }
 
 fn take<T>(global: &Global<T>, workers: usize, into: &Queues<T>) -> Option<T> {
-    global.take(MOST, workers, |_, _| {}, |more| into.refill(more))
+    global.take(workers, |_, _| {}, |more| into.refill(more))
 }
 
 fn all<T>(queues: &Queues<T>) -> Vec<T> {
@@ -139,13 +138,13 @@ fn nothing_overtakes_a_batch_that_waits() {
 fn a_worker_takes_its_share_of_the_global_queue() {
     let global = Global::new();
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
-    for n in 0..200 {
+    for n in 0..100 {
         global.push(n).unwrap();
     }
     assert_eq!(take(&global, 10, &queues), Some(0));
-    assert_eq!((queues.deque.len(), global.len()), (21, 178));
-    assert_eq!(take(&global, 1, &queues), Some(22));
-    assert_eq!((queues.deque.len(), global.len()), (84, 114));
+    assert_eq!((queues.deque.len(), global.len()), (11, 88));
+    assert_eq!(take(&global, 1, &queues), Some(12));
+    assert_eq!((queues.deque.len(), global.len()), (27, 71));
     global.close();
     assert_eq!(global.push(7), Err(7));
 }

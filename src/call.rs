@@ -10,37 +10,20 @@ use std::time::Duration;
 
 use futures::future::FusedFuture;
 
+use crate::answer::{self, Answerer, Asker};
 use crate::control::{AnyControl, Change};
-use crate::counted::{Guest, Owner, Ref};
+use crate::counted::Ref;
 use crate::dispatch::completion::Slip;
 use crate::home::Home;
 use crate::host::{Host, Target, Way};
 use crate::observe::Counter;
-use crate::oneshot::Oneshot;
 use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
-use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
-use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Sleep;
-
-/// What the two ends of a call share.
-struct Asking<T> {
-    answer: Oneshot<Result<T, CallError>, Listener>,
-    party: Party,
-    /// The asker's task waits itself, and did when the request was sent: it need not leave anything to be woken.
-    asker_waits: AtomicBool,
-}
-
-/// Who is to be woken when there is an answer.
-enum Listener {
-    /// The task of the [asker](Party::asker), which waits itself.
-    Asker,
-    Other(Waker),
-}
 
 /// What becomes of the request: for the asker alone.
 enum Stage {
@@ -52,11 +35,13 @@ enum Stage {
     Refused(CallError),
 }
 
+type Answer<T> = Result<T, CallError>;
+
 /// The end of the one that answers.
-type Replier<T> = Guest<Asking<T>, Stage>;
+type Replier<T> = Answerer<Party, Stage, Answer<T>>;
 
 /// The end of the one that asks.
-type Asker<T> = Owner<Asking<T>, Stage>;
+type Asking<T> = Asker<Party, Stage, Answer<T>>;
 
 /// Whoever a call is known through: it leads to the host. One reference for both ends.
 enum Party {
@@ -70,8 +55,6 @@ enum Party {
     Host(Host),
     /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
     Yield(Slip),
-    /// It is about to be known.
-    Unknown,
 }
 
 impl Party {
@@ -80,7 +63,7 @@ impl Party {
     fn asker(&self) -> Option<&Home> {
         match self {
             Self::Asker(asker) | Self::Within(asker) => Some(asker),
-            Self::Asked(_) | Self::Host(_) | Self::Yield(_) | Self::Unknown => None,
+            Self::Asked(_) | Self::Host(_) | Self::Yield(_) => None,
         }
     }
 
@@ -96,65 +79,27 @@ impl Party {
     fn polls_itself(&self, waker: &Waker) -> bool {
         self.asker().is_some_and(Home::is_here) && turn::is_own_waker(waker)
     }
-}
-
-impl<T> Asking<T> {
-    #[inline(always)]
-    fn new(party: Party) -> Self {
-        Self { answer: Oneshot::new(), party, asker_waits: AtomicBool::new(false) }
-    }
 
     fn host(&self) -> &Host {
-        match &self.party {
-            Party::Asker(control) | Party::Within(control) => control.head().host(),
-            Party::Asked(control) => control.head().host(),
-            Party::Host(host) => host,
-            Party::Yield(slip) => slip.host(),
-            Party::Unknown => unreachable!("it is known from the beginning"),
+        match self {
+            Self::Asker(control) | Self::Within(control) => control.head().host(),
+            Self::Asked(control) => control.head().host(),
+            Self::Host(host) => host,
+            Self::Yield(slip) => slip.host(),
         }
     }
+}
 
-    /// Answers, and wakes whoever waits for it.
-    ///
-    /// # Errors
-    /// The answer, when nobody does any more.
-    #[inline(always)]
-    fn answer(&self, answer: Result<T, CallError>) -> Result<(), Result<T, CallError>> {
-        let listener = self.answer.put(answer)?;
-        // Relaxed: it was set before the request was sent, if it was.
-        if matches!(listener, Some(Listener::Asker)) || self.asker_waits.load(Ordering::Relaxed) {
-            self.party.asker().expect("it waits").wake_or_note();
-        }
-        if let Some(Listener::Other(waker)) = listener {
-            panic::wake(waker);
-        }
-        Ok(())
-    }
-
-    /// Takes the answer, or waits for it; `counted` says whether the asker is counted as waiting.
+impl answer::Party for Party {
     #[inline]
-    fn poll(&self, waker: &Waker, counted: &mut bool) -> Poll<Option<Result<T, CallError>>> {
-        let itself = self.party.polls_itself(waker);
-        if itself && !*counted && !self.answer.seems_sent() {
-            *counted = true;
-            self.party.wait_for(Change::More);
-        }
-        if self.asker_waits.load(Ordering::Relaxed) {
-            // If the answer has come and is not seen yet, the wake that follows it begins another turn, as this one is not
-            // over; and that sees it.
-            if itself && !self.answer.seems_sent() {
-                return Poll::Pending;
-            }
-            // It is carried elsewhere: who waits now is to be woken.
-            self.asker_waits.store(itself, Ordering::Relaxed);
-        }
-        self.answer.poll_with(|| if itself { Listener::Asker } else { Listener::Other(waker.clone()) })
+    fn wake(&self) {
+        self.asker().expect("its task waits").wake_or_note();
     }
 }
 
 /// The yield that is what is answered.
 fn into_yield<T>(to: Replier<T>) -> Slip {
-    let slip = to.finish(|asking| match &mut asking.party {
+    let slip = to.finish(|party| match party {
         Party::Yield(slip) => Some(slip.take()),
         _ => None,
     });
@@ -186,7 +131,7 @@ const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
     pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(Guest::alone(Asking::new(Party::Yield(slip)), Stage::Sent { counted: false })) }
+        Self { to: Some(Answerer::alone(Party::Yield(slip), || Stage::Sent { counted: false })) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -200,10 +145,10 @@ impl<T: Send + 'static> Reply<T> {
     /// The value, when nobody waits for it any more.
     pub fn try_send(self, value: T) -> Result<(), T> {
         let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
-        if let Party::Yield(_) = to.party {
+        if let Party::Yield(_) = *to {
             return finish(to, value);
         }
-        to.answer(Ok(value)).map_err(|refused| {
+        to.answer(Ok(value)).map_err(|(to, refused)| {
             to.host().shared().metrics.add(Counter::LateReplies, 1);
             refused.unwrap_or_else(|_| unreachable!("a value was sent"))
         })
@@ -211,18 +156,18 @@ impl<T: Send + 'static> Reply<T> {
 
     /// Whether nobody waits for the answer any more.
     pub fn is_closed(&self) -> bool {
-        self.to.as_deref().is_none_or(|asking| match &asking.party {
+        self.to.as_ref().is_none_or(|to| match &**to {
             Party::Yield(slip) => !slip.is_wanted(),
-            _ => asking.answer.is_closed(),
+            _ => to.is_closed(),
         })
     }
 
     /// Resolves when nobody waits for the answer any more; cancel safe.
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
-            let closed = self.to.as_deref().is_none_or(|asking| match &asking.party {
+            let closed = self.to.as_ref().is_none_or(|to| match &**to {
                 Party::Yield(slip) => !slip.watch(cx.waker()),
-                _ => asking.answer.watch(cx.waker()),
+                _ => to.watch(cx.waker()),
             });
             if closed { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -235,7 +180,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
         let Some(to) = self.to.take() else { return };
         let tell = |to: Replier<T>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
-            match &to.party {
+            match *to {
                 Party::Yield(_) => into_yield(to).finish(Err(Failure::new(error))),
                 _ => drop(to.answer(Err(error))),
             }
@@ -277,7 +222,7 @@ impl Request {
 pub struct Call<T> {
     // Two words, for it is moved before it is polled; the request lies with what both ends share.
     /// Until it is over.
-    asking: Option<Asker<T>>,
+    asking: Option<Asking<T>>,
     limit: Option<Box<Sleep>>,
 }
 
@@ -288,16 +233,18 @@ impl<T> fmt::Debug for Call<T> {
 }
 
 /// Sends the request, which was not sent.
-fn send<T>(asking: &mut Asker<T>) {
-    let (asking, stage) = asking.parts();
+fn send<T>(asking: &mut Asking<T>) {
+    let (party, stage) = asking.parts();
     let Stage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
     // The request goes, and what was refused with it: it may hold the other end.
     match request.send() {
         Ok(()) => {
-            let counted = matches!(asking.party, Party::Asker(_));
-            *stage = Stage::Sent { counted };
+            let counted = matches!(party, Party::Asker(_));
+            if let Stage::Unsent(Request::Here(to, _)) = mem::replace(stage, Stage::Sent { counted }) {
+                to.spare();
+            }
             if counted {
-                asking.party.wait_for(Change::More);
+                party.wait_for(Change::More);
             }
         }
         Err(error) => *stage = Stage::Refused(*error),
@@ -312,17 +259,18 @@ impl<T> Call<T> {
     }
 
     /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
+    #[inline]
     fn end(&mut self, answered: bool) {
         self.limit = None;
         let Some(mut asking) = self.asking.take() else { return };
-        let (shared, stage) = asking.parts();
+        let (party, stage) = asking.parts();
         match stage {
             Stage::Sent { counted } => {
                 if *counted {
-                    shared.party.wait_for(Change::Less);
+                    party.wait_for(Change::Less);
                 }
                 if !answered {
-                    drop(shared.answer.close());
+                    asking.close();
                 }
             }
             // It holds the other end, which lies in what both share.
@@ -331,31 +279,20 @@ impl<T> Call<T> {
         }
     }
 
-    /// The answer, if it has come and whoever sent it has let go of it: then there is nobody to lock it against.
+    /// The answer, if it has come. What was refused is answered too, by the drop of the request; that is not looked at.
     #[inline(always)]
-    fn take_alone(&mut self) -> Option<Result<T, CallError>> {
-        let (shared, Stage::Sent { .. }) = self.asking.as_mut()?.parts() else { return None };
-        if !shared.answer.seems_sent() {
-            return None;
-        }
-        let mut answer = None;
-        let left = self.asking.take()?.finish(|asking, stage| {
-            if let Stage::Sent { counted: true } = stage {
-                asking.party.wait_for(Change::Less);
-            }
-            answer = asking.answer.take();
-        });
-        match left {
-            Ok(()) => self.limit = None,
-            Err(asking) => self.asking = Some(asking),
-        }
-        answer
+    fn take(&mut self) -> Option<Answer<T>> {
+        let asking = self.asking.as_mut()?;
+        let Stage::Sent { .. } = asking.parts().1 else { return None };
+        let answer = asking.take()?;
+        self.end(true);
+        Some(answer)
     }
 
     /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &self.asking {
-            self.limit = Some(Box::new(asking.host().sleep(time)));
+            self.limit = Some(Box::new(asking.party().host().sleep(time)));
         }
         self
     }
@@ -368,7 +305,7 @@ impl<T> Future for Call<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Most that are polled again have been answered. This is to be a part of the asker's code: what it returns is not
         // moved then.
-        match self.take_alone() {
+        match self.take() {
             Some(answer) => Poll::Ready(answer),
             None => self.poll_slowly(cx),
         }
@@ -380,30 +317,30 @@ impl<T> Call<T> {
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
-        if let (shared, Stage::Unsent(_)) = asking.parts() {
-            if shared.party.polls_itself(cx.waker()) {
-                shared.asker_waits.store(true, Ordering::Relaxed);
+        let is_task = asking.parts().0.polls_itself(cx.waker());
+        if let Stage::Unsent(_) = asking.parts().1 {
+            if is_task {
+                asking.task_waits();
             }
             send(asking);
         }
-        if let Some(answer) = this.take_alone() {
-            return Poll::Ready(answer);
-        }
-        let Some(asking) = &mut this.asking else { return Poll::Pending };
+        let answered = asking.seems_answered();
         let answer = match asking.parts() {
-            (shared, Stage::Sent { counted }) => match shared.poll(cx.waker(), counted) {
-                Poll::Ready(answer) => {
+            (party, Stage::Sent { counted }) => {
+                if is_task && !*counted && !answered {
+                    *counted = true;
+                    party.wait_for(Change::More);
+                }
+                if let Poll::Ready(answer) = asking.poll(is_task, cx.waker()) {
                     this.end(true);
-                    return Poll::Ready(answer.unwrap_or(Err(CallError::Dropped)));
+                    return Poll::Ready(answer);
                 }
-                Poll::Pending => {
-                    let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
-                    match limit {
-                        Some(Poll::Ready(())) => Err(CallError::TimedOut),
-                        _ => return Poll::Pending,
-                    }
+                let limit = this.limit.as_deref_mut().map(|limit| Pin::new(limit).poll(cx));
+                match limit {
+                    Some(Poll::Ready(())) => Err(CallError::TimedOut),
+                    _ => return Poll::Pending,
                 }
-            },
+            }
             (_, Stage::Refused(error)) => Err(error.clone()),
             (_, Stage::Unsent(_)) => unreachable!("sent above"),
         };
@@ -453,7 +390,7 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Home::of_turn(self).map(Party::Within), to, request)
+        self.call_as(Home::of_turn(self), Party::Within, to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
@@ -462,28 +399,27 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some(Party::Asker(asker)), to, request)
+        self.call_as(Some(asker), Party::Asker, to, request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
-        party: Option<Party>,
+        asker: Option<Home>,
+        asks: impl FnOnce(Home) -> Party,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         let way = to.way();
-        let asking = Asking::new(Party::Unknown);
-        let (mut asking, other) = Owner::with_guest(asking, Stage::Sent { counted: false }, |asking| {
-            asking.party = match (party, &way) {
-                (Some(party), _) => party,
-                (None, Way::Here(control)) => Party::Asked(control.any()),
-                (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
-            }
-        });
+        let party = || match (asker, &way) {
+            (Some(asker), _) => asks(asker),
+            (None, Way::Here(control)) => Party::Asked(control.any()),
+            (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
+        };
+        let (mut asking, other) = Asker::new(party, || Stage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
-            Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
+            Way::Here(control) => Request::Here(control.another(), Some(Payload::new(message))),
             way => {
                 let (host, to) = (self.clone(), way.keep());
                 Request::There(Some(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))))

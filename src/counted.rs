@@ -14,7 +14,6 @@ pub(crate) use ready::{Owed, Ready, Schedule, Stepped, Task};
 pub(crate) use run_state::RunState;
 
 use std::alloc::Layout;
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -77,132 +76,6 @@ impl<T> Deref for Counted<T> {
 impl<T> Ref<Counted<T>> {
     pub(crate) fn counted(value: T) -> Self {
         Self::new(|life| Counted { life, value })
-    }
-}
-
-/// A value that two share, an [`Owner`] and a [`Guest`], and another that is the owner's alone.
-#[repr(C)]
-struct Shared<T, O> {
-    life: Life,
-    own: UnsafeCell<O>,
-    value: T,
-}
-
-// SAFETY: `repr(C)`, and its first field is its life.
-unsafe impl<T, O> Rooted for Shared<T, O> {}
-
-// SAFETY: what is the owner's is reached by the owner alone, which gives it out by `&mut self`; or by whoever is left.
-unsafe impl<T: Sync, O: Send> Sync for Shared<T, O> {}
-
-/// One of two that share a value, with one that is its own. There is no weak reference.
-pub(crate) struct Owner<T, O>(Ref<Shared<T, O>>);
-
-/// The other; or there is no owner.
-pub(crate) struct Guest<T, O>(Ref<Shared<T, O>>);
-
-impl<T, O> Owner<T, O> {
-    /// Both; what of the value is no constant, `complete` puts there. To move the whole of it would be to wait for what was
-    /// written of it just now.
-    #[inline(always)]
-    pub(crate) fn with_guest(value: T, own: O, complete: impl FnOnce(&mut T)) -> (Self, Guest<T, O>) {
-        // SAFETY: it has a size, for it has a count.
-        let at = unsafe { memory::take(Layout::new::<Shared<T, O>>()) }.cast::<Shared<T, O>>();
-        // SAFETY: there is room for one.
-        let life = unsafe { &raw mut (*at.as_ptr()).life };
-        // SAFETY: the same.
-        unsafe { life.write(Life::new(Ref::<Shared<T, O>>::PLAIN, 2)) };
-        // SAFETY: the same.
-        let own_at = unsafe { &raw mut (*at.as_ptr()).own };
-        // SAFETY: the same.
-        unsafe { own_at.write(UnsafeCell::new(own)) };
-        // SAFETY: the same.
-        let value_at = unsafe { &raw mut (*at.as_ptr()).value };
-        // SAFETY: the same.
-        unsafe { value_at.write(value) };
-        // SAFETY: written just now, and nobody else knows it. If `complete` panics it is leaked.
-        complete(unsafe { &mut *value_at });
-        // SAFETY: it is complete, and this is one of its counts.
-        let owner = unsafe { Ref::from_at(at) };
-        // SAFETY: and this the other.
-        (Self(owner), Guest(unsafe { Ref::from_at(at) }))
-    }
-
-    /// What both have, and what is its own.
-    #[inline]
-    pub(crate) fn parts(&mut self) -> (&T, &mut O) {
-        // SAFETY: there is one owner, and it is borrowed mutably.
-        (&self.0.value, unsafe { &mut *self.0.own.get() })
-    }
-
-    /// Does something to both, and drops them there, if the guest has let go of them.
-    ///
-    /// # Errors
-    /// This, if it has not.
-    #[inline]
-    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T, &mut O) -> R) -> Result<R, Self> {
-        self.0.finish(f).map_err(Self)
-    }
-}
-
-impl<T, O> Ref<Shared<T, O>> {
-    /// Does something to both values, and drops them there, if this is the last reference.
-    ///
-    /// # Errors
-    /// This, if it is not.
-    #[inline]
-    fn finish<R>(self, f: impl FnOnce(&mut T, &mut O) -> R) -> Result<R, Self> {
-        /// Drops both, and frees their memory.
-        struct Rest<T, O>(NonNull<Shared<T, O>>);
-        impl<T, O> Drop for Rest<T, O> {
-            #[inline]
-            fn drop(&mut self) {
-                // SAFETY: nobody else has it, nor can have: neither end is cloned, and there is no weak reference.
-                unsafe { drop_in_place(self.0.as_ptr()) };
-                // SAFETY: that of the strong ones.
-                unsafe { Life::release_weak(self.0.cast()) };
-            }
-        }
-        // Acquire pairs with the release of the other's count: what it did with the value is seen.
-        if self.life().strong.load(Ordering::Acquire) != 1 {
-            return Err(self);
-        }
-        let mut rest = Rest(self.into_at());
-        // SAFETY: as above: it is alone with all of it.
-        let shared = unsafe { rest.0.as_mut() };
-        Ok(f(&mut shared.value, shared.own.get_mut()))
-    }
-}
-
-impl<T, O> Guest<T, O> {
-    /// For one alone.
-    pub(crate) fn alone(value: T, own: O) -> Self {
-        Self(Ref::new(|life| Shared { life, own: UnsafeCell::new(own), value }))
-    }
-
-    /// As [`Owner::finish`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T) -> R) -> Result<R, Self> {
-        self.0.finish(|value, _| f(value)).map_err(Self)
-    }
-}
-
-impl<T, O> Deref for Owner<T, O> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0.value
-    }
-}
-
-impl<T, O> Deref for Guest<T, O> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0.value
     }
 }
 
@@ -577,27 +450,6 @@ mod tests {
         assert!(stock.take().is_some() && stock.take().is_none());
         drop(stock);
         assert_eq!(Arc::strong_count(&told), 1);
-    }
-
-    #[test]
-    fn who_is_left_of_two_is_alone_with_it() {
-        let told = Arc::new(());
-        let pair = || Owner::with_guest(Arc::clone(&told), (0, Arc::clone(&told)), |_| {});
-        let (mut owner, guest) = pair();
-        owner.parts().1.0 += 2;
-        let Err(owner) = owner.finish(|_, _| ()) else { panic!("there is a guest") };
-        drop(guest);
-        assert_eq!(owner.finish(|_, own| own.0).ok(), Some(2));
-        assert_eq!(Arc::strong_count(&told), 1);
-        let (owner, guest) = pair();
-        drop(owner);
-        assert_eq!((Arc::strong_count(&guest), Arc::strong_count(&told)), (3, 3));
-        drop(guest);
-        assert_eq!(Arc::strong_count(&told), 1);
-        let (owner, guest) = pair();
-        drop(guest);
-        let panics = || owner.finish(|_, _| panic!("on purpose")).is_err();
-        assert!(crate::process::panic::catch(panics).is_err() && Arc::strong_count(&told) == 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod pocket;
 mod receiver;
 mod shared;
 mod shutdown;
+mod spares;
 mod target;
 
 pub(crate) use pocket::Pocket;

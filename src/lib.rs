@@ -78,6 +78,7 @@ mod readme {}
 mod address;
 #[cfg(feature = "affinity")]
 mod affinity;
+mod answer;
 mod backoff;
 mod batch;
 mod blocking;
@@ -118,6 +119,7 @@ mod monitored;
 mod name;
 mod observe;
 mod oneshot;
+mod pair;
 mod perform;
 mod pool;
 mod preempt;

@@ -4,6 +4,7 @@
 //! which planted bug it must fail. The worlds are built from the crate's own types; what stands here is only who does
 //! what, and what must have come of it. A wake that is lost is a deadlock, which the checker reports itself.
 
+pub mod answer;
 pub mod cancel;
 pub mod completion;
 pub mod groups;

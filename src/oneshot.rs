@@ -11,9 +11,9 @@ use crate::sync::Lock;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug)]
-enum State<T, W> {
+enum State<T> {
     Empty {
-        receiver: Option<W>,
+        receiver: Option<Waker>,
         watchers: Vec<Waker>,
     },
     Full(Option<T>),
@@ -21,55 +21,38 @@ enum State<T, W> {
     Over,
 }
 
-/// `W` is how its receiver is woken.
 #[derive(Debug)]
-pub(crate) struct Oneshot<T, W = Waker> {
-    state: Lock<State<T, W>>,
+pub(crate) struct Oneshot<T> {
+    state: Lock<State<T>>,
     /// Set under the lock when the value is put there, read without it as a hint.
     sent: AtomicBool,
 }
 
-impl<T, W> Oneshot<T, W> {
+impl<T> Oneshot<T> {
     pub(crate) fn new() -> Self {
         Self { state: Lock::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
     }
 
-    /// Puts the value there. Whom that is news to is the caller's to wake.
+    /// Puts the value there, and wakes the receiver.
     ///
     /// # Errors
     /// The value, when the receiver has left or a value came before.
-    #[inline(always)]
-    pub(crate) fn put(&self, value: T) -> Result<Option<W>, T> {
+    pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut state = self.state.lock();
         let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };
-        // Each by itself: to move the whole of it would be to wait for what was written of it just now.
         let (receiver, watchers) = (receiver.take(), mem::take(watchers));
         *state = State::Full(Some(value));
         self.sent.store(true, Ordering::Relaxed);
         drop(state);
         drop(watchers);
-        Ok(receiver)
+        receiver.into_iter().for_each(panic::wake);
+        Ok(())
     }
 
-    /// Whether the value is there, as far as is known.
-    #[inline]
-    pub(crate) fn seems_sent(&self) -> bool {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// The value, if it was sent and not taken, for the last who has this.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<T> {
-        match self.state.get_mut() {
-            State::Full(value) => value.take(),
-            State::Empty { .. } | State::Over => None,
-        }
-    }
-
-    /// Takes the value, or leaves what `receiver` makes to be woken. `None` inside when it was taken before.
-    pub(crate) fn poll_with(&self, receiver: impl FnOnce() -> W) -> Poll<Option<T>> {
+    /// Takes the value, or leaves the waker to be woken. `None` inside when it was taken before.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         // Outside the lock, for a clone of a waker is somebody's code; and not at all when the value seems to be there.
-        let fresh = if self.seems_sent() { None } else { Some(receiver()) };
+        let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
         let former = {
             let mut state = self.state.lock();
             match &mut *state {
@@ -121,21 +104,5 @@ impl<T, W> Oneshot<T, W> {
             watchers.push(fresh);
         }
         false
-    }
-}
-
-impl<T> Oneshot<T> {
-    /// As [`put`](Self::put), and wakes the receiver.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn send(&self, value: T) -> Result<(), T> {
-        self.put(value)?.into_iter().for_each(panic::wake);
-        Ok(())
-    }
-
-    /// As [`poll_with`](Self::poll_with).
-    pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
-        self.poll_with(|| waker.clone())
     }
 }

@@ -33,6 +33,8 @@
 //! - handover_finds_nobody: behind_a_long_step
 //! - handover_is_no_rescue: behind_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
+//! - pair_holds_nothing: answer_to_who_takes_over
+//! - pair_tells_early: answer_to_a_task
 //! - yields_complete_twice: two_answers
 //! - yields_close_keeps_slots: answer_against_exit
 //! - yields_cancel_always_wins: answer_against_cancel
@@ -71,7 +73,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{
-    cancel, completion, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream, timers,
+    answer, cancel, completion, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream, timers,
 };
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
@@ -133,6 +135,11 @@ models! {
     idle::timekeeper_leaves, 1000;
     handover::behind_a_long_step, 120_000;
     handover::return_against_hand_over, 27_000;
+    answer::answer_to_a_task, 88;
+    answer::answer_to_another, 35;
+    answer::answer_to_who_takes_over, 176;
+    answer::answer_against_leaving, 6606;
+    answer::leaving_against_watch, 56;
     completion::two_answers, 5;
     completion::answer_against_exit, 18;
     completion::answer_against_cancel, 5;

@@ -1,7 +1,7 @@
 //! What a worker keeps of the pid table, for what begins and ends there. It goes with the worker, from thread to thread, and
 //! is in reach of the thread while that works.
 
-use super::Host;
+use super::{Host, spares};
 use crate::control::AnyControl;
 use crate::counted::Ref;
 use crate::process::pid::Pid;
@@ -30,12 +30,18 @@ impl Pocket {
 
     /// Puts one in reach of this thread, and what was so until now out of it.
     pub(crate) fn exchange(pocket: &mut Option<Box<Self>>) {
+        spares::keep(pocket.is_some());
         HERE.with(|here| {
             let outer = here.take();
             if let Some(pocket) = std::mem::replace(pocket, outer) {
                 here.put(pocket);
             }
         });
+    }
+
+    /// The worker that this thread is keeps no reference to a process.
+    pub(crate) fn rest() {
+        spares::rest();
     }
 
     /// Keeps no host any more. What is returned is to be dropped where somebody's code may run.

@@ -18,10 +18,6 @@ impl<T> Lock<T> {
         Self { value: Mutex::new(value), marked: AtomicBool::new(false) }
     }
 
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
-
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         let guard = self.value.lock();
         self.marked.store(false, Ordering::Relaxed);

@@ -38,12 +38,6 @@ impl<T> Lock<T> {
         Self { state: AtomicU8::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// What is in it, for its only holder.
-    #[inline]
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
-
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
         // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.

@@ -1,0 +1,124 @@
+//! The answer to a call: whoever waits for it gets it, and who has left is noticed.
+
+use std::task::{Poll, Waker};
+
+use super::{Waiter, join};
+use crate::answer::{Answerer, Asker, Party};
+use crate::counted::RunState;
+use crate::sync::{Arc, thread};
+
+/// The asker's task, and where it is queued.
+struct Task {
+    state: RunState,
+    worker: Arc<Waiter>,
+}
+
+impl Party for Arc<Task> {
+    fn wake(&self) {
+        if self.state.wake() {
+            self.worker.waker().wake();
+        }
+    }
+}
+
+type Token = Arc<()>;
+
+/// A question of a task that runs here.
+fn ask() -> (Arc<Task>, Asker<Arc<Task>, (), Token>, Answerer<Arc<Task>, (), Token>) {
+    let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
+    let (asker, answerer) = Asker::new(|| Arc::clone(&task), || ());
+    (task, asker, answerer)
+}
+
+/// Answers; what it was answered with, and whether that was refused.
+fn answer(answerer: Answerer<Arc<Task>, (), Token>, token: &Token) -> thread::JoinHandle<bool> {
+    let token = Arc::clone(token);
+    thread::spawn(move || answerer.answer(token).is_err())
+}
+
+/// Waits by a waker of its own.
+fn wait_elsewhere(asker: &mut Asker<Arc<Task>, (), Token>) -> Token {
+    let waiter = Waiter::here();
+    loop {
+        match asker.poll(false, &waiter.waker()) {
+            Poll::Ready(token) => return token,
+            Poll::Pending => waiter.wait(),
+        }
+    }
+}
+
+/// The task waits, and did when it asked.
+pub fn answer_to_a_task() {
+    let (task, mut asker, answerer) = ask();
+    asker.task_waits();
+    let token = Token::default();
+    let answers = answer(answerer, &token);
+    loop {
+        assert!(!task.state.begin(), "it reads no mail");
+        match asker.poll(true, Waker::noop()) {
+            Poll::Ready(_) => break task.state.end(),
+            Poll::Pending if task.state.wait(false) => task.worker.wait(),
+            Poll::Pending => {}
+        }
+    }
+    drop(asker);
+    assert!(!join(answers), "somebody waits for it");
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+/// Whoever waits leaves a waker from the beginning.
+pub fn answer_to_another() {
+    let (_task, mut asker, answerer) = ask();
+    let token = Token::default();
+    let answers = answer(answerer, &token);
+    drop(wait_elsewhere(&mut asker));
+    assert!(!join(answers), "somebody waits for it");
+    drop(asker);
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+/// The task waited when it asked, and then another does.
+pub fn answer_to_who_takes_over() {
+    let (task, mut asker, answerer) = ask();
+    asker.task_waits();
+    let token = Token::default();
+    let answers = answer(answerer, &token);
+    if asker.poll(true, Waker::noop()).is_pending() {
+        drop(wait_elsewhere(&mut asker));
+    }
+    drop((asker, task));
+    assert!(!join(answers), "somebody waits for it");
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+/// The asker leaves, having waited with its task, or elsewhere, or both. The answer is refused, or dropped with what they share.
+pub fn answer_against_leaving() {
+    for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
+        let (_task, mut asker, answerer) = ask();
+        let token = Token::default();
+        if at_first {
+            asker.task_waits();
+        }
+        let answers = answer(answerer, &token);
+        let taken = elsewhere && asker.poll(false, Waker::noop()).is_ready();
+        if taken {
+            drop(asker)
+        } else {
+            asker.close()
+        }
+        assert!(!(join(answers) && taken), "it was taken, and refused");
+        assert_eq!(Arc::strong_count(&token), 1);
+    }
+}
+
+/// Whoever is to answer hears that the asker has left, and is refused then.
+pub fn leaving_against_watch() {
+    let (_task, asker, answerer) = ask();
+    let leaves = thread::spawn(move || asker.close());
+    let waiter = Waiter::here();
+    while !answerer.watch(&waiter.waker()) {
+        waiter.wait();
+    }
+    assert!(answerer.answer(Token::default()).is_err(), "nobody waits for it");
+    join(leaves);
+}

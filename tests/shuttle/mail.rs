@@ -75,6 +75,33 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
     }
 
+    /// A call that its process has waited for is waited for by a thread, and by another: the answer comes to who has it, or is
+    /// refused once nobody has.
+    fn a_call_changes_hands() {
+        let rt = runtime(2);
+        let server = rt.spawn(adds);
+        let to = server.address();
+        let asker = rt.spawn(async move |ctx: Context<()>| {
+            let mut hands = Vec::new();
+            for waits in [true, false] {
+                let mut call = ctx.call(&to, Msg::Sum);
+                if futures::poll!(&mut call).is_ready() {
+                    continue;
+                }
+                hands.push(thread::spawn(move || {
+                    if waits {
+                        assert_eq!(futures_block_on(call).unwrap(), 0);
+                    } else {
+                        drop(futures::FutureExt::now_or_never(&mut call));
+                    }
+                }));
+            }
+            Ok::<_, Exit>(hands)
+        });
+        rt.block_on(asker).unwrap().into_iter().for_each(|hand| hand.join().unwrap());
+        assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
+    }
+
     /// A full mailbox: who waits for room has it, in turn, or hears that the receiver is gone.
     fn room_is_made() {
         let rt = runtime(2);

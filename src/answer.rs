@@ -38,8 +38,9 @@ pub(crate) struct Question<P> {
 #[derive(Debug, Default)]
 struct Listeners {
     asker: Option<Listener>,
-    /// Of those who want to know that the asker has left.
-    watchers: Vec<Waker>,
+    /// Of those who want to know that the asker has left: nearly always nobody, so that is one word.
+    #[expect(clippy::box_collection, reason = "one word in each call, not three")]
+    watchers: Option<Box<Vec<Waker>>>,
 }
 
 /// Who is to be woken when there is an answer.
@@ -63,7 +64,7 @@ impl<P: Party> Question<P> {
             party,
             task_waits: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
-            listeners: Lock::new(Listeners { asker: None, watchers: Vec::new() }),
+            listeners: Lock::new(Listeners { asker: None, watchers: None }),
         }
     }
 
@@ -154,7 +155,7 @@ impl<P: Party, O, A> Asker<P, O, A> {
         self.0.is_closed.store(true, Ordering::Relaxed);
         let left = mem::take(&mut *listeners);
         drop(listeners);
-        left.watchers.into_iter().for_each(panic::wake);
+        left.watchers.into_iter().flat_map(|watchers| *watchers).for_each(panic::wake);
     }
 }
 
@@ -191,8 +192,9 @@ impl<P: Party, O, A> Answerer<P, O, A> {
             drop(listeners);
             return true;
         }
-        if !listeners.watchers.iter().any(|known| known.will_wake(watcher)) {
-            listeners.watchers.push(fresh);
+        let watchers = listeners.watchers.get_or_insert_default();
+        if !watchers.iter().any(|known| known.will_wake(watcher)) {
+            watchers.push(fresh);
         }
         false
     }

@@ -167,7 +167,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn schedule(at: NonNull<Life>, comes: Comes) {
+    unsafe fn schedule(at: NonNull<Life>, comes: Comes<'_>) {
         // SAFETY: alive, for the right comes with a count. Once it is queued it may run, end, and be gone: hence the clone.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: that right.

@@ -54,7 +54,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
         match self.inbox.push(self, message, || self.accepted()) {
             Ok(wakes) => {
-                wakes.wake();
+                wakes.wake_in(&self.head.host().shared().place);
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
@@ -317,7 +317,9 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn wake(&self) {
-        drop(Own::wake(self));
+        if let Some(owed) = Own::wake(self) {
+            owed.queue(&self.head.host().shared().place);
+        }
     }
 
     fn close_outside(&self, exit: &Exit) {
@@ -396,7 +398,7 @@ impl dyn AnyControl {
     /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
     pub(crate) fn signal(&self, signal: Signal) {
         match AnyControl::put(self, signal) {
-            Ok(wakes) => wakes.wake(),
+            Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
             Err(refused) => drop(drop_caught(refused)),
         }
     }

@@ -12,9 +12,13 @@
 //! The lane has room for one parcel, that of the process whose turn this thread is in; a command that finds it occupied,
 //! or others before it, goes the long way (`yields.rs`). The order is the same either way: handlers hear of commands when
 //! the step returns, in the order in which they were yielded.
+//!
+//! The first command of a step waits here for the end of that also if it has a tag (*Tagged*): it need not be put into the
+//! table, and taken out again, under the lock of that.
 
 use std::cell::Cell;
 
+use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::sync::tally::{AtomicU64, Ordering};
@@ -32,6 +36,8 @@ pub(crate) enum Parcel {
     /// Its handler has taken it.
     Running(Number),
     Answer(Number, Answer),
+    /// One that is in flight by this tag, and waits for the end of the step.
+    Tagged(Tag, Payload),
 }
 
 /// How many numbers a thread takes at once.
@@ -45,6 +51,7 @@ struct Lane {
     holds: Cell<Holds>,
     number: Cell<Number>,
     place: Cell<u32>,
+    tag: Cell<Option<Tag>>,
     command: ThreadCell<Payload>,
     answer: ThreadCell<Answer>,
     next_number: Cell<Number>,
@@ -56,6 +63,7 @@ enum Holds {
     Command,
     Running,
     Answer,
+    Tagged,
 }
 
 thread_local! {
@@ -64,6 +72,7 @@ thread_local! {
             holds: Cell::new(Holds::Nothing),
             number: Cell::new(0),
             place: Cell::new(0),
+            tag: Cell::new(None),
             command: ThreadCell::new(),
             answer: ThreadCell::new(),
             next_number: Cell::new(0),
@@ -95,6 +104,22 @@ impl Lane {
         }
         self.holds.set(Holds::Running);
         self.command.take()
+    }
+
+    #[inline]
+    fn put_tagged(&self, tag: Tag, command: Payload) {
+        self.tag.set(Some(tag));
+        self.command.put(command);
+        self.holds.set(Holds::Tagged);
+    }
+
+    #[inline]
+    fn take_tagged(&self) -> Option<(Tag, Payload)> {
+        if self.holds.get() != Holds::Tagged {
+            return None;
+        }
+        self.holds.set(Holds::Nothing);
+        self.tag.get().zip(self.command.take())
     }
 
     #[inline]
@@ -141,6 +166,7 @@ pub(crate) fn take() -> Option<Parcel> {
             Some(Parcel::Running(lane.number.get()))
         }
         Holds::Answer => lane.take_answer().map(|answer| Parcel::Answer(lane.number.get(), answer)),
+        Holds::Tagged => lane.take_tagged().map(|(tag, command)| Parcel::Tagged(tag, command)),
     })
 }
 
@@ -154,6 +180,7 @@ pub(crate) fn restore(parcel: Option<Parcel>) {
             lane.holds.set(Holds::Running);
         }
         Some(Parcel::Answer(number, answer)) => lane.put_answer(number, answer),
+        Some(Parcel::Tagged(tag, command)) => lane.put_tagged(tag, command),
     });
 }
 
@@ -165,6 +192,18 @@ pub(crate) fn offer(place: u32, command: Payload) -> Number {
         lane.put_command(number, place, command);
         number
     })
+}
+
+/// Leaves a command that is in flight in the lane, which must be free, until the step is over.
+#[inline]
+pub(crate) fn leave(tag: Tag, command: Payload) {
+    LANE.with(|lane| lane.put_tagged(tag, command));
+}
+
+/// Takes out what was [left](leave).
+#[inline]
+pub(crate) fn take_left() -> Option<(Tag, Payload)> {
+    LANE.with(Lane::take_tagged)
 }
 
 /// Which command was left in this step, and for the handler at which place; it stays in the lane.

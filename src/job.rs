@@ -28,7 +28,7 @@ impl Job {
     #[inline]
     pub(crate) fn schedule(self) {
         match self {
-            Self::Process(ready) => ready.schedule(Comes::FromRest),
+            Self::Process(ready) => ready.schedule(Comes::FromRest(None)),
             Self::Future(runnable) => runnable.schedule(),
         }
     }
@@ -40,7 +40,7 @@ pub(crate) struct Anywhere;
 
 impl Schedule for Anywhere {
     #[inline]
-    fn schedule(self, ready: Ready, comes: Comes) {
+    fn schedule(self, ready: Ready, comes: Comes<'_>) {
         queue(Job::Process(ready), comes);
     }
 
@@ -52,14 +52,14 @@ impl Schedule for Anywhere {
 /// The schedule function of every future: it takes up no room in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
-    let comes = if info.woken_while_running { Comes::FromTurn } else { Comes::FromRest };
+    let comes = if info.woken_while_running { Comes::FromTurn } else { Comes::FromRest(None) };
     queue(Job::Future(runnable), comes);
 }
 
 /// Asks the host of a job where it goes.
 #[inline]
-fn queue(job: Job, comes: Comes) {
-    if placing::now() == Placing::Together && comes == Comes::FromRest {
+fn queue(job: Job, comes: Comes<'_>) {
+    if placing::now() == Placing::Together && matches!(comes, Comes::FromRest(_)) {
         return crowd::join(job);
     }
     let schedule = job.host().shared().schedule;

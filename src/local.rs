@@ -90,7 +90,7 @@ fn here() -> usize {
 }
 
 impl Schedule for OnThread {
-    fn schedule(self, ready: Ready, _: Comes) {
+    fn schedule(self, ready: Ready, _: Comes<'_>) {
         self.queue.push(ready);
     }
 

@@ -90,8 +90,15 @@ impl<C: Command> Issue<C> {
             return Err(Failure::TimedOut);
         }
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
-        let started = head.yields().start::<C>(ear(), None, Some(command), buffer);
+        let yields = head.yields();
+        let mut command = Some(command);
+        let is_first = !express::is_busy() && !yields.has_pending();
+        let pending = if is_first { None } else { command.take() };
+        let started = yields.start::<C>(ear(), None, pending, buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        if let Some(command) = command {
+            express::leave(tag.erase(), command);
+        }
         head.count(Counter::Yields);
         self.state = State::Flying(tag);
         if let Some(at) = self.deadline {

@@ -1,13 +1,11 @@
 //! Jobs as what the scheduler runs: how they come into its queues, and what a turn is.
 
-use std::any::Any;
-
 use crate::clock::Instant;
 use crate::crowd;
 use crate::host::{Host, Pocket};
 use crate::job::Job;
 use crate::process::panic::catch;
-use crate::process::placing::{self, Comes, Placing};
+use crate::process::placing::{self, Comes, Placing, Station};
 use crate::process::priority::Priority;
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
 use crate::sync::thread::LocalKey;
@@ -84,53 +82,60 @@ impl Job {
 
 pub(crate) type Threads = Scheduler<Job>;
 
-fn after_a_turn(comes: Comes) -> Placement {
-    if comes == Comes::Called { Placement::Called } else { Placement::Yielded }
-}
-
 /// Where jobs of the threaded runtime go.
-pub(crate) fn to_threads(job: Job, comes: Comes) {
+pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
     let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
         Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
     };
     let home = host.shared().home;
     let how = match priority {
-        Priority::Normal if comes != Comes::FromRest => after_a_turn(comes),
-        Priority::Normal if placing::now() == Placing::Behind => Placement::Behind,
-        Priority::Normal if is_new => Placement::New,
-        Priority::Normal => Placement::Woken,
+        Priority::Normal => match comes {
+            Comes::FromTurn => Placement::Yielded,
+            Comes::Called => Placement::Called,
+            Comes::FromRest(_) if placing::now() == Placing::Behind => Placement::Behind,
+            Comes::FromRest(_) if is_new => Placement::New,
+            Comes::FromRest(_) => Placement::Woken,
+        },
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
     };
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
     // cache line.
     if let Err(job) = Threads::schedule_here(home, job, how) {
-        to_threads_elsewhere(job, how);
+        let kept = if let Comes::FromRest(kept) = comes { kept } else { None };
+        to_threads_elsewhere(job, how, kept);
     }
 }
 
 /// From a thread that is no worker of this runtime.
 #[cold]
-fn to_threads_elsewhere(job: Job, how: Placement) {
-    // Kept over the push: once that is done the job may run, end, and let go of its runtime.
-    let place = Arc::clone(&job.host().shared().place);
-    match place.downcast::<Threads>() {
-        Ok(threads) => threads.schedule_elsewhere(job, how),
-        Err(_) => unreachable!("this function is given out with threads as its place"),
+fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&Station>) {
+    let own;
+    let place = match kept {
+        Some(place) => place,
+        // Kept over the push: once that is done the job may run, end, and let go of its runtime.
+        None => {
+            own = Arc::clone(&job.host().shared().place);
+            &own
+        }
+    };
+    match place.downcast_ref::<Threads>() {
+        Some(threads) => threads.schedule_elsewhere(job, how),
+        None => unreachable!("this function is given out with threads as its place"),
     }
 }
 
 /// The same for many at once.
-pub(crate) fn all_to_threads(place: &Arc<dyn Any + Send + Sync>, jobs: Vec<Job>) {
+pub(crate) fn all_to_threads(place: &Station, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {
             let (priority, _) = ready.head().ready();
             debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
         }
     }
-    match Arc::clone(place).downcast::<Threads>() {
-        Ok(threads) => threads.schedule_all(jobs),
-        Err(_) => unreachable!("this function is given out with threads as its place"),
+    match place.downcast_ref::<Threads>() {
+        Some(threads) => threads.schedule_all(jobs),
+        None => unreachable!("this function is given out with threads as its place"),
     }
 }

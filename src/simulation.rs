@@ -20,7 +20,7 @@ use crate::clock::{Clock, Instant};
 use crate::host::{Ground, Host, Left, OnPanic, Phase, Shared, Shutdown};
 use crate::job::Job;
 use crate::observe::{Counter, Metrics, Observer};
-use crate::process::placing::{self, Comes, Placing};
+use crate::process::placing::{self, Comes, Placing, Station};
 use crate::process::refusal::BuildError;
 use crate::process::turn;
 use crate::realm::HostBuilder;
@@ -121,7 +121,7 @@ impl Deref for Simulation {
 }
 
 /// Where jobs of a simulation go.
-fn to_queue(job: Job, _comes: Comes) {
+fn to_queue(job: Job, _comes: Comes<'_>) {
     if let Job::Process(ready) = &job {
         let _ = ready.head().ready();
     }
@@ -130,8 +130,8 @@ fn to_queue(job: Job, _comes: Comes) {
 }
 
 /// The same for many at once.
-fn all_to_queue(_place: &Arc<dyn Any + Send + Sync>, jobs: Vec<Job>) {
-    jobs.into_iter().for_each(|job| to_queue(job, Comes::FromRest));
+fn all_to_queue(_place: &Station, jobs: Vec<Job>) {
+    jobs.into_iter().for_each(|job| to_queue(job, Comes::FromRest(None)));
 }
 
 fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {

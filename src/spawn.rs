@@ -98,7 +98,7 @@ impl Host {
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let (spawned, ready) = self.prepare(machine, options, schedule)?;
-        ready.schedule(Comes::FromRest);
+        ready.schedule(Comes::FromRest(Some(&self.shared().place)));
         Ok(spawned)
     }
 
@@ -644,7 +644,7 @@ impl ProcessBuilder {
         match admitted {
             Ok(Ok((parent, embryo))) => {
                 let ((joined, _), ready) = host.begin(AsyncBody::new(body, entry), embryo, heeds, parent);
-                ready.schedule(Comes::FromRest);
+                ready.schedule(Comes::FromRest(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),

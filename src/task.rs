@@ -21,7 +21,7 @@ use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
 use crate::sync::planted;
 use crate::time::spare;
-use crate::yields::{Kept, Yields};
+use crate::yields::{Kept, Yield, Yields};
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
@@ -400,9 +400,13 @@ impl<X: Machine> Turn<'_, X> {
 
     /// Sends what the step yielded to its handlers, in order.
     fn dispatch(&self) {
-        // The first of this step, if it took the short way.
+        // The first of this step, if it took the short way, or had nobody before it.
         if let Some((number, place)) = express::command() {
             self.dispatch_shortly(number, place);
+        } else if let Some((tag, command)) = express::take_left() {
+            let yields = self.head().yields();
+            self.dispatch_one(yields, Yield { tag, command }, self.me.control().clone());
+            yields.forget_overtaken();
         }
         if let Some(yields) = self.head().yields_if_any() {
             self.dispatch_all(yields);
@@ -426,13 +430,18 @@ impl<X: Machine> Turn<'_, X> {
             let next = yields.next_pending();
             let homes = self.me.control().clones(next.iter().flatten().count() as u32);
             for (yielded, home) in next.into_iter().flatten().zip(homes) {
-                let _ = if yields.is_overtaken(yielded.tag) {
-                    drop_caught(yielded)
-                } else {
-                    catch(|| self.head().host().realm().dispatch(yielded, home.into_any()))
-                };
+                self.dispatch_one(yields, yielded, home);
             }
         }
+    }
+
+    #[inline]
+    fn dispatch_one(&self, yields: &Yields, yielded: Yield, home: Ref<Control<X::Message>>) {
+        let _ = if yields.is_overtaken(yielded.tag) {
+            drop_caught(yielded)
+        } else {
+            catch(|| self.head().host().realm().dispatch(yielded, home.into_any()))
+        };
     }
 
     /// The exit of a process that panicked, told to whoever the policy says.

@@ -150,7 +150,8 @@ impl Yields {
             used: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
-            dispatched: AtomicU32::new(0),
+            // None: the first one has number 0.
+            dispatched: AtomicU32::new(u32::MAX),
         }
     }
 
@@ -231,6 +232,14 @@ impl Yields {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);
         }
         ended
+    }
+
+    /// None is taken to be dispatched now that is not.
+    #[inline]
+    pub(crate) fn forget_overtaken(&self) {
+        if self.overtaken.load(Ordering::Relaxed) {
+            self.overtaken.store(false, Ordering::Relaxed);
+        }
     }
 
     /// One that was in flight has ended; under the lock.

@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::{Borrowed, Life, Rooted, RunState};
-use crate::process::placing::Comes;
+use crate::process::placing::{Comes, Station};
 use crate::process::turn;
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -21,7 +21,7 @@ use crate::process::turn;
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Life>),
     pub(crate) cancel: unsafe fn(NonNull<Life>),
-    pub(crate) schedule: unsafe fn(NonNull<Life>, Comes),
+    pub(crate) schedule: unsafe fn(NonNull<Life>, Comes<'_>),
 }
 
 impl Task {
@@ -30,7 +30,7 @@ impl Task {
         unsafe fn never(_: NonNull<Life>) {
             unreachable!("it is no task")
         }
-        unsafe fn nowhere(_: NonNull<Life>, _: Comes) {
+        unsafe fn nowhere(_: NonNull<Life>, _: Comes<'_>) {
             unreachable!("it is no task")
         }
         Self { run: never, cancel: never, schedule: nowhere }
@@ -40,7 +40,7 @@ impl Task {
 /// Where a process is queued when it is to run.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// Queues it.
-    fn schedule(self, ready: Ready, comes: Comes);
+    fn schedule(self, ready: Ready, comes: Comes<'_>);
 
     /// Whether it may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
@@ -119,7 +119,7 @@ impl Ready {
 
     /// Queues it.
     #[inline]
-    pub(crate) fn schedule(self, comes: Comes) {
+    pub(crate) fn schedule(self, comes: Comes<'_>) {
         let schedule = self.task().schedule;
         // SAFETY: that right is this.
         unsafe { schedule(self.into_at(), comes) };
@@ -157,7 +157,16 @@ unsafe impl Send for Owed {}
 impl Drop for Owed {
     #[inline]
     fn drop(&mut self) {
-        Ready(self.0).schedule(Comes::FromRest);
+        Ready(self.0).schedule(Comes::FromRest(None));
+    }
+}
+
+impl Owed {
+    /// Queues it now, in the place of its host, which the caller keeps.
+    #[inline]
+    pub(crate) fn queue(self, place: &Station) {
+        let at = ManuallyDrop::new(self).0;
+        Ready(at).schedule(Comes::FromRest(Some(place)));
     }
 }
 

@@ -1,7 +1,6 @@
 //! What all hosts of a runtime share: the table, the timers, the counters, and where jobs go. A threaded runtime and a
 //! simulation differ in what they make it of, and in nothing else.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::task::Waker;
@@ -16,16 +15,16 @@ use crate::control::{AnyControl, Control};
 use crate::counted;
 use crate::job::Job;
 use crate::observe::{Metrics, Observer};
-use crate::process::placing::Comes;
+use crate::process::placing::{Comes, Station};
 use crate::relay::Relay;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::sync::{Arc, Event, Mutex};
 use crate::time::timers::Timers;
 
 /// Where a job goes, and where it comes from: the one seam between what runs and where it runs.
-pub(crate) type Enqueue = fn(Job, Comes);
+pub(crate) type Enqueue = fn(Job, Comes<'_>);
 /// The same for many at once, which are new; with [`Ground::place`].
-pub(crate) type EnqueueAll = fn(&Arc<dyn Any + Send + Sync>, Vec<Job>);
+pub(crate) type EnqueueAll = fn(&Station, Vec<Job>);
 
 /// What a threaded runtime and a simulation differ in.
 pub(crate) struct Ground {
@@ -40,7 +39,7 @@ pub(crate) struct Ground {
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     /// Whatever `schedule` needs to find its queues.
-    pub(crate) place: Arc<dyn Any + Send + Sync>,
+    pub(crate) place: Station,
     /// Its address, to compare.
     pub(crate) home: usize,
     /// Tells whoever sleeps until the nearest deadline that there is a nearer one.

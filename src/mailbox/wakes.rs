@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use crate::counted;
 use crate::process::panic;
-use crate::process::placing::{self, Placing};
+use crate::process::placing::{self, Placing, Station};
 
 /// Who was woken, and is to be told so when no lock is held.
 #[must_use = "a wake that is not done is a lost wake-up"]
@@ -28,6 +28,17 @@ impl Wakes {
     #[inline]
     pub(crate) fn wake(self) {
         drop(self.own);
+        if let Some(waker) = self.other {
+            panic::wake(waker);
+        }
+    }
+
+    /// As [`wake`](Self::wake), of a task of this place, which the caller keeps.
+    #[inline]
+    pub(crate) fn wake_in(self, place: &Station) {
+        if let Some(own) = self.own {
+            own.queue(place);
+        }
         if let Some(waker) = self.other {
             panic::wake(waker);
         }
@@ -115,6 +126,13 @@ impl Own for (counted::RunState, Waker) {
 
     fn recall(&self) -> bool {
         self.0.recall()
+    }
+}
+
+#[cfg(procession_loom)]
+impl Owed {
+    pub(crate) fn queue(self, _: &Station) {
+        drop(self);
     }
 }
 

@@ -1,9 +1,13 @@
 //! Where those go that this thread wakes: next in line, behind the others, or nowhere yet. Who wakes says it, who queues
 //! asks; and where whoever is queued comes from.
 
+use std::any::Any;
 use std::cell::Cell;
 
-use crate::sync::thread_local;
+use crate::sync::{Arc, thread_local};
+
+/// What is queued where: that of its host.
+pub(crate) type Station = Arc<dyn Any + Send + Sync>;
 
 /// Where a task goes that is woken now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +21,10 @@ pub(crate) enum Placing {
 }
 
 /// Where one comes from that is queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Comes {
-    /// It waited, or is new.
-    FromRest,
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Comes<'a> {
+    /// It waited, or is new. Whoever queues it may know its place, and keep that: then it need not be kept over the push.
+    FromRest(Option<&'a Station>),
     /// It has had a turn just now, and goes on.
     FromTurn,
     /// It has had a turn just now and was about to wait, but somebody woke it meanwhile.

@@ -12,7 +12,8 @@ const GLOBAL_TAKE: usize = 16;
 /// The queue that all share.
 #[derive(Debug)]
 pub(crate) struct Global<T> {
-    /// Read without the lock: an empty queue costs a load.
+    /// Read without the lock: an empty queue costs a load. Whoever pushes tells somebody after that, behind a fence, and who is
+    /// about to sleep looks behind one: see `idle`.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
 }
@@ -36,7 +37,7 @@ impl<T> Global<T> {
             return Err(item);
         }
         guard.0.push_back(item);
-        self.len.store(guard.0.len(), Ordering::SeqCst);
+        self.len.store(guard.0.len(), Ordering::Release);
         Ok(())
     }
 
@@ -47,7 +48,7 @@ impl<T> Global<T> {
             return;
         }
         guard.0.extend(items.drain(..));
-        self.len.store(guard.0.len(), Ordering::SeqCst);
+        self.len.store(guard.0.len(), Ordering::Release);
     }
 
     /// Takes one, and gives up to 16 more to `refill`, but no more than the share of one of `workers`. Those that will be
@@ -69,7 +70,7 @@ impl<T> Global<T> {
         }
         let first = queue.pop_front()?;
         refill(queue.drain(..share.min(queue.len())));
-        self.len.store(queue.len(), Ordering::SeqCst);
+        self.len.store(queue.len(), Ordering::Release);
         Some(first)
     }
 
@@ -80,14 +81,14 @@ impl<T> Global<T> {
         }
         let mut guard = self.queue.lock();
         let first = guard.0.pop_front();
-        self.len.store(guard.0.len(), Ordering::SeqCst);
+        self.len.store(guard.0.len(), Ordering::Release);
         first
     }
 
     /// Takes everything.
     pub(crate) fn drain(&self) -> VecDeque<T> {
         let mut guard = self.queue.lock();
-        self.len.store(0, Ordering::SeqCst);
+        self.len.store(0, Ordering::Release);
         std::mem::take(&mut guard.0)
     }
 

@@ -54,6 +54,9 @@ pub(crate) fn lead(job: &Job, ahead: usize) {
         (0, Job::Process(ready)) => {
             let head = ready.head();
             head.host().shared().relay.prefetch(head.place());
+            if let Some(yields) = head.yields_if_any() {
+                prefetch(yields, size_of_val(yields));
+            }
         }
         (1, Job::Process(ready)) => prefetch(ready.at(), TASK),
         (1, Job::Future(runnable)) => prefetch(runnable.metadata(), TASK),

@@ -22,13 +22,15 @@ mod queue;
 mod routed;
 mod signals;
 mod slot;
+mod taken;
 mod wakes;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
-pub(crate) use front::{Front, Taken};
+pub(crate) use front::Front;
 pub(crate) use locked::{Remains, Unsent};
 pub(crate) use routed::{Router, Unrouted};
+pub(crate) use taken::Taken;
 pub(crate) use wakes::{Own, Wakes};
 
 use std::collections::VecDeque;

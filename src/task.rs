@@ -435,7 +435,7 @@ impl<X: Machine> Turn<'_, X> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch_one(&self, yields: &Yields, yielded: Yield, home: Ref<Control<X::Message>>) {
         let _ = if yields.is_overtaken(yielded.tag) {
             drop_caught(yielded)

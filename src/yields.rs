@@ -177,10 +177,9 @@ impl Yields {
         {
             return Err(command);
         }
-        let entry = table.slots.vacant_entry();
-        let key = entry.key() as u32;
+        let key = table.slots.vacant_key();
         let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
-        entry.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
+        table.slots.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
         match chosen {
             Some(tag) => drop(table.chosen.insert(tag.number, key)),
             None => table.issued += 1,
@@ -605,6 +604,6 @@ impl Yields {
         drop(guard);
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
         kept.into_iter().for_each(|kept| drop(panic::drop_caught(kept)));
-        slots.into_iter().for_each(|(_, slot)| slot.release());
+        slots.into_all().for_each(Slot::release);
     }
 }

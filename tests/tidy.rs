@@ -35,6 +35,7 @@ const ROOMS: &[Room] = &[
     room(&["backoff", "intensity", "mailbox::bounded", "mailbox::front", "mailbox::routed", "mailbox::wakes"]),
     room(&["mailbox::slot"]),
     room(&["mailbox::queue", "mailbox::signals"]),
+    room(&["mailbox::taken"]),
     room(&["mailbox::locked"]),
     room(&["answer", "blocking", "limits", "mailbox", "oneshot", "time::timers", "yields::buffer"]),
     room(&["link::watched"]),

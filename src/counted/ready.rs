@@ -13,7 +13,9 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::{Borrowed, Life, Rooted, RunState};
-use crate::process::placing::{Comes, Station};
+use crate::process::placing::Comes;
+#[cfg(not(procession_loom))]
+use crate::process::placing::Station;
 use crate::process::turn;
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -163,6 +165,7 @@ impl Drop for Owed {
 
 impl Owed {
     /// Queues it now, in the place of its host, which the caller keeps.
+    #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn queue(self, place: &Station) {
         let at = ManuallyDrop::new(self).0;

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use crate::process::event::{Signal, Tag};
 use crate::sync::Mutex;
 
 /// The capacity, in messages, that an empty mailbox keeps. What a burst needed beyond that is given back when its last
@@ -128,53 +127,6 @@ impl<M> Front<M> {
     pub(super) fn shrink(&mut self) {
         if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
             self.0 = None;
-        }
-    }
-}
-
-/// What a hand-written process took over and has not read yet.
-#[derive(Debug)]
-pub(crate) struct Taken<M> {
-    pub(crate) messages: VecDeque<M>,
-    /// Each with the number of messages before it.
-    pub(super) signals: VecDeque<(u64, Signal)>,
-    /// How many messages the process was given so far.
-    pub(super) given: u64,
-    /// Answers that it was given, whose yields are in their table still.
-    pub(crate) read: Vec<Tag>,
-}
-
-impl<M> Default for Taken<M> {
-    fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: VecDeque::new(), given: 0, read: Vec::new() }
-    }
-}
-
-impl<M> Taken<M> {
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len() + self.signals.len()
-    }
-
-    /// The next signal, if no message came before it.
-    pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
-        let (before, _) = self.signals.front()?;
-        if *before > self.given {
-            return None;
-        }
-        self.signals.pop_front().map(|(_, signal)| signal)
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<M> {
-        let message = self.messages.pop_front()?;
-        self.given += 1;
-        Some(message)
-    }
-
-    /// Gives back what a burst needed, when the last of it was read.
-    #[inline]
-    pub(super) fn shrink(&mut self) {
-        if self.messages.capacity() > KEEP && self.messages.is_empty() {
-            self.messages = VecDeque::new();
         }
     }
 }

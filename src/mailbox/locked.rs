@@ -6,11 +6,12 @@ use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 use super::bounded::{Bounded, Pushed, Relieved};
-use super::front::{Front, Taken};
+use super::front::Front;
 use super::queue::{Buffer, Queue};
 use super::routed::{Router, Way};
 use super::signals::Signals;
 use super::slot::{Lent, Slot};
+use super::taken::Taken;
 use super::wakes::{Own, Wakes};
 use crate::process::event::Signal;
 use crate::process::panic::Held;
@@ -191,8 +192,8 @@ impl<M> Locked<'_, M> {
     /// Hands over all there is; the senders whose messages came in for it are to be woken.
     pub(super) fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
-            let ahead = taken.given + taken.messages.len() as u64;
-            taken.signals.extend(aside.signals.drain(self.slot).map(|(before, signal)| (ahead + before, signal)));
+            let ahead = taken.ahead();
+            aside.signals.drain(self.slot, &mut taken.signals, ahead);
         }
         let behind = self.untaken_but_first();
         self.took(behind);

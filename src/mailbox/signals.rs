@@ -1,7 +1,9 @@
 //! The signals of a mailbox, and where each stands among its messages: those lie elsewhere, and are counted here.
 
 use std::collections::VecDeque;
+use std::mem;
 
+use super::front::KEEP;
 use super::slot::Slot;
 use crate::process::event::Signal;
 use crate::sync::planted;
@@ -132,10 +134,60 @@ impl Signals {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// All of them, each with how many messages that are not taken came before it.
-    pub(super) fn drain<M>(&mut self, slot: &Slot<M>) -> impl Iterator<Item = (u64, Signal)> {
+    /// Hands all of them over, to a receiver that will have read so many messages when it comes to these.
+    pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
+        if to.waiting.is_empty() {
+            // There may be many, and who sends the next waits for the lock meanwhile.
+            to.shrink_to(self.waiting.len());
+            mem::swap(&mut self.waiting, &mut to.waiting);
+            (to.taken, to.ahead) = (taken, ahead);
+            return;
+        }
+        for (place, signal) in self.waiting.drain(..) {
+            let number = to.taken + (ahead - to.ahead) as i64 + (place.number() - taken).max(0);
+            to.waiting.push_back((Place::Number(number), signal));
+        }
+    }
+}
+
+/// Signals that a receiver took over with the messages that came before them.
+#[derive(Debug, Default)]
+pub(super) struct Drained {
+    waiting: VecDeque<(Place, Signal)>,
+    /// How many messages had been taken out when these were, and how many of them this receiver will have read then.
+    taken: i64,
+    ahead: u64,
+}
+
+impl Drained {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The next one, if no message comes before it, for a receiver that has read so many.
+    #[inline]
+    pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
         // Messages before it that were taken by another way are no concern of this receiver's.
-        self.waiting.drain(..).map(move |(place, signal)| (u64::try_from(place.number() - taken).unwrap_or(0), signal))
+        let others = (self.waiting.front()?.0.number() - self.taken).max(0);
+        if self.ahead + others as u64 > read {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, signal)| signal)
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    #[inline]
+    pub(super) fn shrink(&mut self) {
+        if self.waiting.is_empty() {
+            self.shrink_to(0);
+        }
+    }
+
+    /// The same, if so many come next.
+    fn shrink_to(&mut self, next: usize) {
+        if self.waiting.capacity() > KEEP.max(4 * next) {
+            self.waiting = VecDeque::new();
+        }
     }
 }

@@ -107,7 +107,7 @@ impl Yields {
         stage.first = table.issued;
         stage.taken = many;
         for key in &mut stage.keys[..many] {
-            *key = table.slots.insert(Slot::in_flight::<C>(table.issued, Ear::Event, None)) as u32;
+            *key = table.slots.insert(Slot::in_flight::<C>(table.issued, Ear::Event, None));
             table.issued += 1;
         }
         count(&self.flying, many as i32);

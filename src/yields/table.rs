@@ -100,10 +100,53 @@ impl Slot {
     }
 }
 
+/// Those of all yields, by key. One lies here itself: most processes have one yield in flight, and what they need for it is
+/// half as much so.
 #[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct Slots {
+    first: Option<Slot>,
+    others: Slab<Slot>,
+}
+
+impl Slots {
+    /// The key that the next one will have.
+    #[inline]
+    pub(super) fn vacant_key(&self) -> u32 {
+        if self.first.is_none() { 0 } else { self.others.vacant_key() as u32 + 1 }
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, slot: Slot) -> u32 {
+        if self.first.is_none() {
+            self.first = Some(slot);
+            return 0;
+        }
+        self.others.insert(slot) as u32 + 1
+    }
+
+    #[inline]
+    fn get_mut(&mut self, key: u32) -> Option<&mut Slot> {
+        if key == 0 { self.first.as_mut() } else { self.others.get_mut(key as usize - 1) }
+    }
+
+    /// Takes one out that is there.
+    #[inline]
+    fn remove(&mut self, key: u32) -> Slot {
+        if key == 0 { self.first.take().expect("it is there") } else { self.others.remove(key as usize - 1) }
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = Slot> {
+        self.first.into_iter().chain(self.others.into_iter().map(|(_, slot)| slot))
+    }
+}
+
+/// What each yield needs comes first, in one piece.
+#[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Table {
-    pub(super) slots: Slab<Slot>,
     pub(super) issued: u64,
+    pub(super) slots: Slots,
     /// Where the yields are whose tags the process chose itself.
     pub(super) chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
@@ -117,8 +160,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn find(&mut self, tag: Tag) -> Option<(usize, &mut Slot)> {
-        let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key } as usize;
+    pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
+        let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))
     }
 
@@ -137,11 +180,11 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, key: usize) -> Slot {
-        let number = self.slots[key].number;
-        if number & Tag::<Payload>::CHOSEN != 0 {
-            self.chosen.remove(&number);
+    pub(super) fn remove(&mut self, key: u32) -> Slot {
+        let slot = self.slots.remove(key);
+        if slot.number & Tag::<Payload>::CHOSEN != 0 {
+            self.chosen.remove(&slot.number);
         }
-        self.slots.remove(key)
+        slot
     }
 }

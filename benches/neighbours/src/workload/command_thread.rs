@@ -1,13 +1,14 @@
-//! Commands that a thread outside answers, with 1,000 in flight: whichever answer comes makes room for the next one. An
-//! operation is one command with its answer; on the neighbours' side, a oneshot that the thread sends to. Beside them, by
-//! hand, what it costs to tell a thread something and to be told: two channels, and no runtime at all.
+//! Commands that a thread outside answers, with 1,000 in flight: of one process, where whichever answer comes makes room for
+//! the next one, or of 1,000, each of which waits for its own. An operation is one command with its answer; on the neighbours'
+//! side, a oneshot that the thread sends to. Beside the one process, by hand, what it costs to tell a thread something and to
+//! be told: two channels, and no runtime at all.
 
 use std::sync::mpsc;
 use std::thread;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use procession::{Completion, Event, Events, Exit, Next, Process, Runtime, StepOutput};
+use procession::{Completion, Context, Event, Events, Exit, Next, Process, Runtime, StepOutput};
 
 use super::command::Increment;
 use super::{Workload, runs};
@@ -16,18 +17,58 @@ use crate::round::{Round, Sample};
 use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
-pub(super) const ROWS: &[Workload] = &[Workload {
-    name: "command-thread",
-    ops: 1_000_000,
-    shape: Shape::Sequential,
-    judged: &[cpu(&[])],
-    runs: runs!(built: ours, by_hand: bare, tasks: tasks),
-}];
+pub(super) const ROWS: &[Workload] = &[
+    Workload {
+        name: "command-thread",
+        ops: 1_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[])],
+        runs: runs!(built: ours, by_hand: bare, tasks: tasks),
+    },
+    Workload {
+        name: "command-each",
+        ops: 1_000_000,
+        shape: Shape::Sequential,
+        judged: &[cpu(&[])],
+        runs: runs!(built: each, tasks: tasks_each),
+    },
+];
 
 /// How many are in flight at once.
 const FLYING: u64 = 1_000;
 
 fn ours(round: &Round) -> Sample {
+    answered_outside(round, |rt, n| {
+        DONE.close(1);
+        drop(rt.spawn_process(Keeping { left: n, flying: 0 }));
+        DONE.wait();
+    })
+}
+
+fn each(round: &Round) -> Sample {
+    answered_outside(round, |rt, n| {
+        DONE.close(FLYING);
+        for at in 0..FLYING {
+            drop(rt.spawn(async move |ctx: Context| {
+                let mut value = 0;
+                for _ in 0..share(n, at) {
+                    value = ctx.perform(Increment(value)).await.expect("it is answered");
+                }
+                assert_eq!(value, share(n, at));
+                DONE.one();
+            }));
+        }
+        DONE.wait();
+    })
+}
+
+/// How many of `n` are this one's.
+fn share(n: u64, at: u64) -> u64 {
+    n / FLYING + u64::from(at < n % FLYING)
+}
+
+/// With a thread that answers each command.
+fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     let (send, receive) = mpsc::channel::<(Increment, Completion<u64>)>();
     let answering = thread::spawn(move || {
         for (command, completion) in receive {
@@ -37,11 +78,7 @@ fn ours(round: &Round) -> Sample {
     let builder = Runtime::builder().handler(move |command: Increment, completion: Completion<u64>| {
         send.send((command, completion)).expect("it is received");
     });
-    let sample = round.procession(builder, |rt, n| {
-        DONE.close(1);
-        drop(rt.spawn_process(Keeping { left: n, flying: 0 }));
-        DONE.wait();
-    });
+    let sample = round.procession(builder, run);
     answering.join().expect("it does not panic");
     sample
 }
@@ -124,6 +161,32 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
         }
         DONE.one();
     });
+    DONE.wait();
+    answering.join().expect("it does not panic");
+}
+
+fn tasks_each<T: Tasks>(on: &T, n: u64) {
+    DONE.close(FLYING);
+    let (send, receive) = mpsc::channel::<(u64, T::Reply<u64>)>();
+    let answering = thread::spawn(move || {
+        for (value, reply) in receive {
+            T::reply(reply, value + 1);
+        }
+    });
+    for at in 0..FLYING {
+        let send = send.clone();
+        on.spawn(async move {
+            let mut value = 0;
+            for _ in 0..share(n, at) {
+                let (reply, answer) = T::oneshot();
+                send.send((value, reply)).expect("it is received");
+                value = T::answer(answer).await;
+            }
+            assert_eq!(value, share(n, at));
+            DONE.one();
+        });
+    }
+    drop(send);
     DONE.wait();
     answering.join().expect("it does not panic");
 }

@@ -1,7 +1,7 @@
 //! One value from one sender to one receiver, each of whom may leave first and be noticed.
 //!
-//! A small lock around plain data. `futures::channel::oneshot` does not let a sender that is only borrowed, as a
-//! [`Reply`](crate::Reply) inside a message is, wait for its receiver to leave; hence our own.
+//! A small lock around plain data. `futures::channel::oneshot` does not let a sender that is only borrowed, as that of a
+//! layer's attempt is, wait for its receiver to leave; hence our own. The answer to a call has one more: see `answer.rs`.
 
 use std::mem;
 use std::task::{Poll, Waker};

@@ -400,17 +400,26 @@ impl<X: Machine> Turn<'_, X> {
 
     /// Sends what the step yielded to its handlers, in order.
     fn dispatch(&self) {
-        // The first of this step, if it took the short way, or had nobody before it.
+        if express::is_busy() {
+            self.dispatch_first();
+        }
+        if let Some(yields) = self.head().yields_if_any() {
+            self.dispatch_all(yields);
+        }
+    }
+
+    /// The one that had nobody before it, if there is one.
+    fn dispatch_first(&self) -> bool {
         if let Some((number, place)) = express::command() {
             self.dispatch_shortly(number, place);
         } else if let Some((tag, command)) = express::take_left() {
             let yields = self.head().yields();
             self.dispatch_one(yields, Yield { tag, command }, self.me.control().clone());
             yields.forget_overtaken();
+        } else {
+            return false;
         }
-        if let Some(yields) = self.head().yields_if_any() {
-            self.dispatch_all(yields);
-        }
+        true
     }
 
     fn dispatch_shortly(&self, number: express::Number, place: u32) {
@@ -426,11 +435,17 @@ impl<X: Machine> Turn<'_, X> {
     }
 
     fn dispatch_all(&self, yields: &Yields) {
-        while yields.has_pending() {
-            let next = yields.next_pending();
-            let homes = self.me.control().clones(next.iter().flatten().count() as u32);
-            for (yielded, home) in next.into_iter().flatten().zip(homes) {
-                self.dispatch_one(yields, yielded, home);
+        loop {
+            while yields.has_pending() {
+                let next = yields.next_pending();
+                let homes = self.me.control().clones(next.iter().flatten().count() as u32);
+                for (yielded, home) in next.into_iter().flatten().zip(homes) {
+                    self.dispatch_one(yields, yielded, home);
+                }
+            }
+            // What a handler has polled that the process was to: it is its turn still.
+            if !self.dispatch_first() {
+                return;
             }
         }
     }

@@ -427,6 +427,49 @@ fn what_is_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
+/// 1.3, 3.2: what a handler polls that its process has made, in the turn of that, is yielded by the process: it reaches its
+/// handler behind all that were yielded before.
+#[test]
+fn a_handler_polls_what_its_process_was_to() {
+    struct Poll(Mutex<Option<Perform<Ask>>>);
+    impl Command for Poll {
+        type Reply = Perform<Ask>;
+    }
+    for others in 0..3 {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::new(Mutex::new(None::<(Completion<Perform<Ask>>, Perform<Ask>)>));
+        let (polls, asks) = (Arc::clone(&order), Arc::clone(&order));
+        let (keeps, takes) = (Arc::clone(&kept), kept);
+        let polls = move |command: Poll, completion: Completion<Perform<Ask>>| {
+            polls.lock().unwrap().push(100);
+            let mut inner = command.0.lock().unwrap().take().unwrap();
+            assert!((&mut inner).now_or_never().is_none());
+            *keeps.lock().unwrap() = Some((completion, inner));
+        };
+        let asks = move |command: Ask, completion: Completion<u64>| {
+            asks.lock().unwrap().push(command.0);
+            completion.complete(command.0 + 1);
+            if command.0 == 7 {
+                let (completion, inner) = takes.lock().unwrap().take().unwrap();
+                completion.complete(inner);
+            }
+        };
+        let rt = Runtime::builder().workers(0).handler(polls).handler(asks).build().unwrap();
+        let body = rt.spawn(async move |ctx: Context| {
+            let outer = ctx.perform(Poll(Mutex::new(Some(ctx.perform(Ask(7)))))).start();
+            let others: Vec<_> = (0..others).map(|n| ctx.perform(Ask(n)).start()).collect();
+            let inner = outer.await.map_err(Exit::failed)?;
+            for (n, other) in (0..).zip(others) {
+                assert_eq!(other.await.unwrap(), n + 1);
+            }
+            inner.await.map_err(Exit::failed)
+        });
+        assert_eq!(within(20, move || rt.block_on(body)).unwrap(), 8);
+        let expected: Vec<u64> = [100].into_iter().chain(0..others).chain([7]).collect();
+        assert_eq!(*order.lock().unwrap(), expected);
+    }
+}
+
 /// 1.2, 3.3: of answers that came together those come no more that are given up while the others are read, and it does not
 /// matter to give up those that were read; what is performed meanwhile has a place of its own.
 #[test]

@@ -160,6 +160,20 @@ pub(super) struct Drained {
     ahead: u64,
 }
 
+#[cfg(all(test, not(procession_loom)))]
+impl Signals {
+    pub(super) fn capacity(&self) -> usize {
+        self.waiting.capacity()
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+impl Drained {
+    pub(super) fn capacity(&self) -> usize {
+        self.waiting.capacity()
+    }
+}
+
 impl Drained {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()

@@ -1,23 +1,16 @@
 //! A process's reference to itself, as its futures hold one each. What one of them lets go of inside a step is kept until
 //! the step ends, for the next: one command after the other, one time limit after the other count no references.
 
-use std::cell::Cell;
 use std::ops::Deref;
 
 use crate::control::{AnyControl, Change};
 use crate::counted::Ref;
-use crate::host::Host;
+use crate::host::{Host, Spare};
 use crate::process::turn;
-use crate::sync::{ThreadCell, thread_local};
-
-struct Spare {
-    /// Whose it is; 0 for nobody's, when there is none.
-    of: Cell<usize>,
-    control: ThreadCell<Ref<dyn AnyControl>>,
-}
+use crate::sync::thread_local;
 
 thread_local! {
-    static SPARE: Spare = const { Spare { of: Cell::new(0), control: ThreadCell::new() } };
+    static SPARE: Spare = const { Spare::new() };
 }
 
 /// Where a future belongs: the process that it works for.
@@ -33,10 +26,7 @@ impl Home {
 
     #[inline]
     fn spare(address: usize) -> Option<Ref<dyn AnyControl>> {
-        SPARE.with(|spare| {
-            let is_mine = spare.of.get() == address;
-            if is_mine { spare.take() } else { None }
-        })
+        SPARE.with(|spare| spare.take_of(address))
     }
 
     /// That of the process whose turn this is, if it is one of this runtime's.
@@ -83,23 +73,14 @@ impl Drop for Home {
     fn drop(&mut self) {
         let address = self.address();
         SPARE.with(|spare| {
-            if spare.of.get() == 0 && turn::keeps_of(address) {
-                spare.of.set(address);
-                self.0.take().into_iter().for_each(|control| spare.control.put(control));
+            if spare.is_empty() && turn::keeps_of(address) {
+                self.0.take().into_iter().for_each(|control| spare.put(control));
             }
         });
     }
 }
 
-impl Spare {
-    #[inline]
-    fn take(&self) -> Option<Ref<dyn AnyControl>> {
-        self.of.set(0);
-        self.control.take()
-    }
-}
-
 /// The step of the process with this control block ends: nothing of it stays with this thread.
 pub(crate) fn leave(address: usize) {
-    drop(SPARE.with(|spare| if spare.of.get() == address { spare.take() } else { None }));
+    drop(Home::spare(address));
 }

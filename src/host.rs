@@ -17,6 +17,7 @@ pub use receiver::{Package, Receiver};
 pub(crate) use shared::{Ground, Shared};
 pub(crate) use shutdown::Phase;
 pub use shutdown::{Left, Shutdown};
+pub(crate) use spares::Spare;
 pub use target::Target;
 pub(crate) use target::{Destination, Route, Way};
 

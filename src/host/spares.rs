@@ -10,14 +10,15 @@ use crate::sync::{ThreadCell, thread_local};
 /// How many there are, at most: of as many servers.
 const PLACES: usize = 8;
 
-struct Place {
+/// Room for a reference that a thread has to spare.
+pub(crate) struct Spare {
     /// Whose it is, by its identity; 0 for nobody's, when there is none.
     of: Cell<usize>,
     control: ThreadCell<Ref<dyn AnyControl>>,
 }
 
 struct Spares {
-    places: [Place; PLACES],
+    places: [Spare; PLACES],
     /// This thread is a worker, which lets go of them.
     keeps: Cell<bool>,
 }
@@ -25,7 +26,7 @@ struct Spares {
 thread_local! {
     static SPARES: Spares = const {
         Spares {
-            places: [const { Place { of: Cell::new(0), control: ThreadCell::new() } }; PLACES],
+            places: [const { Spare::new() }; PLACES],
             keeps: Cell::new(false),
         }
     };
@@ -34,18 +35,40 @@ thread_local! {
 impl Spares {
     /// Where that of the process with this identity lies, if there is one.
     #[inline]
-    fn place(&self, identity: usize) -> &Place {
+    fn place(&self, identity: usize) -> &Spare {
         // Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, section 6.4): control blocks begin at multiples.
         let hash = (identity as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.places[(hash >> (u64::BITS - PLACES.trailing_zeros())) as usize]
     }
 }
 
-impl Place {
+impl Spare {
+    pub(crate) const fn new() -> Self {
+        Self { of: Cell::new(0), control: ThreadCell::new() }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.get() == 0
+    }
+
     #[inline]
     fn take(&self) -> Option<Ref<dyn AnyControl>> {
         self.of.set(0);
         self.control.take()
+    }
+
+    /// Takes it if it is one to the process with this identity.
+    #[inline]
+    pub(crate) fn take_of(&self, identity: usize) -> Option<Ref<dyn AnyControl>> {
+        if self.of.get() == identity { self.take() } else { None }
+    }
+
+    /// Puts one there, where none is.
+    #[inline]
+    pub(crate) fn put(&self, control: Ref<dyn AnyControl>) {
+        self.of.set(control.identity());
+        self.control.put(control);
     }
 }
 
@@ -57,7 +80,7 @@ pub(super) fn keep(yes: bool) {
 
 /// Lets go of all. What is dropped is somebody's code.
 pub(super) fn rest() {
-    let all = SPARES.with(|spares| spares.places.each_ref().map(Place::take));
+    let all = SPARES.with(|spares| spares.places.each_ref().map(Spare::take));
     drop(all);
 }
 
@@ -66,11 +89,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn another(&self) -> Ref<dyn AnyControl> {
         let identity = self.identity();
-        let spare = SPARES.with(|spares| {
-            let place = spares.place(identity);
-            if place.of.get() == identity { place.take() } else { None }
-        });
-        spare.unwrap_or_else(|| self.any())
+        SPARES.with(|spares| spares.place(identity).take_of(identity)).unwrap_or_else(|| self.any())
     }
 }
 
@@ -83,9 +102,8 @@ impl Ref<dyn AnyControl> {
                 return Some(self);
             }
             let place = spares.place(self.identity());
-            let former = if place.of.get() == 0 { None } else { place.control.take() };
-            place.of.set(self.identity());
-            place.control.put(self);
+            let former = if place.is_empty() { None } else { place.take() };
+            place.put(self);
             former
         });
         drop(former);

@@ -85,15 +85,6 @@ impl<P: Party> Question<P> {
     }
 }
 
-impl<P> Deref for Question<P> {
-    type Target = P;
-
-    #[inline]
-    fn deref(&self) -> &P {
-        &self.party
-    }
-}
-
 impl<P: Party, O, A> Asker<P, O, A> {
     /// Both ends.
     #[inline(always)]

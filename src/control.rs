@@ -54,11 +54,17 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
         match self.inbox.push(self, message, || self.accepted()) {
             Ok(wakes) => {
-                wakes.wake_in(&self.head.host().shared().place);
+                self.tell(wakes);
                 Ok(())
             }
             Err(unsent) => self.settle(unsent),
         }
+    }
+
+    /// Wakes who has news here.
+    #[inline]
+    fn tell(&self, wakes: Wakes) {
+        wakes.wake_in(&self.head.host().shared().place);
     }
 
     #[inline]
@@ -73,7 +79,7 @@ impl<M: Send + 'static> Control<M> {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
             Unsent::Full(message) => Err((Refusal::Full, message)),
             Unsent::Dropped(message, wakes) => {
-                wakes.wake();
+                self.tell(wakes);
                 self.drop_by_policy(message);
                 Ok(())
             }
@@ -96,7 +102,7 @@ impl<M: Send + 'static> Control<M> {
         };
         match self.inbox.keep(self, message, waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                wakes.wake();
+                self.tell(wakes);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -123,7 +129,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
-                wakes.wake();
+                self.tell(wakes);
                 Ok(None)
             }
             Ok((number, _)) => Ok(number),
@@ -187,7 +193,7 @@ impl<M: Send + 'static> Control<M> {
     #[cold]
     fn admit_all(&self, (senders, wakes): (Vec<Waker>, Wakes)) {
         senders.into_iter().for_each(|sender| self.admit(sender));
-        wakes.wake();
+        self.tell(wakes);
     }
 
     /// In the turn of a process that was open when its mailbox was read elsewhere.
@@ -313,7 +319,7 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn rouse(&self) {
-        self.inbox.rouse(self).wake();
+        self.tell(self.inbox.rouse(self));
     }
 
     fn wake(&self) {

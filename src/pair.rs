@@ -17,7 +17,6 @@
 
 use std::alloc::Layout;
 use std::cell;
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{NonNull, drop_in_place};
@@ -55,6 +54,14 @@ unsafe impl<T: Send + Sync, O: Send, G: Send> Send for Guest<T, O, G> {}
 // SAFETY: the same.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for Guest<T, O, G> {}
 
+/// Gives up so many counts; true if they were the last ones, and what all others did is seen. It is not told what they are of:
+/// if they were not the last ones, that may be gone before this returns.
+#[inline]
+fn release(all: &AtomicU32, counts: u32) -> bool {
+    // Acquire pairs with the release of the other: what it did is seen. Who is alone need not write.
+    all.load(Ordering::Acquire) == counts || all.fetch_sub(counts, Ordering::AcqRel) == counts
+}
+
 impl<T, O, G> Shared<T, O, G> {
     /// Both are made in their place: to move them there would be to wait for what was written of them just now.
     #[inline(always)]
@@ -82,13 +89,6 @@ impl<T, O, G> Shared<T, O, G> {
         // SAFETY: the same.
         unsafe { value_at.write(value()) };
         at
-    }
-
-    /// Gives up so many counts; true if they were the last ones, and what all others did is seen.
-    #[inline]
-    fn release(&self, counts: u32) -> bool {
-        // Acquire pairs with the release of the other: what it did is seen. Who is alone need not write.
-        self.counts.load(Ordering::Acquire) == counts || self.counts.fetch_sub(counts, Ordering::AcqRel) == counts
     }
 
     /// Drops all there is, and frees the memory.
@@ -168,7 +168,7 @@ impl<T, O, G> Drop for Owner<T, O, G> {
     fn drop(&mut self) {
         // SAFETY: there is one owner.
         let holds = unsafe { (*self.shared().own.get()).0 };
-        if self.shared().release(1 + u32::from(holds)) {
+        if release(&self.shared().counts, 1 + u32::from(holds)) {
             // SAFETY: the last ones.
             unsafe { Shared::free(self.0) };
         }
@@ -223,7 +223,7 @@ impl<T, O, G> Guest<T, O, G> {
     #[cold]
     fn go(self) -> Result<(), (Self, G)> {
         let gone = ManuallyDrop::new(self);
-        if !gone.shared().release(1) {
+        if !release(&gone.shared().counts, 1) {
             return Ok(());
         }
         // The count that it had, which nobody else has now.
@@ -259,7 +259,7 @@ impl<T, O, G> Guest<T, O, G> {
 impl<T, O, G> Drop for Guest<T, O, G> {
     #[inline]
     fn drop(&mut self) {
-        if self.shared().release(1) {
+        if release(&self.shared().counts, 1) {
             // SAFETY: the last one.
             unsafe { Shared::free(self.0) };
         }
@@ -281,18 +281,6 @@ impl<T, O, G> Deref for Guest<T, O, G> {
     #[inline]
     fn deref(&self) -> &T {
         &self.shared().value
-    }
-}
-
-impl<T: fmt::Debug, O, G> fmt::Debug for Owner<T, O, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: fmt::Debug, O, G> fmt::Debug for Guest<T, O, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 

@@ -412,6 +412,15 @@ impl dyn AnyControl {
     /// Answers a yield of this process, whoever it is that answers.
     pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
         let head = self.head();
+        if tag.is_plain() {
+            return match head.yields().complete_plain(tag, &answer, check, || head.count(Counter::Completions)) {
+                Ok(()) => {
+                    self.signal(Signal::Completed(Completed { tag, answer }));
+                    Ok(())
+                }
+                Err(late) => Err((late, answer)),
+            };
+        }
         match head.yields().complete(tag, answer, check, || head.count(Counter::Completions))? {
             Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
             Answered::Notices(count) => self.notice(tag, count),

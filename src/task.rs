@@ -2,6 +2,7 @@
 //! same turn; and its end.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -19,12 +20,17 @@ use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
-use crate::sync::planted;
+use crate::sync::{planted, thread_local};
 use crate::time::spare;
 use crate::yields::{Kept, Yield, Yields};
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
+
+thread_local! {
+    /// What commands are in on their way to their handlers; empty between turns.
+    static BATCH: Cell<Vec<Yield>> = const { Cell::new(Vec::new()) };
+}
 
 /// What a task drives: a hand-written process, or an async body, which has to stay in its place.
 pub(crate) trait Machine {
@@ -436,18 +442,28 @@ impl<X: Machine> Turn<'_, X> {
 
     fn dispatch_all(&self, yields: &Yields) {
         loop {
-            while yields.has_pending() {
-                let next = yields.next_pending();
-                let homes = self.me.control().clones(next.iter().flatten().count() as u32);
-                for (yielded, home) in next.into_iter().flatten().zip(homes) {
-                    self.dispatch_one(yields, yielded, home);
-                }
+            if yields.has_pending() {
+                self.dispatch_pending(yields);
             }
             // What a handler has polled that the process was to: it is its turn still.
             if !self.dispatch_first() {
                 return;
             }
         }
+    }
+
+    fn dispatch_pending(&self, yields: &Yields) {
+        // A handler that polls a process inside of this one's turn finds none, and makes its own.
+        let mut batch = BATCH.try_with(Cell::take).unwrap_or_default();
+        while yields.has_pending() {
+            yields.take_pending(&mut batch);
+            let homes = self.me.control().clones(batch.len() as u32);
+            for (yielded, home) in batch.drain(..).zip(homes) {
+                self.dispatch_one(yields, yielded, home);
+            }
+        }
+        yields.forget_overtaken();
+        let _ = BATCH.try_with(|kept| kept.set(batch));
     }
 
     #[inline(always)]
@@ -591,7 +607,7 @@ impl<X: Machine> Turn<'_, X> {
                 Stepped::Waits if !turn::take_answered() => {
                     if !turn::wants_again() {
                         let head = this.head();
-                        let state = if head.outstanding() != 0 { State::Blocked } else { State::Idle };
+                        let state = if head.is_waiting() { State::Blocked } else { State::Idle };
                         head.enter(flags, state);
                     }
                     return Poll::Pending;

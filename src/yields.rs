@@ -11,18 +11,22 @@
 //! and a cancel, a deadline (which is an answer as any other) or the death of the process. A tag's number is never
 //! issued twice, so an answer that comes late finds nothing, whatever the slot was used for since. A stream is a yield
 //! with a `Buffer` for its items, decided under the same lock: what was sent before the answer is pulled before it. No
-//! user code runs under the lock.
+//! user code runs under the lock. [Plain](plain) yields are answered without it.
 
 use std::any::TypeId;
 use std::mem;
 use std::task::{Poll, Waker};
 
 pub(crate) mod buffer;
+mod plain;
 pub(crate) mod stage;
 mod table;
 
+use once_cell::race::OnceBox;
+
 use self::buffer::Buffer;
-use self::table::{Phase, Slot, Table};
+use self::plain::{Moved, ReplyType, Words};
+use self::table::{Phase, Slot, Table, Watchers, reply_to};
 use crate::express::Number;
 use crate::process::command::Command;
 use crate::process::event::Tag;
@@ -30,10 +34,10 @@ use crate::process::failure::Failure;
 use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Lock, planted};
+use crate::sync::{Lock, LockGuard, planted};
 
 /// How many commands are taken from those that were yielded under one lock.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 64;
 
 pub(crate) type Answer = Result<Payload, Failure>;
 
@@ -108,6 +112,13 @@ pub(crate) enum Late {
     WrongType(&'static str),
 }
 
+impl Late {
+    /// Of a tag that is not in flight, where so many were issued.
+    fn of(tag: Tag, issued: u64) -> Self {
+        if !tag.is_chosen() && tag.serial() < issued { Self::Spent } else { Self::Unknown }
+    }
+}
+
 /// What became of a command that took the short way.
 #[derive(Debug)]
 pub(crate) enum Kept {
@@ -118,22 +129,30 @@ pub(crate) enum Kept {
     GivenUp,
 }
 
-/// The tag table. Boxed: most processes never yield, or not yet.
+/// Of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    table: Lock<Option<Box<Table>>>,
-    /// How many answers are waited for; written under the lock, read without it.
+    /// Most processes never yield, or not yet. Made by the process itself before anybody else can know of a yield.
+    parts: OnceBox<Parts>,
+    /// How many answers are waited for, and how many of plain yields are not read yet; written under the lock, read without
+    /// it.
     flying: AtomicU32,
     /// How many commands wait for the end of the step; written under the lock.
     pending: AtomicU32,
-    /// Whether there ever was a yield. Set by the process itself before anybody else can know of one.
-    used: AtomicBool,
     /// Whether any answer is recalled. By the process itself, who reads it.
     recalled: AtomicBool,
-    /// Whether one may have ended of those that were taken to be dispatched and are not yet.
+    /// Whether one may have ended of those that are not dispatched yet.
     overtaken: AtomicBool,
     /// Which yield was dispatched last, by the end of its number: those that come after it have higher ones.
     dispatched: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Parts {
+    table: Lock<Table>,
+    /// Of plain yields: there are some, or were. Last, for those who answer read this and the process writes the table.
+    words: OnceBox<Words>,
 }
 
 /// Changes a counter that is written under the lock alone: no other write comes in between.
@@ -141,18 +160,41 @@ fn count(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
+/// Whether an answer is of this type.
+fn check_type(answer: &Answer, reply: ReplyType) -> Result<(), Late> {
+    let (expected, name) = reply();
+    match answer {
+        Ok(payload) if expected != TypeId::of::<Payload>() && payload.type_id() != expected => {
+            Err(Late::WrongType(name))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Yields {
     pub(crate) fn new() -> Self {
         Self {
-            table: Lock::new(None),
+            parts: OnceBox::new(),
             flying: AtomicU32::new(0),
             pending: AtomicU32::new(0),
-            used: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             // None: the first one has number 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
+    }
+
+    fn table(&self) -> Option<LockGuard<'_, Table>> {
+        Some(self.parts.get()?.table.lock())
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.get_or_init(Box::default)
+    }
+
+    #[inline]
+    fn words(&self) -> Option<&Words> {
+        self.parts.get()?.words.get()
     }
 
     /// Takes a tag for a yield of `C`, or the one that was chosen. With a `command` it is dispatched at the end of the
@@ -167,22 +209,29 @@ impl Yields {
         command: Option<Payload>,
         buffer: Option<Buffer>,
     ) -> Result<Tag<C>, Option<Payload>> {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
-        let mut guard = self.table.lock();
-        let table = guard.get_or_insert_default();
+        let mut guard = self.parts().table.lock();
+        let table = &mut *guard;
         if let Some(tag) = chosen
             && table.chosen.contains_key(&tag.number)
         {
             return Err(command);
         }
-        let key = table.slots.vacant_key();
-        let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
-        table.slots.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
-        match chosen {
-            Some(tag) => drop(table.chosen.insert(tag.number, key)),
-            None => table.issued += 1,
+        let tag = match (self.words(), chosen) {
+            (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, Ear::Event) => {
+                Tag::plain(table.issued, table.plain.begin(words, table.issued, reply_to::<C>))
+            }
+            _ => {
+                let key = table.slots.vacant_key();
+                let tag = chosen.unwrap_or_else(|| Tag::issued(table.issued, key));
+                table.slots.insert(Slot::in_flight::<C>(tag.number, ear, buffer));
+                if let Some(tag) = chosen {
+                    table.chosen.insert(tag.number, key);
+                }
+                tag
+            }
+        };
+        if chosen.is_none() {
+            table.issued += 1;
         }
         count(&self.flying, 1);
         if let Some(command) = command {
@@ -192,37 +241,28 @@ impl Yields {
         Ok(tag)
     }
 
-    /// Whether there may be a [`next_pending`](Self::next_pending). The process's own thread alone makes it so.
+    /// Whether there is something to [take](Self::take_pending). The process's own thread alone makes it so.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// The next commands that were yielded, in order, and that are still wanted: one that was given up in the same step never
-    /// reaches its handler. Each is to be [asked for](Self::is_overtaken) once more when its turn comes.
-    pub(crate) fn next_pending(&self) -> [Option<Yield>; AT_ONCE] {
-        let mut next = [const { None }; AT_ONCE];
-        let mut unwanted = Vec::new();
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return next };
-        self.overtaken.store(false, Ordering::Relaxed);
-        for place in &mut next {
-            let Some(yielded) = table.pending.pop_front() else { break };
-            count(&self.pending, -1);
-            match table.find(yielded.tag).is_some_and(|(_, slot)| slot.is_in_flight()) {
-                true => *place = Some(yielded),
-                false => unwanted.push(yielded),
-            }
-        }
-        drop(guard);
-        unwanted.into_iter().for_each(|yielded| drop(panic::drop_caught(yielded)));
-        next
+    /// Takes commands that were yielded, in order: no more than [`AT_ONCE`]. Each is to be [asked for](Self::is_overtaken)
+    /// when its turn comes: one that was given up in the same step never reaches its handler.
+    pub(crate) fn take_pending(&self, into: &mut Vec<Yield>) {
+        let Some(mut table) = self.table() else { return };
+        let many = table.pending.len().min(AT_ONCE);
+        into.extend(table.pending.drain(..many));
+        count(&self.pending, -(many as i32));
     }
 
-    /// Whether a yield has ended since it was taken to be dispatched, while the handlers of others ran; if not, it is
+    /// Whether a yield has ended before it was dispatched: in its step, or while the handlers of others ran. If not, it is
     /// dispatched now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
+        if tag.is_plain() {
+            return !self.is_flying(tag);
+        }
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
             // Its number does not say which come after it: they are all looked up.
@@ -233,10 +273,10 @@ impl Yields {
         ended
     }
 
-    /// None is taken to be dispatched now that is not.
+    /// What was taken is dispatched now: if nothing else is pending, none was overtaken.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
-        if self.overtaken.load(Ordering::Relaxed) {
+        if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
             self.overtaken.store(false, Ordering::Relaxed);
         }
     }
@@ -257,9 +297,8 @@ impl Yields {
     /// # Errors
     /// It was given up.
     pub(crate) fn keep(&self, number: Number, kept: Kept) -> Result<(), Kept> {
-        self.used.store(true, Ordering::Relaxed);
-        let mut guard = self.table.lock();
-        let table = guard.get_or_insert_default();
+        let mut guard = self.parts().table.lock();
+        let table = &mut *guard;
         if table.take_kept(number).is_some() && !planted!("yields_keep_what_was_given_up") {
             return Err(kept);
         }
@@ -269,13 +308,13 @@ impl Yields {
 
     /// Takes out what was kept.
     pub(crate) fn take_kept(&self, number: Number) -> Option<Kept> {
-        self.table.lock().as_deref_mut()?.take_kept(number)
+        self.table()?.take_kept(number)
     }
 
     /// Gives up a command that took the short way and is not in reach; hands out what was kept.
     pub(crate) fn give_up(&self, number: Number) -> Option<Kept> {
-        let mut guard = self.table.lock();
-        let table = guard.get_or_insert_default();
+        let mut guard = self.parts().table.lock();
+        let table = &mut *guard;
         let kept = table.take_kept(number);
         if kept.is_none() {
             table.kept.push((number, Kept::GivenUp));
@@ -283,9 +322,21 @@ impl Yields {
         kept
     }
 
+    /// Whether answers are waited for; if only plain ones are, they may be in the mailbox already.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.flying.load(Ordering::Relaxed) != 0
+    }
+
     /// How many answers are waited for.
     pub(crate) fn outstanding(&self) -> usize {
-        self.flying.load(Ordering::Relaxed) as usize
+        let queued = self.words().map_or(0, Words::queued);
+        (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
+    }
+
+    /// Whether a plain yield is in flight.
+    #[inline]
+    fn is_flying(&self, tag: Tag) -> bool {
+        self.words().is_some_and(|words| words.is_in_flight(tag))
     }
 
     /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it.
@@ -299,21 +350,16 @@ impl Yields {
         check: bool,
         taken: impl FnOnce(),
     ) -> Result<Answered, (Late, Answer)> {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return Err((Late::Unknown, answer)) };
+        debug_assert!(!tag.is_plain(), "there is a shorter way");
+        let Some(mut guard) = self.table() else { return Err((Late::Unknown, answer)) };
+        let table = &mut *guard;
         let issued = table.issued;
-        let Some((key, slot)) = table.find(tag) else {
-            let known = !tag.is_chosen() && tag.number < issued;
-            return Err((if known { Late::Spent } else { Late::Unknown }, answer));
-        };
+        let Some((key, slot)) = table.find(tag) else { return Err((Late::of(tag, issued), answer)) };
         if !slot.is_in_flight() && !planted!("yields_complete_twice") {
             return Err((Late::Spent, answer));
         }
-        if check && let Ok(payload) = &answer {
-            let (expected, name) = (slot.reply)();
-            if expected != TypeId::of::<Payload>() && payload.type_id() != expected {
-                return Err((Late::WrongType(name), answer));
-            }
+        if check && let Err(wrong) = check_type(&answer, slot.reply) {
+            return Err((wrong, answer));
         }
         let watchers = mem::take(&mut slot.watchers);
         let sender = match &mut slot.buffer {
@@ -350,10 +396,52 @@ impl Yields {
         Ok(answered)
     }
 
+    /// As [`complete`](Self::complete), for a plain yield: with `Ok`, the answer is to be pushed into the mailbox.
+    ///
+    /// # Errors
+    /// Why it came too late, or is of the wrong type.
+    #[inline]
+    pub(crate) fn complete_plain(
+        &self,
+        tag: Tag,
+        answer: &Answer,
+        check: bool,
+        taken: impl FnOnce(),
+    ) -> Result<(), Late> {
+        let Some(words) = self.words() else { return Err(Late::Unknown) };
+        if check {
+            self.check_plain(words, tag, answer)?;
+        }
+        let watchers = match words.answer(tag) {
+            Moved::Queued => None,
+            Moved::Watched | Moved::Not => Some(self.answer_watched(words, tag)?),
+        };
+        taken();
+        watchers.into_iter().for_each(Watchers::wake);
+        Ok(())
+    }
+
+    #[cold]
+    fn answer_watched(&self, words: &Words, tag: Tag) -> Result<Watchers, Late> {
+        let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
+        let table = &mut *guard;
+        table.plain.answer_watched(words, tag).ok_or(Late::of(tag, table.issued))
+    }
+
+    #[cold]
+    fn check_plain(&self, words: &Words, tag: Tag, answer: &Answer) -> Result<(), Late> {
+        let Some(table) = self.table() else { return Err(Late::Unknown) };
+        // Under the lock no key is used again: what is in flight is of the type that stands there.
+        match table.plain.reply(tag).filter(|_| words.is_in_flight(tag)) {
+            Some(reply) => check_type(answer, reply),
+            None => Err(Late::of(tag, table.issued)),
+        }
+    }
+
     /// Collects a future's answer, or leaves word whom to tell. `None` when the tag is gone: cancelled from outside.
     pub(crate) fn poll(&self, tag: Tag, ear: Ear) -> Option<Result<Answer, ()>> {
-        let mut guard = self.table.lock();
-        let table = guard.as_deref_mut()?;
+        let mut guard = self.table()?;
+        let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
         match &mut slot.phase {
             Phase::Answered(_) => {
@@ -379,8 +467,8 @@ impl Yields {
 
     #[cold]
     fn was_recalled(&self, tag: Tag) -> bool {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return false };
+        let Some(mut guard) = self.table() else { return false };
+        let table = &mut *guard;
         let was = table.forget_recall(tag);
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
         was
@@ -388,14 +476,19 @@ impl Yields {
 
     /// Takes yields off the table whose answers were read as events.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return };
+        let Some(mut guard) = self.table() else { return };
+        let table = &mut *guard;
         for tag in read {
-            match table.find(tag) {
-                // Nobody watches what was answered, and its answer is gone: there is nothing in it.
-                Some((key, _)) => drop(table.remove(key)),
+            // Nobody watches what was answered, and its answer is gone: there is nothing in it.
+            let there = match tag.is_plain() {
+                true => self.words().is_some_and(|words| table.plain.collect(words, tag)),
+                false => table.find(tag).map(|(key, _)| key).map(|key| table.remove(key)).is_some(),
+            };
+            if there && tag.is_plain() {
+                count(&self.flying, -1);
+            } else if !there {
                 // Given up after it was read.
-                None => drop(table.forget_recall(tag)),
+                table.forget_recall(tag);
             }
         }
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
@@ -411,8 +504,8 @@ impl Yields {
         // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
         let mut fresh = None;
         loop {
-            let mut guard = self.table.lock();
-            let slot = guard.as_deref_mut().and_then(|table| table.find(tag)).map(|(_, slot)| slot);
+            let Some(mut guard) = self.table() else { return Poll::Ready(Err(())) };
+            let slot = guard.find(tag).map(|(_, slot)| slot);
             let Some(Slot { phase: Phase::InFlight(ear), buffer: Some(buffer), .. }) = slot else {
                 return Poll::Ready(Err(()));
             };
@@ -448,8 +541,8 @@ impl Yields {
 
     /// What a future that pulls finds; it waits if there is nothing. `None` when the tag is gone.
     pub(crate) fn pull(&self, tag: Tag, ear: Ear) -> Option<Pulled> {
-        let mut guard = self.table.lock();
-        let table = guard.as_deref_mut()?;
+        let mut guard = self.table()?;
+        let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
         let buffer = slot.buffer.as_mut()?;
         if let Some((item, sender)) = buffer.pop() {
@@ -479,8 +572,8 @@ impl Yields {
     /// A hand-written process wants one item more. Returns how many notices its mailbox is due, or `None` when there is
     /// no such stream.
     pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
-        let mut guard = self.table.lock();
-        let (_, slot) = guard.as_deref_mut()?.find(tag)?;
+        let mut guard = self.table()?;
+        let (_, slot) = guard.find(tag)?;
         let ended = !slot.is_in_flight();
         let buffer = slot.buffer.as_mut()?;
         buffer.want();
@@ -489,8 +582,8 @@ impl Yields {
 
     /// What a notice stands for: the next item, or else the answer. `None` when the stream was given up meanwhile.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
-        let mut guard = self.table.lock();
-        let table = guard.as_deref_mut()?;
+        let mut guard = self.table()?;
+        let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
         let overtaken = planted!("stream_end_overtakes") && !slot.is_in_flight();
         if !overtaken && let Some((item, sender)) = slot.buffer.as_mut()?.pop() {
@@ -511,8 +604,8 @@ impl Yields {
 
     /// Lets the command run on; its answer goes nowhere.
     pub(crate) fn detach(&self, tag: Tag) {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return };
+        let Some(mut guard) = self.table() else { return };
+        let table = &mut *guard;
         let Some((key, slot)) = table.find(tag) else { return };
         if let Phase::InFlight(ear) = &mut slot.phase {
             let former = mem::replace(ear, Ear::Nobody);
@@ -528,8 +621,19 @@ impl Yields {
     /// Gives up a yield: its answer will be discarded, its handler sees the cancellation. False if there is no such
     /// yield in flight; an answer that was not read yet is not wanted any more either.
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return false };
+        let Some(mut guard) = self.table() else { return false };
+        let table = &mut *guard;
+        if tag.is_plain() {
+            let ended = self.words().and_then(|words| table.plain.cancel(words, tag));
+            let Some((flying, watchers)) = ended else { return false };
+            count(&self.flying, -1);
+            if !flying {
+                self.recall(table, tag);
+            }
+            drop(guard);
+            watchers.wake();
+            return flying;
+        }
         let Some((key, _)) = table.find(tag) else { return false };
         let slot = table.remove(key);
         // Not dispatched yet, it is skipped when its turn comes; only a chosen tag may be another yield's by then.
@@ -545,11 +649,8 @@ impl Yields {
         if flying {
             self.ended(tag);
         }
-        if let Phase::Queued = slot.phase
-            && !planted!("yields_cancel_forgets_event")
-        {
-            *table.recalled.entry(tag.number).or_default() += 1;
-            self.recalled.store(true, Ordering::Relaxed);
+        if let Phase::Queued = slot.phase {
+            self.recall(table, tag);
         }
         drop(guard);
         let _ = panic::drop_caught(undispatched);
@@ -557,10 +658,21 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
+    /// The answer that waits in the mailbox, or is on its way to it, is not wanted any more.
+    fn recall(&self, table: &mut Table, tag: Tag) {
+        if !planted!("yields_cancel_forgets_event") {
+            *table.recalled.entry(tag.number).or_default() += 1;
+            self.recalled.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether somebody still waits for the answer to this tag.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return false };
+        if tag.is_plain() {
+            return self.is_flying(tag);
+        }
+        let Some(mut guard) = self.table() else { return false };
+        let table = &mut *guard;
         table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
     }
 
@@ -570,14 +682,21 @@ impl Yields {
         // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
         let mut fresh = None;
         loop {
-            let mut guard = self.table.lock();
-            let slot = guard.as_deref_mut().and_then(|table| table.find(tag)).map(|(_, slot)| slot);
-            let Some(slot) = slot.filter(|slot| slot.is_in_flight()) else { return false };
-            if slot.watchers.knows(watcher) {
+            let Some(mut guard) = self.table() else { return false };
+            let table = &mut *guard;
+            let watchers = match (tag.is_plain(), self.words()) {
+                (true, Some(words)) => table.plain.watch(words, tag),
+                (true, None) => None,
+                (false, _) => {
+                    table.find(tag).filter(|(_, slot)| slot.is_in_flight()).map(|(_, slot)| &mut slot.watchers)
+                }
+            };
+            let Some(watchers) = watchers else { return false };
+            if watchers.knows(watcher) {
                 return true;
             }
             if let Some(fresh) = fresh.take() {
-                slot.watchers.add(fresh);
+                watchers.add(fresh);
                 return true;
             }
             drop(guard);
@@ -587,15 +706,13 @@ impl Yields {
 
     /// The process has ended: every yield is cancelled, and none can be answered from now on.
     pub(crate) fn close(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut guard = self.table.lock();
-        let Some(table) = guard.as_deref_mut() else { return };
+        let Some(mut guard) = self.table() else { return };
+        let table = &mut *guard;
         let mut slots = mem::take(&mut table.slots);
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
         }
+        let watchers = self.words().map(|words| table.plain.close(words));
         let pending = mem::take(&mut table.pending);
         let kept = mem::take(&mut table.kept);
         table.recalled.clear();
@@ -605,5 +722,6 @@ impl Yields {
         pending.into_iter().for_each(|pending| drop(panic::drop_caught(pending)));
         kept.into_iter().for_each(|kept| drop(panic::drop_caught(kept)));
         slots.into_all().for_each(Slot::release);
+        watchers.into_iter().flatten().for_each(Watchers::wake);
     }
 }

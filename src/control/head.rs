@@ -124,7 +124,7 @@ struct Rarer {
 
 /// Under a model checker atomics and locks are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
-const _: () = assert!(size_of::<Rare>() <= 120);
+const _: () = assert!(size_of::<Rare>() <= 112);
 
 impl Rare {
     fn new(inherited: Inherited) -> Box<Self> {
@@ -297,11 +297,21 @@ impl Head {
     }
 
     /// How many answers it waits for, of whatever kind.
-    #[inline]
     pub(crate) fn outstanding(&self) -> usize {
+        self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
+    }
+
+    /// Whether it waits for any, as far as its turn is concerned.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)
+    }
+
+    /// For what it waits beside its yields.
+    #[inline]
+    fn waiting(&self) -> u32 {
         let elsewhere = self.rarer_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
-        let waiting = self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere);
-        waiting as usize + self.yields_if_any().map_or(0, Yields::outstanding)
+        self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere)
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! The runtime's counters: always on, exact, and without a contended cache line, since each worker writes a block of its
-//! own and only threads that are no workers share some. Also the snapshot of it all, the sampled durations included.
+//! own, as do a few threads that are no workers; only when those are many they share some. Also the snapshot of it all, the
+//! sampled durations included.
 
 use super::histogram::{Buckets, Histogram};
 use crate::sync::tally::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, fence};
@@ -147,12 +148,13 @@ impl fmt::Display for Counters {
 ///
 /// Each worker has a *slot*: whoever runs as that worker enters it, and then counts in the slot's own block with a plain
 /// load and store. That is exact as long as one thread at a time is in a slot, and the next one enters after it has
-/// synchronised with the one before, which the hand-over of the worker itself does.
+/// synchronised with the one before, which the hand-over of the worker itself does. A thread that is in no slot counts in
+/// the block of its [desk](Desk), likewise, if it got one.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
-    /// For threads that entered no slot of this runtime: several, as they all write there.
-    shared: Box<[CachePadded<Block>]>,
+    /// For threads that entered no slot of this runtime: first those of the desks, then several that others share.
+    outside: Box<[CachePadded<Block>]>,
     sample_one_in: u32,
 }
 
@@ -167,19 +169,72 @@ struct Block {
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
-/// How many blocks those threads share that are in no slot.
-const SHARED: usize = 8;
+/// So many threads of the program that are in no slot have a block to themselves in each runtime.
+const DESKS: usize = 8;
+/// How many blocks all the others share.
+const SHARED: usize = 4;
 
-/// Which of them this thread counts in.
-fn shared_block() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    let mine = |block: &Cell<Option<usize>>| {
-        let mine = block.get().unwrap_or_else(|| THREADS.fetch_add(1, Relaxed) % SHARED);
-        block.set(Some(mine));
-        mine
-    };
-    // A thread that is ending, and has no locals any more, counts in any.
-    BLOCK.try_with(mine).unwrap_or(0)
+/// The right of one thread at a time to write in the blocks of this number: so its counts need no atomic
+/// read-modify-write, which would be one in four of an answer's (bench `command-thread`).
+struct Desk(usize);
+
+/// Which desks are taken.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Desk {
+    fn take() -> Option<Self> {
+        let next = |taken: usize| (taken.trailing_ones() < DESKS as u32).then_some(taken | (taken + 1));
+        // Acquire pairs with the release in drop: what its last owner counted is there.
+        let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
+        Some(Self(taken.trailing_ones() as usize))
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // What this thread counts from here on is counted among others'.
+        let _ = OUTSIDE.try_with(|outside| outside.set(Some(Outside::shared())));
+        TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
+    }
+}
+
+/// Where a thread counts that is in no slot.
+#[derive(Debug, Clone, Copy)]
+struct Outside {
+    block: usize,
+    /// Nobody else writes there.
+    own: bool,
+}
+
+impl Outside {
+    /// Of this thread.
+    #[inline]
+    fn here() -> Self {
+        // A thread that is ending, and has no locals any more, counts among others.
+        OUTSIDE.try_with(|outside| outside.get().unwrap_or_else(|| Self::begin(outside))).unwrap_or(Self::last())
+    }
+
+    #[cold]
+    fn begin(outside: &Cell<Option<Self>>) -> Self {
+        let own = DESK.try_with(|desk| {
+            let taken = Desk::take();
+            let own = taken.as_ref().map(|desk| Self { block: desk.0, own: true });
+            desk.set(taken);
+            own
+        });
+        let here = own.ok().flatten().unwrap_or_else(Self::shared);
+        outside.set(Some(here));
+        here
+    }
+
+    fn shared() -> Self {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        Self { block: DESKS + THREADS.fetch_add(1, Relaxed) % SHARED, own: false }
+    }
+
+    const fn last() -> Self {
+        Self { block: DESKS + SHARED - 1, own: false }
+    }
 }
 
 /// Within a cache line, wherever the linker puts it.
@@ -198,8 +253,9 @@ thread_local! {
     /// the slot alone would not do.
     static ENTERED: Cell<Entered> = const { Cell::new(NOWHERE) };
     static TICKS: Cell<u32> = const { Cell::new(0) };
-    /// Which of the shared blocks it counts in where it is in no slot.
-    static BLOCK: Cell<Option<usize>> = const { Cell::new(None) };
+    static OUTSIDE: Cell<Option<Outside>> = const { Cell::new(None) };
+    /// Kept for as long as the thread lives.
+    static DESK: Cell<Option<Desk>> = const { Cell::new(None) };
 }
 
 /// While it lives, this thread counts in its slot. Guards of one thread are dropped in the reverse order.
@@ -216,7 +272,7 @@ impl Metrics {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: (0..slots).map(|_| CachePadded(Block::new())).collect(),
-            shared: (0..SHARED).map(|_| CachePadded(Block::new())).collect(),
+            outside: (0..DESKS + SHARED).map(|_| CachePadded(Block::new())).collect(),
             sample_one_in: SAMPLE_ONE_IN,
         }
     }
@@ -310,21 +366,25 @@ impl Metrics {
     /// Adds to a cell of the block that is this thread's.
     #[inline]
     fn write<'a>(&'a self, n: u64, order: Ordering, cell: impl FnOnce(&'a Block) -> &'a AtomicU64) {
-        match self.worker().and_then(|slot| self.slots.get(slot)) {
-            Some(block) => {
-                // No other thread writes here, so nothing is lost between the load and the store; and no atomic
-                // read-modify-write is paid for.
-                let cell = cell(block);
-                cell.store(cell.load(Relaxed).wrapping_add(n), order);
-            }
+        let (block, own) = match self.worker().and_then(|slot| self.slots.get(slot)) {
+            Some(block) => (block, true),
             None => {
-                cell(&self.shared[shared_block()]).fetch_add(n, order);
+                let outside = Outside::here();
+                (&self.outside[outside.block], outside.own)
             }
+        };
+        let cell = cell(block);
+        if own {
+            // No other thread writes here, so nothing is lost between the load and the store; and no atomic
+            // read-modify-write is paid for.
+            cell.store(cell.load(Relaxed).wrapping_add(n), order);
+        } else {
+            cell.fetch_add(n, order);
         }
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {
-        self.slots.iter().chain(&self.shared).map(|block| &block.0)
+        self.slots.iter().chain(&self.outside).map(|block| &block.0)
     }
 
     fn sum(&self, counter: Counter) -> u64 {
@@ -402,7 +462,7 @@ mod tests {
         one.add(Counter::Steps, 100);
         let counted = |block: &Block| block.counts[Counter::Steps as usize].load(Relaxed);
         assert_eq!(
-            (counted(&one.slots[1]), one.shared.iter().map(|block| counted(block)).sum::<u64>(), one.counters().steps),
+            (counted(&one.slots[1]), one.outside.iter().map(|block| counted(block)).sum::<u64>(), one.counters().steps),
             (100, 10, 110)
         );
         assert_eq!(counted(&two.slots[0]), 1);

@@ -243,7 +243,7 @@ impl fmt::Debug for MonitorRef {
 
 /// Which yield an answer belongs to: `Copy`, comparable with any other tag of the same process, never used twice.
 pub struct Tag<C = Payload> {
-    /// Counts the yields of one process; with the top bit set, the number that the process chose itself.
+    /// Counts the yields of one process, or was chosen by it; the top bits say of what kind it is.
     pub(crate) number: u64,
     /// Where the tag table keeps it.
     pub(crate) key: u32,
@@ -253,9 +253,16 @@ pub struct Tag<C = Payload> {
 impl<C> Tag<C> {
     /// Marks the numbers that processes choose themselves.
     pub(crate) const CHOSEN: u64 = 1 << 63;
+    /// Marks those of plain yields.
+    const PLAIN: u64 = 1 << 62;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
+    }
+
+    /// Of a yield that is kept apart: see `yields/plain.rs`.
+    pub(crate) fn plain(number: u64, key: u32) -> Self {
+        Self { number: Self::PLAIN | number, key, marker: PhantomData }
     }
 
     /// A tag of the process's own choosing, for [`StepOutput::perform_as`](crate::StepOutput::perform_as): hosts of
@@ -273,8 +280,20 @@ impl<C> Tag<C> {
         Tag { number: self.number, key: self.key, marker: PhantomData }
     }
 
+    #[inline]
     pub(crate) fn is_chosen(self) -> bool {
         self.number & Self::CHOSEN != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_plain(self) -> bool {
+        self.number & Self::PLAIN != 0
+    }
+
+    /// Its number without what says of what kind it is.
+    #[inline]
+    pub(crate) fn serial(self) -> u64 {
+        self.number & !(Self::CHOSEN | Self::PLAIN)
     }
 }
 
@@ -303,6 +322,6 @@ impl<C> std::hash::Hash for Tag<C> {
 impl<C> fmt::Debug for Tag<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_chosen() { "chosen " } else { "" };
-        write!(f, "Tag({kind}{})", self.number & !Self::CHOSEN)
+        write!(f, "Tag({kind}{})", self.serial())
     }
 }

@@ -1,15 +1,16 @@
 //! Commands of one kind that a step yields one after the other. Their tags are taken some at a time, ahead of them, and
 //! they are left here until the next ones are taken or the step is over: so a step that yields many takes the table's lock
-//! once for eight of them, which those who answer on other cores take at the same time (bench `command-thread`).
+//! once for many of them (bench `command-thread`).
 //!
-//! A tag that was taken ahead is in flight like any other, save that nobody knows it; what is left of them when the step
-//! is over was never there.
+//! A tag that was taken ahead is in flight like any other [plain](super::plain) one, save that nobody knows it; what is left
+//! of them when the step is over was never there.
 
 use std::any::TypeId;
 use std::cell::Cell;
 
-use super::table::{Slot, Table};
-use super::{Ear, Yield, Yields, count};
+use super::plain::Words;
+use super::table::{Table, reply_to};
+use super::{Yield, Yields, count};
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
@@ -58,23 +59,21 @@ impl Stage {
             return Err(command);
         }
         self.commands.push(command);
-        Ok(Tag::issued(self.first + next as u64, self.keys[next]))
+        Ok(Tag::plain(self.first + next as u64, self.keys[next]))
     }
 
     /// Leaves what was yielded to be dispatched, and the tags that were not used to nobody.
     fn empty_into(&mut self, table: &mut Table, yields: &Yields) {
         let used = self.commands.len();
         for (at, command) in self.commands.drain(..).enumerate() {
-            let tag = Tag::issued(self.first + at as u64, self.keys[at]);
+            let tag = Tag::plain(self.first + at as u64, self.keys[at]);
             table.pending.push_back(Yield { tag, command });
         }
         let mut unused = 0;
         for at in used..self.taken {
-            let tag = Tag::issued(self.first + at as u64, self.keys[at]);
-            if let Some((key, _)) = table.find(tag) {
-                drop(table.remove(key));
-                unused += 1;
-            }
+            let tag = Tag::plain(self.first + at as u64, self.keys[at]);
+            // Nobody knows it, so nobody watches it.
+            unused += i32::from(yields.words().is_some_and(|words| table.plain.cancel(words, tag).is_some()));
         }
         count(&yields.pending, used as i32);
         count(&yields.flying, -unused);
@@ -100,14 +99,16 @@ impl Yields {
     fn take_ahead<C: Command>(&self, stage: &mut Stage) {
         let of = Some(TypeId::of::<C>());
         let many = if stage.of == of { (2 * stage.taken).clamp(2, AHEAD) } else { 2 };
-        let mut guard = self.table.lock();
-        let table = guard.get_or_insert_default();
+        let parts = self.parts();
+        let mut guard = parts.table.lock();
+        let table = &mut *guard;
         stage.empty_into(table, self);
         stage.of = of;
         stage.first = table.issued;
         stage.taken = many;
+        let words = parts.words.get_or_init(|| Box::new(Words::new()));
         for key in &mut stage.keys[..many] {
-            *key = table.slots.insert(Slot::in_flight::<C>(table.issued, Ear::Event, None));
+            *key = table.plain.begin(words, table.issued, reply_to::<C>);
             table.issued += 1;
         }
         count(&self.flying, many as i32);
@@ -122,9 +123,7 @@ impl Yields {
     }
 
     fn clear_stage(&self, mut stage: Box<Stage>) {
-        let mut guard = self.table.lock();
-        stage.empty_into(guard.get_or_insert_default(), self);
-        drop(guard);
+        stage.empty_into(&mut self.parts().table.lock(), self);
         stage.of = None;
         drop(SPARE.try_with(|spare| spare.replace(Some(stage))));
     }

@@ -9,6 +9,7 @@ use std::task::Waker;
 use slab::Slab;
 
 use super::buffer::Buffer;
+use super::plain::{Plain, ReplyType};
 use super::{Answer, Ear, Kept, Yield};
 use crate::express::Number;
 use crate::process::command::Command;
@@ -63,8 +64,12 @@ pub(super) struct Slot {
     pub(super) watchers: Watchers,
     /// What its items wait in, if it is a stream.
     pub(super) buffer: Option<Box<Buffer>>,
-    /// The type of the reply; a function, for that is one word.
-    pub(super) reply: fn() -> (TypeId, &'static str),
+    pub(super) reply: ReplyType,
+}
+
+/// What the reply to a `C` is.
+pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
+    (TypeId::of::<C::Reply>(), type_name::<C::Reply>())
 }
 
 impl Slot {
@@ -76,7 +81,7 @@ impl Slot {
             phase: Phase::InFlight(ear),
             watchers: Watchers::default(),
             buffer: buffer.map(Box::new),
-            reply: || (TypeId::of::<C::Reply>(), type_name::<C::Reply>()),
+            reply: reply_to::<C>,
         }
     }
 
@@ -147,6 +152,7 @@ impl Slots {
 pub(super) struct Table {
     pub(super) issued: u64,
     pub(super) slots: Slots,
+    pub(super) plain: Plain,
     /// Where the yields are whose tags the process chose itself.
     pub(super) chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
@@ -160,6 +166,7 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// The slot of a yield that is not plain.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))

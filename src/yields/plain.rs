@@ -1,0 +1,226 @@
+//! Plain yields: commands of a hand-written process whose answers come as events, under tags that it did not choose. One is
+//! a word, which whoever answers moves with one compare-exchange and no lock: so a process with a thousand commands in
+//! flight, and the threads that answer them, share eight yields to a cache line and nothing else (bench `command-thread`).
+//!
+//! ```text
+//!   gone ── begin ──▶ flying ── answer ──────────▶ queued ── collect ──▶ gone
+//!                      │  └ watch ▶ watched ─ answer ┘ │
+//!                      └───── cancel ───┴──── cancel ──┴──▶ gone
+//! ```
+//!
+//! Without the lock, a word goes from flying to queued and nowhere else; every other move is made under the lock of the
+//! [table](super::table), which holds what few of them need: who watches, and of which type the reply is. A word has its
+//! yield's number in it, which is never issued twice: so whoever comes late changes nothing, whatever the word is used for
+//! since. It guards nothing but itself, so all of it is relaxed: the answer goes by the mailbox.
+
+use std::any::TypeId;
+
+use super::table::Watchers;
+use crate::process::event::Tag;
+use crate::sync::OnceLock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Answered: the answer waits in the mailbox, or is on its way to it.
+const QUEUED: u64 = 1;
+const FLYING: u64 = 2;
+/// In flight, and somebody wants to know when that ends.
+const WATCHED: u64 = 3;
+/// So many bits of a word say which of them; those above are the yield's number. A word that is gone is zero.
+const STATE_BITS: u32 = 2;
+const STATE: u64 = (1 << STATE_BITS) - 1;
+
+/// So many words are made first; then twice as many each time.
+const FIRST: u32 = if cfg!(procession_loom) { 2 } else { 64 };
+const BLOCKS: usize = (u32::BITS - FIRST.ilog2()) as usize;
+
+/// The type of a reply and its name; a function, for that is one word.
+pub(super) type ReplyType = fn() -> (TypeId, &'static str);
+
+/// What came of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// It is the answer.
+    Queued,
+    /// It is to be given under the lock.
+    Watched,
+    /// There is no such yield in flight.
+    Not,
+}
+
+/// A word for each of so many yields. Words stay where they are when more are needed, so that nobody waits for that.
+#[derive(Debug)]
+pub(super) struct Words {
+    blocks: [OnceLock<Box<[AtomicU64]>>; BLOCKS],
+}
+
+fn word(tag: Tag, state: u64) -> u64 {
+    tag.serial() << STATE_BITS | state
+}
+
+/// Which block a key's word is in, and where in that.
+fn place(key: u32) -> (usize, usize) {
+    let above = u64::from(key) + u64::from(FIRST);
+    let block = above.ilog2() - FIRST.ilog2();
+    (block as usize, (above - (u64::from(FIRST) << block)) as usize)
+}
+
+impl Words {
+    pub(super) fn new() -> Self {
+        Self { blocks: [const { OnceLock::new() }; BLOCKS] }
+    }
+
+    /// None for a key that was never used here.
+    #[inline]
+    fn at(&self, key: u32) -> Option<&AtomicU64> {
+        let (block, at) = place(key);
+        self.blocks.get(block)?.get()?.get(at)
+    }
+
+    /// Begins a yield whose key is free, under the lock.
+    #[inline]
+    fn begin(&self, tag: Tag) {
+        let (block, at) = place(tag.key);
+        let words = self.blocks[block].get_or_init(|| (0..FIRST << block).map(|_| AtomicU64::new(0)).collect());
+        words[at].store(word(tag, FLYING), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_in_flight(&self, tag: Tag) -> bool {
+        self.at(tag.key).is_some_and(|at| at.load(Ordering::Relaxed) | 1 == word(tag, WATCHED))
+    }
+
+    /// Answers, with no lock.
+    #[inline]
+    pub(super) fn answer(&self, tag: Tag) -> Moved {
+        let Some(at) = self.at(tag.key) else { return Moved::Not };
+        match at.compare_exchange(word(tag, FLYING), word(tag, QUEUED), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Moved::Queued,
+            Err(seen) if seen == word(tag, WATCHED) => Moved::Watched,
+            Err(_) => Moved::Not,
+        }
+    }
+
+    /// Marks a yield that is in flight as watched, under the lock; false if it is not.
+    fn watch(&self, tag: Tag) -> bool {
+        let Some(at) = self.at(tag.key) else { return false };
+        let marked = at.compare_exchange(word(tag, FLYING), word(tag, WATCHED), Ordering::Relaxed, Ordering::Relaxed);
+        marked.is_ok() || marked == Err(word(tag, WATCHED))
+    }
+
+    /// Ends a yield under the lock. Returns whether it was in flight, or `None` if it was gone.
+    fn end(&self, tag: Tag) -> Option<bool> {
+        let at = self.at(tag.key)?;
+        let mut seen = at.load(Ordering::Relaxed);
+        loop {
+            if seen | STATE != word(tag, STATE) {
+                return None;
+            }
+            match at.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(seen & STATE != QUEUED),
+                Err(answered) => seen = answered,
+            }
+        }
+    }
+
+    /// Ends a yield that was answered, under the lock: nobody else touches it any more. False if it was gone.
+    #[inline]
+    fn collect(&self, tag: Tag) -> bool {
+        let Some(at) = self.at(tag.key).filter(|at| at.load(Ordering::Relaxed) == word(tag, QUEUED)) else {
+            return false;
+        };
+        at.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// How many answers are not read yet.
+    pub(super) fn queued(&self) -> usize {
+        let words = self.blocks.iter().map_while(OnceLock::get).flatten();
+        words.filter(|at| at.load(Ordering::Relaxed) & STATE == QUEUED).count()
+    }
+
+    /// Ends all, under the lock.
+    fn end_all(&self) {
+        self.blocks.iter().map_while(OnceLock::get).flatten().for_each(|at| at.store(0, Ordering::Relaxed));
+    }
+}
+
+/// What is known of plain yields under the lock alone.
+#[derive(Debug, Default)]
+pub(super) struct Plain {
+    /// Keys that were used and are free.
+    free: Vec<u32>,
+    /// By key.
+    replies: Vec<ReplyType>,
+    /// By key, as far as any was watched.
+    watchers: Vec<Watchers>,
+}
+
+impl Plain {
+    /// Begins the yield of this number; returns its key.
+    #[inline]
+    pub(super) fn begin(&mut self, words: &Words, number: u64, reply: ReplyType) -> u32 {
+        let key = match self.free.pop() {
+            Some(key) => {
+                self.replies[key as usize] = reply;
+                key
+            }
+            None => {
+                self.replies.push(reply);
+                (self.replies.len() - 1) as u32
+            }
+        };
+        words.begin(Tag::plain(number, key));
+        key
+    }
+
+    pub(super) fn reply(&self, tag: Tag) -> Option<ReplyType> {
+        self.replies.get(tag.key as usize).copied()
+    }
+
+    /// Takes off a yield whose answer was read; false if it was given up since.
+    #[inline]
+    pub(super) fn collect(&mut self, words: &Words, tag: Tag) -> bool {
+        let there = words.collect(tag);
+        if there {
+            self.free.push(tag.key);
+        }
+        there
+    }
+
+    /// Gives up a yield. Returns whether it was in flight, and who is to be told; `None` if it was gone.
+    pub(super) fn cancel(&mut self, words: &Words, tag: Tag) -> Option<(bool, Watchers)> {
+        let flying = words.end(tag)?;
+        self.free.push(tag.key);
+        Some((flying, self.unwatch(tag)))
+    }
+
+    fn unwatch(&mut self, tag: Tag) -> Watchers {
+        self.watchers.get_mut(tag.key as usize).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Answers a yield that was watched. Who is to be told; `None` if it is not in flight any more.
+    pub(super) fn answer_watched(&mut self, words: &Words, tag: Tag) -> Option<Watchers> {
+        let at = words.at(tag.key)?;
+        let answered = at.compare_exchange(word(tag, WATCHED), word(tag, QUEUED), Ordering::Relaxed, Ordering::Relaxed);
+        answered.is_ok().then(|| self.unwatch(tag))
+    }
+
+    /// Who watches a yield, to add to them; `None` if it is not in flight.
+    pub(super) fn watch(&mut self, words: &Words, tag: Tag) -> Option<&mut Watchers> {
+        if !words.watch(tag) {
+            return None;
+        }
+        let at = tag.key as usize;
+        if self.watchers.len() <= at {
+            self.watchers.resize_with(at + 1, Watchers::default);
+        }
+        Some(&mut self.watchers[at])
+    }
+
+    /// Ends all; returns who is to be told.
+    pub(super) fn close(&mut self, words: &Words) -> impl Iterator<Item = Watchers> + use<> {
+        words.end_all();
+        self.free = Vec::new();
+        std::mem::take(&mut self.watchers).into_iter()
+    }
+}

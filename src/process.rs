@@ -39,9 +39,9 @@ use crate::inherited::Inherited;
 use crate::mailbox::Taken;
 use crate::me::Me;
 use crate::observe::Counter;
-use crate::yields::Ear;
 use crate::yields::buffer::Buffer;
 use crate::yields::stage::{ALONE, Stage};
+use crate::yields::{Ear, Yields};
 
 /// How a process is started.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl<M: Send + 'static> Mail<M> {
     /// The events for a step that begins.
     pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
         self.look = Look::NotYet;
-        Events { mail: self, control }
+        Events { mail: self, control, yields: None }
     }
 
     /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
@@ -194,6 +194,8 @@ const COLLECT_AT: usize = 32;
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
+    /// Looked up once: those who answer on other cores write beside where that is said.
+    yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
@@ -225,7 +227,7 @@ impl<M: Send + 'static> Events<'_, M> {
     fn next_taken(&mut self) -> Option<Event<M>> {
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
-            let yields = self.control.head.yields();
+            let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
                 // Cancelled while it waited here.
                 Signal::Completed(Completed { tag, .. }) if !yields.is_to_be_read(tag) => {}
@@ -256,7 +258,8 @@ impl<M> Drop for Events<'_, M> {
         if let Some(taken) = self.mail.taken.as_deref_mut()
             && !taken.read.is_empty()
         {
-            self.control.head.yields().collect(taken.read.drain(..));
+            let yields = self.yields.unwrap_or_else(|| self.control.head.yields());
+            yields.collect(taken.read.drain(..));
         }
     }
 }
@@ -284,14 +287,19 @@ pub struct StepOutput<'a, M: Send + 'static> {
     yielded: u8,
     /// Those that came after them.
     stage: Option<Box<Stage>>,
+    /// How many those were.
+    staged: u32,
+    /// Looked up once they come: those who answer on other cores write beside where that is said.
+    yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Drop for StepOutput<'_, M> {
     /// Also of a step that panics: what it has yielded is dropped with its process.
     #[inline]
     fn drop(&mut self) {
-        if self.stage.is_some() {
-            self.me.control().head.yields().settle(&mut self.stage);
+        if self.staged != 0 {
+            self.count(self.staged);
+            self.yields().settle(&mut self.stage);
         }
     }
 }
@@ -315,6 +323,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             successor: None,
             yielded: 0,
             stage: None,
+            staged: 0,
+            yields: None,
         }
     }
 
@@ -338,8 +348,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
-        self.count();
-        let yields = self.me.control().head.yields();
+        self.count(1);
+        let yields = self.yields();
         if command.is_some() {
             yields.settle(&mut self.stage);
         }
@@ -347,8 +357,12 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
-    fn count(&self) {
-        self.me.host().shared().metrics.add(Counter::Yields, 1);
+    fn count(&self, yields: u32) {
+        self.me.host().shared().metrics.add(Counter::Yields, u64::from(yields));
+    }
+
+    fn yields(&self) -> &'a Yields {
+        self.yields.unwrap_or_else(|| self.me.control().head.yields())
     }
 
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
@@ -357,8 +371,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             self.yielded += 1;
             return self.start(Some(Payload::new(command)), None);
         }
-        self.count();
-        self.me.control().head.yields().start_next(&mut self.stage, Payload::new(command))
+        self.staged += 1;
+        let yields = *self.yields.get_or_insert_with(|| self.me.control().head.yields());
+        yields.start_next(&mut self.stage, Payload::new(command))
     }
 
     /// As [`perform`](Self::perform), with a deadline: see [`limit`](Self::limit).
@@ -376,11 +391,11 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         if !tag.is_chosen() {
             return Err(YieldError::new(command));
         }
-        let yields = self.me.control().head.yields();
+        let yields = self.yields();
         yields.settle(&mut self.stage);
         match yields.start(Ear::Event, Some(tag), Some(Payload::new(command)), None) {
             Ok(_) => {
-                self.count();
+                self.count(1);
                 Ok(())
             }
             Err(command) => Err(YieldError::new(
@@ -484,6 +499,6 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// reaches it. No event of it comes any more, also if it was answered and that was not read yet. True if it was
     /// still in flight; false if it was answered or given up before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
-        self.me.control().head.yields().cancel(tag.erase())
+        self.yields().cancel(tag.erase())
     }
 }

@@ -20,6 +20,7 @@ use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
+use crate::realm::Realm;
 use crate::sync::{planted, thread_local};
 use crate::time::spare;
 use crate::yields::{Kept, Yield, Yields};
@@ -420,7 +421,8 @@ impl<X: Machine> Turn<'_, X> {
             self.dispatch_shortly(number, place);
         } else if let Some((tag, command)) = express::take_left() {
             let yields = self.head().yields();
-            self.dispatch_one(yields, Yield { tag, command }, self.me.control().clone());
+            let realm = self.head().host().realm();
+            Self::dispatch_one(realm, yields, Yield { tag, command }, self.me.control().clone());
             yields.forget_overtaken();
         } else {
             return false;
@@ -455,11 +457,13 @@ impl<X: Machine> Turn<'_, X> {
     fn dispatch_pending(&self, yields: &Yields) {
         // A handler that polls a process inside of this one's turn finds none, and makes its own.
         let mut batch = BATCH.try_with(Cell::take).unwrap_or_default();
+        // Looked up once: those who answer on other cores write beside where that is said.
+        let realm = self.head().host().realm();
         while yields.has_pending() {
             yields.take_pending(&mut batch);
             let homes = self.me.control().clones(batch.len() as u32);
             for (yielded, home) in batch.drain(..).zip(homes) {
-                self.dispatch_one(yields, yielded, home);
+                Self::dispatch_one(realm, yields, yielded, home);
             }
         }
         yields.forget_overtaken();
@@ -467,11 +471,11 @@ impl<X: Machine> Turn<'_, X> {
     }
 
     #[inline(always)]
-    fn dispatch_one(&self, yields: &Yields, yielded: Yield, home: Ref<Control<X::Message>>) {
+    fn dispatch_one(realm: &Realm, yields: &Yields, yielded: Yield, home: Ref<Control<X::Message>>) {
         let _ = if yields.is_overtaken(yielded.tag) {
             drop_caught(yielded)
         } else {
-            catch(|| self.head().host().realm().dispatch(yielded, home.into_any()))
+            catch(|| realm.dispatch(yielded, home.into_any()))
         };
     }
 

@@ -15,17 +15,18 @@
 
 use std::any::TypeId;
 use std::mem;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 pub(crate) mod buffer;
 mod plain;
 pub(crate) mod stage;
+mod stream;
 mod table;
 
 use once_cell::race::OnceBox;
 
 use self::buffer::Buffer;
-use self::plain::{Moved, ReplyType, Words};
+use self::plain::{ReplyType, Words};
 use self::table::{Phase, Slot, Table, Watchers, reply_to};
 use crate::express::Number;
 use crate::process::command::Command;
@@ -218,7 +219,8 @@ impl Yields {
         }
         let tag = match (self.words(), chosen) {
             (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, Ear::Event) => {
-                Tag::plain(table.issued, table.plain.begin(words, table.issued, reply_to::<C>))
+                let number = table.issued;
+                Tag::plain(number, table.plain().begin(words, number, reply_to::<C>))
             }
             _ => {
                 let key = table.slots.vacant_key();
@@ -333,12 +335,6 @@ impl Yields {
         (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
     }
 
-    /// Whether a plain yield is in flight.
-    #[inline]
-    fn is_flying(&self, tag: Tag) -> bool {
-        self.words().is_some_and(|words| words.is_in_flight(tag))
-    }
-
     /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it.
     ///
     /// # Errors
@@ -396,48 +392,6 @@ impl Yields {
         Ok(answered)
     }
 
-    /// As [`complete`](Self::complete), for a plain yield: with `Ok`, the answer is to be pushed into the mailbox.
-    ///
-    /// # Errors
-    /// Why it came too late, or is of the wrong type.
-    #[inline]
-    pub(crate) fn complete_plain(
-        &self,
-        tag: Tag,
-        answer: &Answer,
-        check: bool,
-        taken: impl FnOnce(),
-    ) -> Result<(), Late> {
-        let Some(words) = self.words() else { return Err(Late::Unknown) };
-        if check {
-            self.check_plain(words, tag, answer)?;
-        }
-        let watchers = match words.answer(tag) {
-            Moved::Queued => None,
-            Moved::Watched | Moved::Not => Some(self.answer_watched(words, tag)?),
-        };
-        taken();
-        watchers.into_iter().for_each(Watchers::wake);
-        Ok(())
-    }
-
-    #[cold]
-    fn answer_watched(&self, words: &Words, tag: Tag) -> Result<Watchers, Late> {
-        let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
-        let table = &mut *guard;
-        table.plain.answer_watched(words, tag).ok_or(Late::of(tag, table.issued))
-    }
-
-    #[cold]
-    fn check_plain(&self, words: &Words, tag: Tag, answer: &Answer) -> Result<(), Late> {
-        let Some(table) = self.table() else { return Err(Late::Unknown) };
-        // Under the lock no key is used again: what is in flight is of the type that stands there.
-        match table.plain.reply(tag).filter(|_| words.is_in_flight(tag)) {
-            Some(reply) => check_type(answer, reply),
-            None => Err(Late::of(tag, table.issued)),
-        }
-    }
-
     /// Collects a future's answer, or leaves word whom to tell. `None` when the tag is gone: cancelled from outside.
     pub(crate) fn poll(&self, tag: Tag, ear: Ear) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
@@ -481,7 +435,7 @@ impl Yields {
         for tag in read {
             // Nobody watches what was answered, and its answer is gone: there is nothing in it.
             let there = match tag.is_plain() {
-                true => self.words().is_some_and(|words| table.plain.collect(words, tag)),
+                true => self.words().is_some_and(|words| table.plain().collect(words, tag)),
                 false => table.find(tag).map(|(key, _)| key).map(|key| table.remove(key)).is_some(),
             };
             if there && tag.is_plain() {
@@ -492,112 +446,6 @@ impl Yields {
             }
         }
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
-    }
-
-    // ---- Streams
-
-    /// Sends an item, or leaves `waker` to be woken when there is room. `item` is taken if it was sent.
-    ///
-    /// # Errors
-    /// Nobody pulls any more: the stream was answered, given up, or its process has ended.
-    pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
-        // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
-        let mut fresh = None;
-        loop {
-            let Some(mut guard) = self.table() else { return Poll::Ready(Err(())) };
-            let slot = guard.find(tag).map(|(_, slot)| slot);
-            let Some(Slot { phase: Phase::InFlight(ear), buffer: Some(buffer), .. }) = slot else {
-                return Poll::Ready(Err(()));
-            };
-            if buffer.has_room() {
-                let Some(item) = item.take() else { return Poll::Ready(Ok(Sent::Kept)) };
-                let sent = match (buffer.push(item), &mut *ear) {
-                    (_, Ear::Event) => Sent::Notices(buffer.due(false)),
-                    (true, Ear::Own) => Sent::Own,
-                    // Taken, not cloned: whoever is woken pulls until it finds nothing, and leaves its waker then. An
-                    // answer that comes meanwhile wakes the task, which is once too often at most.
-                    (true, Ear::Other(_)) => match mem::replace(ear, Ear::Own) {
-                        Ear::Other(waker) => Sent::Other(waker),
-                        _ => unreachable!("just seen"),
-                    },
-                    (false, _) | (true, Ear::Nobody) => Sent::Kept,
-                };
-                drop(guard);
-                return Poll::Ready(Ok(sent));
-            }
-            if buffer.is_waited_with(waker) {
-                return Poll::Pending;
-            }
-            if let Some(fresh) = fresh.take() {
-                let former = buffer.wait_for_room(fresh);
-                drop(guard);
-                drop(former);
-                return Poll::Pending;
-            }
-            drop(guard);
-            fresh = Some(waker.clone());
-        }
-    }
-
-    /// What a future that pulls finds; it waits if there is nothing. `None` when the tag is gone.
-    pub(crate) fn pull(&self, tag: Tag, ear: Ear) -> Option<Pulled> {
-        let mut guard = self.table()?;
-        let table = &mut *guard;
-        let (key, slot) = table.find(tag)?;
-        let buffer = slot.buffer.as_mut()?;
-        if let Some((item, sender)) = buffer.pop() {
-            drop(guard);
-            drop(ear);
-            sender.into_iter().for_each(panic::wake);
-            return Some(Pulled::Item(item));
-        }
-        match &mut slot.phase {
-            Phase::InFlight(former) => {
-                if !planted!("stream_forgets_puller") {
-                    buffer.wait();
-                }
-                let former = mem::replace(former, ear);
-                drop(guard);
-                drop(former);
-                Some(Pulled::Wait)
-            }
-            Phase::Answered(_) => {
-                let Phase::Answered(answer) = table.remove(key).phase else { unreachable!("just seen") };
-                Some(Pulled::End(answer))
-            }
-            Phase::Queued => None,
-        }
-    }
-
-    /// A hand-written process wants one item more. Returns how many notices its mailbox is due, or `None` when there is
-    /// no such stream.
-    pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
-        let mut guard = self.table()?;
-        let (_, slot) = guard.find(tag)?;
-        let ended = !slot.is_in_flight();
-        let buffer = slot.buffer.as_mut()?;
-        buffer.want();
-        Some(buffer.due(ended))
-    }
-
-    /// What a notice stands for: the next item, or else the answer. `None` when the stream was given up meanwhile.
-    pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
-        let mut guard = self.table()?;
-        let table = &mut *guard;
-        let (key, slot) = table.find(tag)?;
-        let overtaken = planted!("stream_end_overtakes") && !slot.is_in_flight();
-        if !overtaken && let Some((item, sender)) = slot.buffer.as_mut()?.pop() {
-            drop(guard);
-            sender.into_iter().for_each(panic::wake);
-            return Some(Ok(item));
-        }
-        if slot.is_in_flight() {
-            return None;
-        }
-        match table.remove(key).phase {
-            Phase::Answered(answer) => Some(Err(answer)),
-            Phase::InFlight(_) | Phase::Queued => None,
-        }
     }
 
     // ---- Giving up
@@ -624,7 +472,7 @@ impl Yields {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
         if tag.is_plain() {
-            let ended = self.words().and_then(|words| table.plain.cancel(words, tag));
+            let ended = self.words().and_then(|words| table.plain().cancel(words, tag));
             let Some((flying, watchers)) = ended else { return false };
             count(&self.flying, -1);
             if !flying {
@@ -685,7 +533,7 @@ impl Yields {
             let Some(mut guard) = self.table() else { return false };
             let table = &mut *guard;
             let watchers = match (tag.is_plain(), self.words()) {
-                (true, Some(words)) => table.plain.watch(words, tag),
+                (true, Some(words)) => table.plain().watch(words, tag),
                 (true, None) => None,
                 (false, _) => {
                     table.find(tag).filter(|(_, slot)| slot.is_in_flight()).map(|(_, slot)| &mut slot.watchers)
@@ -712,7 +560,7 @@ impl Yields {
         if planted!("yields_close_keeps_slots") {
             mem::swap(&mut table.slots, &mut slots);
         }
-        let watchers = self.words().map(|words| table.plain.close(words));
+        let watchers = self.words().map(|words| table.plain().close(words));
         let pending = mem::take(&mut table.pending);
         let kept = mem::take(&mut table.kept);
         table.recalled.clear();

@@ -40,7 +40,7 @@ const ROOMS: &[Room] = &[
     room(&["answer", "blocking", "limits", "mailbox", "oneshot", "time::timers", "yields::buffer"]),
     room(&["link::watched"]),
     room(&["link::table"]),
-    household(&["yields", "yields::plain", "yields::stage", "yields::table"]),
+    household(&["yields", "yields::plain", "yields::stage", "yields::stream", "yields::table"]),
     room(&["cancel::tree", "relay::groups"]),
     room(&["relay"]),
     room(&["time::alarm"]),

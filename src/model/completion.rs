@@ -38,6 +38,17 @@ impl World {
     fn new(ear: Ear) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
+        Self::with(yields, tag)
+    }
+
+    /// The same with a plain yield, which is in flight.
+    fn plain() -> Arc<Self> {
+        let yields = Yields::new();
+        let tag = perform(&yields);
+        Self::with(yields, tag)
+    }
+
+    fn with(yields: Yields, tag: Tag) -> Arc<Self> {
         Arc::new(Self {
             yields,
             inbox: Inbox::new(Bound::Unbounded, None),
@@ -50,6 +61,17 @@ impl World {
     /// Answers as a completion does; whether it was the answer.
     fn answer(&self) -> bool {
         let answer = Ok(Payload::new(Value(Arc::clone(&self.dropped))));
+        if self.tag.is_plain() {
+            let answered = self.yields.complete_plain(self.tag, &answer, true, || {});
+            assert!(matches!(answered, Ok(()) | Err(Late::Spent)));
+            if answered.is_ok()
+                && let Ok(wakes) =
+                    self.inbox.signal(&self.own.waker(), Signal::Completed(Completed { tag: self.tag, answer }), true)
+            {
+                wakes.wake();
+            }
+            return answered.is_ok();
+        }
         match self.yields.complete(self.tag, answer, true, || {}) {
             Ok(Answered::Event(answer)) => {
                 let signal = Signal::Completed(Completed { tag: self.tag, answer });
@@ -75,10 +97,28 @@ impl World {
     }
 }
 
+/// A plain yield that is dispatched.
+fn perform(yields: &Yields) -> Tag {
+    let (mut stage, mut taken) = (None, Vec::new());
+    let tag = yields.start_next::<Ask>(&mut stage, Payload::new(Ask)).erase();
+    yields.settle(&mut stage);
+    yields.take_pending(&mut taken);
+    assert!(taken.iter().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
+    tag
+}
+
 /// Of two answers one is the answer, and the other comes back.
 pub fn two_answers() {
-    let world = World::new(Ear::Event);
-    let another = spawn(&world, World::answer);
+    one_of_two(&World::new(Ear::Event));
+}
+
+/// The same of a plain yield.
+pub fn two_plain_answers() {
+    one_of_two(&World::plain());
+}
+
+fn one_of_two(world: &Arc<World>) {
+    let another = spawn(world, World::answer);
     let one = world.answer();
     assert!(one != join(another));
     assert_eq!(world.yields.outstanding(), 0);
@@ -92,8 +132,16 @@ pub fn two_answers() {
 
 /// An answer against the exit: it is dropped once, whoever drops it, and none is taken afterwards.
 pub fn answer_against_exit() {
-    let world = World::new(Ear::Event);
-    let answer = spawn(&world, World::answer);
+    end(&World::new(Ear::Event));
+}
+
+/// The same of a plain yield.
+pub fn plain_answer_against_exit() {
+    end(&World::plain());
+}
+
+fn end(world: &Arc<World>) {
+    let answer = spawn(world, World::answer);
     // The order of an exit is that of `Turn::end`.
     drop(world.inbox.close());
     world.yields.close();
@@ -104,12 +152,28 @@ pub fn answer_against_exit() {
 
 /// An answer against a cancel: one of them has had its way, and knows it.
 pub fn answer_against_cancel() {
-    let world = World::new(Ear::Event);
-    let answer = spawn(&world, World::answer);
+    cancel(&World::new(Ear::Event));
+}
+
+/// The same of a plain yield; and its word, which is used again, is another's.
+pub fn plain_answer_against_cancel() {
+    let world = World::plain();
+    let next = cancel(&world);
+    assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
+}
+
+/// Has a yield given up against its answer; returns the next one.
+fn cancel(world: &Arc<World>) -> Tag {
+    let answer = spawn(world, World::answer);
     let cancelled = world.yields.cancel(world.tag);
+    let next = perform(&world.yields);
     assert!(cancelled != join(answer));
+    assert!(world.yields.cancel(perform(&world.yields)));
+    assert_eq!(world.yields.outstanding(), 1);
+    assert!(world.yields.cancel(next));
     assert_eq!(world.yields.outstanding(), 0);
     assert!(cancelled || !world.yields.is_to_be_read(world.tag), "no event comes, not even one that is on its way");
+    perform(&world.yields)
 }
 
 /// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.
@@ -146,14 +210,27 @@ pub fn answer_against_poll_by_the_task() {
 
 /// A handler that asks to be told of a cancel is told, or knows at once.
 pub fn watch_against_cancel() {
-    let world = World::new(Ear::Event);
-    let handler = spawn(&world, |world| {
+    watch(&World::new(Ear::Event), |world| world.yields.cancel(world.tag));
+}
+
+/// The same of a plain yield.
+pub fn watch_against_plain_cancel() {
+    watch(&World::plain(), |world| world.yields.cancel(world.tag));
+}
+
+/// Whoever watches a plain yield is told when it is answered, or knows at once.
+pub fn watch_against_plain_answer() {
+    watch(&World::plain(), World::answer);
+}
+
+fn watch(world: &Arc<World>, end: impl FnOnce(&World) -> bool) {
+    let handler = spawn(world, |world| {
         let watcher = Waiter::here();
         while world.yields.watch(world.tag, &watcher.waker()) {
             watcher.wait();
         }
         assert!(!world.yields.is_wanted(world.tag));
     });
-    assert!(world.yields.cancel(world.tag));
+    assert!(end(world));
     join(handler);
 }

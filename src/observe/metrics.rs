@@ -480,26 +480,37 @@ mod tests {
         assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
+    /// Two in slots; of the others some have desks and some have none, and those that come later get them again.
     #[test]
     fn counts_are_exact_with_several_threads() {
-        const EACH: u64 = 20_000;
+        const EACH: u64 = 5_000;
+        const THREADS: usize = 2 + DESKS + SHARED + 2;
         let metrics = Arc::new(Metrics::new(2));
-        thread::scope(|s| {
-            for thread in 0..4 {
-                let metrics = &metrics;
-                s.spawn(move || {
-                    let _guard = (thread < 2).then(|| metrics.enter(thread));
-                    for n in 0..EACH {
-                        metrics.add(Counter::Messages, 1);
-                        metrics.add(Counter::Yields, 2);
-                        metrics.sample_delay(n);
-                    }
-                });
-            }
-        });
-        let counters = metrics.counters();
-        assert_eq!((counters.messages, counters.yields), (4 * EACH, 8 * EACH));
-        assert_eq!((counters.scheduling_delay.count(), counters.step_time.count()), (4 * EACH, 0));
+        for _ in 0..2 {
+            thread::scope(|s| {
+                for thread in 0..THREADS {
+                    let metrics = &metrics;
+                    s.spawn(move || {
+                        let _guard = (thread < 2).then(|| metrics.enter(thread));
+                        for n in 0..EACH {
+                            metrics.add(Counter::Messages, 1);
+                            metrics.add(Counter::Yields, 2);
+                            metrics.sample_delay(n);
+                        }
+                    });
+                }
+            });
+        }
+        let (counters, all) = (metrics.counters(), 2 * THREADS as u64 * EACH);
+        assert_eq!((counters.messages, counters.yields), (all, 2 * all));
+        assert_eq!((counters.scheduling_delay.count(), counters.step_time.count()), (all, 0));
+    }
+
+    #[test]
+    fn a_desk_is_one_threads_at_a_time() {
+        let held: Vec<_> = std::iter::from_fn(Desk::take).collect();
+        let numbers: std::collections::BTreeSet<_> = held.iter().map(|desk| desk.0).collect();
+        assert!(numbers.len() == held.len() && numbers.iter().all(|number| *number < DESKS));
     }
 
     #[test]

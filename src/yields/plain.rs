@@ -16,9 +16,10 @@
 use std::any::TypeId;
 
 use super::table::Watchers;
+use super::{Answer, Late, Yields, check_type};
 use crate::process::event::Tag;
-use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{OnceLock, planted};
 
 /// Answered: the answer waits in the mailbox, or is on its way to it.
 const QUEUED: u64 = 1;
@@ -96,6 +97,8 @@ impl Words {
         match at.compare_exchange(word(tag, FLYING), word(tag, QUEUED), Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Moved::Queued,
             Err(seen) if seen == word(tag, WATCHED) => Moved::Watched,
+            Err(seen) if planted!("plain_answers_twice") && seen == word(tag, QUEUED) => Moved::Queued,
+            Err(_) if planted!("plain_words_have_no_number") => Moved::Queued,
             Err(_) => Moved::Not,
         }
     }
@@ -103,6 +106,11 @@ impl Words {
     /// Marks a yield that is in flight as watched, under the lock; false if it is not.
     fn watch(&self, tag: Tag) -> bool {
         let Some(at) = self.at(tag.key) else { return false };
+        if planted!("plain_watch_is_a_store") {
+            let flying = self.is_in_flight(tag);
+            at.store(word(tag, WATCHED), Ordering::Relaxed);
+            return flying;
+        }
         let marked = at.compare_exchange(word(tag, FLYING), word(tag, WATCHED), Ordering::Relaxed, Ordering::Relaxed);
         marked.is_ok() || marked == Err(word(tag, WATCHED))
     }
@@ -112,8 +120,12 @@ impl Words {
         let at = self.at(tag.key)?;
         let mut seen = at.load(Ordering::Relaxed);
         loop {
-            if seen | STATE != word(tag, STATE) {
+            if seen == 0 || seen | STATE != word(tag, STATE) {
                 return None;
+            }
+            if planted!("plain_cancel_is_a_store") {
+                at.store(0, Ordering::Relaxed);
+                return Some(seen & STATE != QUEUED);
             }
             match at.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(seen & STATE != QUEUED),
@@ -191,6 +203,9 @@ impl Plain {
     pub(super) fn cancel(&mut self, words: &Words, tag: Tag) -> Option<(bool, Watchers)> {
         let flying = words.end(tag)?;
         self.free.push(tag.key);
+        if planted!("plain_cancel_forgets_watchers") {
+            return Some((flying, Watchers::default()));
+        }
         Some((flying, self.unwatch(tag)))
     }
 
@@ -219,8 +234,139 @@ impl Plain {
 
     /// Ends all; returns who is to be told.
     pub(super) fn close(&mut self, words: &Words) -> impl Iterator<Item = Watchers> + use<> {
-        words.end_all();
+        if !planted!("plain_close_keeps_words") {
+            words.end_all();
+        }
         self.free = Vec::new();
         std::mem::take(&mut self.watchers).into_iter()
+    }
+}
+
+impl Yields {
+    /// Whether a plain yield is in flight.
+    #[inline]
+    pub(super) fn is_flying(&self, tag: Tag) -> bool {
+        self.words().is_some_and(|words| words.is_in_flight(tag))
+    }
+
+    /// As [`complete`](Self::complete), for a plain yield: with `Ok`, the answer is to be pushed into the mailbox.
+    ///
+    /// # Errors
+    /// Why it came too late, or is of the wrong type.
+    #[inline]
+    pub(crate) fn complete_plain(
+        &self,
+        tag: Tag,
+        answer: &Answer,
+        check: bool,
+        taken: impl FnOnce(),
+    ) -> Result<(), Late> {
+        let Some(words) = self.words() else { return Err(Late::Unknown) };
+        if check {
+            self.check_plain(words, tag, answer)?;
+        }
+        let watchers = match words.answer(tag) {
+            Moved::Queued => None,
+            Moved::Watched | Moved::Not => Some(self.answer_watched(words, tag)?),
+        };
+        taken();
+        watchers.into_iter().for_each(Watchers::wake);
+        Ok(())
+    }
+
+    #[cold]
+    fn answer_watched(&self, words: &Words, tag: Tag) -> Result<Watchers, Late> {
+        let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
+        let table = &mut *guard;
+        table.plain().answer_watched(words, tag).ok_or(Late::of(tag, table.issued))
+    }
+
+    #[cold]
+    fn check_plain(&self, words: &Words, tag: Tag, answer: &Answer) -> Result<(), Late> {
+        let Some(mut table) = self.table() else { return Err(Late::Unknown) };
+        // Under the lock no key is used again: what is in flight is of the type that stands there.
+        match table.plain().reply(tag).filter(|_| words.is_in_flight(tag)) {
+            Some(reply) => check_type(answer, reply),
+            None => Err(Late::of(tag, table.issued)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+    use crate::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    fn text() -> (TypeId, &'static str) {
+        (TypeId::of::<String>(), "text")
+    }
+
+    #[test]
+    fn each_key_has_a_place_of_its_own() {
+        let mut next = (0, 0);
+        for key in 0..100_000 {
+            assert_eq!(place(key), next, "{key}");
+            next.1 += 1;
+            if next.1 == (FIRST as usize) << next.0 {
+                next = (next.0 + 1, 0);
+            }
+        }
+        assert_eq!(place(u32::MAX), (BLOCKS, FIRST as usize - 1), "the last keys have none: nobody gets so far");
+        assert_eq!(place(u32::MAX - FIRST).0, BLOCKS - 1);
+    }
+
+    #[test]
+    fn keys_are_used_again_and_numbers_are_not() {
+        let (words, mut plain) = (Words::new(), Plain::default());
+        let begin = |plain: &mut Plain, number| Tag::plain(number, plain.begin(&words, number, text));
+        let first: Vec<Tag> = (0..1_000).map(|number| begin(&mut plain, number)).collect();
+        assert!(first.iter().all(|tag| words.is_in_flight(*tag) && words.answer(*tag) == Moved::Queued));
+        assert!(first.iter().all(|tag| !words.is_in_flight(*tag) && words.answer(*tag) == Moved::Not));
+        assert_eq!(words.queued(), 1_000);
+        assert!(first.iter().all(|tag| plain.collect(&words, *tag) && !plain.collect(&words, *tag)));
+        assert_eq!(words.queued(), 0);
+        let second: Vec<Tag> = (1_000..2_000).map(|number| begin(&mut plain, number)).collect();
+        assert!(second.iter().all(|tag| tag.key < 1_000));
+        assert!(first.iter().all(|tag| !words.is_in_flight(*tag) && words.answer(*tag) == Moved::Not));
+        assert!(first.iter().all(|tag| plain.cancel(&words, *tag).is_none()));
+        assert!(second.iter().all(|tag| plain.cancel(&words, *tag).is_some_and(|(flying, _)| flying)));
+        assert!(second.iter().all(|tag| words.answer(*tag) == Moved::Not));
+        let unknown = Tag::plain(3, 70_000);
+        assert_eq!((words.is_in_flight(unknown), words.answer(unknown)), (false, Moved::Not));
+    }
+
+    #[test]
+    fn whoever_watches_is_told_once() {
+        struct Told(AtomicUsize);
+        impl Wake for Told {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (words, mut plain) = (Words::new(), Plain::default());
+        let told = Arc::new(Told(AtomicUsize::new(0)));
+        let times = || told.0.load(Ordering::Relaxed);
+        for (number, answered) in [(0, true), (1, false)] {
+            let tag = Tag::plain(number, plain.begin(&words, number, text));
+            let watchers = plain.watch(&words, tag).expect("it is in flight");
+            watchers.add(Waker::from(Arc::clone(&told)));
+            assert!(plain.watch(&words, tag).is_some_and(|watchers| watchers.knows(&Waker::from(Arc::clone(&told)))));
+            assert_eq!((words.is_in_flight(tag), words.answer(tag)), (true, Moved::Watched));
+            if answered {
+                plain.answer_watched(&words, tag).expect("it is in flight").wake();
+                assert!(plain.answer_watched(&words, tag).is_none());
+            } else {
+                plain.cancel(&words, tag).expect("it is there").1.wake();
+            }
+            assert!(plain.watch(&words, tag).is_none());
+            assert_eq!(times(), number as usize + 1);
+            plain.collect(&words, tag);
+        }
+        let tag = Tag::plain(2, plain.begin(&words, 2, text));
+        plain.watch(&words, tag).expect("it is in flight").add(Waker::from(Arc::clone(&told)));
+        plain.close(&words).for_each(Watchers::wake);
+        assert_eq!((times(), words.answer(tag)), (3, Moved::Not));
     }
 }

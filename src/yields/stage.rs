@@ -73,7 +73,7 @@ impl Stage {
         for at in used..self.taken {
             let tag = Tag::plain(self.first + at as u64, self.keys[at]);
             // Nobody knows it, so nobody watches it.
-            unused += i32::from(yields.words().is_some_and(|words| table.plain.cancel(words, tag).is_some()));
+            unused += i32::from(yields.words().is_some_and(|words| table.plain().cancel(words, tag).is_some()));
         }
         count(&yields.pending, used as i32);
         count(&yields.flying, -unused);
@@ -108,7 +108,8 @@ impl Yields {
         stage.taken = many;
         let words = parts.words.get_or_init(|| Box::new(Words::new()));
         for key in &mut stage.keys[..many] {
-            *key = table.plain.begin(words, table.issued, reply_to::<C>);
+            let number = table.issued;
+            *key = table.plain().begin(words, number, reply_to::<C>);
             table.issued += 1;
         }
         count(&self.flying, many as i32);

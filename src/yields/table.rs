@@ -152,7 +152,7 @@ impl Slots {
 pub(super) struct Table {
     pub(super) issued: u64,
     pub(super) slots: Slots,
-    pub(super) plain: Plain,
+    plain: Option<Box<Plain>>,
     /// Where the yields are whose tags the process chose itself.
     pub(super) chosen: BTreeMap<u64, u32>,
     /// Yields made in this step, in order, until they are dispatched when it returns.
@@ -166,6 +166,12 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Of a process that has plain yields, or begins with them.
+    #[inline]
+    pub(super) fn plain(&mut self) -> &mut Plain {
+        self.plain.get_or_insert_default()
+    }
+
     /// The slot of a yield that is not plain.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };

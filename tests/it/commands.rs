@@ -533,6 +533,51 @@ fn very_many_performs_are_given_up_in_their_step() {
     });
 }
 
+/// 3.2, 3.3, 3.5: of many commands of one step each is a yield of its own: given up it does not reach its handler, past its
+/// deadline it has failed, and whoever holds its completion hears of either; its tag takes one answer, of its type.
+#[test]
+fn each_of_many_commands_of_a_step_is_a_yield_of_its_own() {
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let tags = Arc::new(Mutex::new(Vec::new()));
+    let keeps = Arc::clone(&tags);
+    let noted = Noted::spawn(&rt, move |out| {
+        let all: Vec<Tag<Ask>> = (0..100)
+            .map(|n| if n % 10 == 7 { out.perform_within(Duration::ZERO, Ask(n)) } else { out.perform(Ask(n)) })
+            .collect();
+        assert!(all.iter().step_by(10).all(|tag| out.cancel_yield(*tag) && !out.cancel_yield(*tag)));
+        *keeps.lock().unwrap() = all;
+    });
+    settle(&rt);
+    let tags = std::mem::take(&mut *tags.lock().unwrap());
+    let mut held = std::mem::take(&mut *shelf.0.lock().unwrap());
+    assert_eq!((held.len(), rt.counters().yields), (80, 100));
+    assert_eq!(noted.log(), vec![Failure::TimedOut.to_string(); 10].join(", "));
+
+    let pid = noted.handle.pid();
+    let by_tag =
+        |n: usize, answer: Payload| rt.complete_yield(pid, tags[n].erase(), Ok(answer)).map_err(|e| e.refusal());
+    assert_eq!(by_tag(5, Payload::new("text")), Err(CompleteRefusal::WrongType { expected: "u64" }));
+    assert_eq!(by_tag(0, Payload::new(5_u64)), Err(CompleteRefusal::Spent));
+    assert_eq!(by_tag(5, Payload::new(5_u64)), Ok(()));
+    assert_eq!(by_tag(5, Payload::new(6_u64)), Err(CompleteRefusal::Spent));
+    let unwanted: Vec<_> = held.iter().map(Completion::cancelled).collect();
+    let ended = |unwanted: Vec<Unwanted>| unwanted.into_iter().filter_map(FutureExt::now_or_never).count();
+    let gives_up = tags[6];
+    noted.tell(&rt, move |out| out.cancel_yield(gives_up).to_string());
+    assert_eq!((noted.log().as_str(), ended(unwanted)), ("5, true", 2));
+    let second = held.split_off(40);
+    held.into_iter().for_each(|completion| completion.complete(1));
+    assert_eq!(rt.counters().discarded, 2);
+    settle(&rt);
+    assert_eq!(noted.log(), ["1"].repeat(38).join(", "));
+    noted.handle.abort();
+    settle(&rt);
+    assert!(second.iter().all(Completion::is_cancelled));
+    drop(second);
+    assert_eq!((rt.counters().discarded, rt.counters().completions), (42, 10 + 1 + 38));
+}
+
 // ---- Handlers that are futures
 
 /// 3.2, 3.4: a handler's future that answers without waiting costs no task, and its process goes on in the same turn.

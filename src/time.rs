@@ -105,6 +105,7 @@ impl Sleep {
         self.sleeper.host().now()
     }
 
+    #[inline]
     fn stop(&mut self) {
         let Some(timer) = self.timer.take() else { return };
         if self.own
@@ -112,8 +113,13 @@ impl Sleep {
             && spare::keep(home, timer)
         {
             self.outstanding = false;
-            return;
+        } else {
+            self.cancel(timer);
         }
+    }
+
+    #[cold]
+    fn cancel(&mut self, timer: Timer) {
         self.count(false);
         drop(self.sleeper.host().shared().timers.cancel(timer.key));
     }
@@ -208,6 +214,7 @@ impl FusedFuture for Sleep {
 }
 
 impl Drop for Sleep {
+    #[inline]
     fn drop(&mut self) {
         self.stop();
     }

@@ -95,6 +95,57 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(7) | Err(Exit::Killed)));
     }
 
+    /// Many commands of one step: each has one answer, of however many that are given, or none if it is given up.
+    fn a_step_yields_many() {
+        struct Ask(u64);
+        impl Command for Ask { type Reply = u64; }
+        #[derive(Default)]
+        struct Many { tags: Vec<Tag<Ask>>, wanted: Vec<u64> }
+        impl Process for Many {
+            type Message = ();
+            type Output = ();
+            fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+                if self.tags.is_empty() {
+                    self.tags = (0..4).map(|n| out.perform(Ask(n))).collect();
+                    self.wanted = vec![0, 1, 2, 3];
+                }
+                for event in events {
+                    let Event::Completed(done) = event else { panic!("nobody sends anything") };
+                    let n = done.into_result().unwrap().downcast::<u64>().unwrap();
+                    let at = self.wanted.iter().position(|wanted| *wanted == n);
+                    self.wanted.remove(at.expect("it is wanted, and answered once"));
+                    if self.tags.len() == 4 {
+                        // Its answer may be here, or on its way, or not.
+                        out.cancel_yield(self.tags[3]);
+                        self.wanted.retain(|wanted| *wanted != 3);
+                        self.tags.push(out.perform(Ask(4)));
+                        self.wanted.push(4);
+                    }
+                }
+                Ok(if self.wanted.is_empty() { Next::Done(()) } else { Next::Wait })
+            }
+        }
+        let rt = builder(2)
+            .handler(|ask: Ask, completion: Completion<u64>| {
+                if ask.0 % 2 == 0 {
+                    thread::spawn(move || completion.complete(ask.0));
+                    return;
+                }
+                let host = completion.host().clone();
+                let (pid, tag) = completion.into_tag();
+                thread::spawn(move || {
+                    let answer = || host.complete_yield(pid, tag, Ok(Payload::new(ask.0))).is_ok();
+                    assert!(!(answer() && answer()));
+                });
+            })
+            .build()
+            .unwrap();
+        rt.block_on(rt.spawn_process(Many::default())).unwrap();
+        let killed = rt.spawn_process(Many::default());
+        killed.abort();
+        assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
+    }
+
     /// Each is answered once, whichever way it takes, alone and beside others.
     fn commands_go_every_way() {
         let rt = runtime(2);

@@ -24,8 +24,9 @@ use crate::sync::{OnceLock, planted};
 /// Answered: the answer waits in the mailbox, or is on its way to it.
 const QUEUED: u64 = 1;
 const FLYING: u64 = 2;
-/// In flight, and somebody wants to know when that ends.
-const WATCHED: u64 = 3;
+/// In flight, and somebody wants to know when that ends: one bit more.
+const WATCHED: u64 = FLYING | WATCHED_BIT;
+const WATCHED_BIT: u64 = 1;
 /// So many bits of a word say which of them; those above are the yield's number. A word that is gone is zero.
 const STATE_BITS: u32 = 2;
 const STATE: u64 = (1 << STATE_BITS) - 1;
@@ -87,7 +88,7 @@ impl Words {
 
     #[inline]
     pub(super) fn is_in_flight(&self, tag: Tag) -> bool {
-        self.at(tag.key).is_some_and(|at| at.load(Ordering::Relaxed) | 1 == word(tag, WATCHED))
+        self.at(tag.key).is_some_and(|at| at.load(Ordering::Relaxed) | WATCHED_BIT == word(tag, WATCHED))
     }
 
     /// Answers, with no lock.

@@ -4,9 +4,8 @@
 use std::mem;
 use std::task::{Poll, Waker};
 
-use super::Answer;
 use super::table::{Phase, Slot};
-use super::{Ear, Pulled, Sent, Yields};
+use super::{Answer, Ear, Pulled, Sent, Yields};
 use crate::process::event::Tag;
 use crate::process::panic;
 use crate::process::payload::Payload;

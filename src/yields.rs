@@ -7,7 +7,7 @@
 //!                └────── cancel ──────────┴── cancel ──▶ gone: a later answer is handed back as spent
 //! ```
 //!
-//! Whoever moves a slot out of `InFlight` under the lock decides the race between two answers, and between an answer
+//! Whoever moves a slot out of `InFlight`, under the lock, decides the race between two answers, and between an answer
 //! and a cancel, a deadline (which is an answer as any other) or the death of the process. A tag's number is never
 //! issued twice, so an answer that comes late finds nothing, whatever the slot was used for since. A stream is a yield
 //! with a `Buffer` for its items, decided under the same lock: what was sent before the answer is pulled before it. No
@@ -432,19 +432,23 @@ impl Yields {
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
+        let (words, mut plain) = (self.words(), 0);
         for tag in read {
             // Nobody watches what was answered, and its answer is gone: there is nothing in it.
-            let there = match tag.is_plain() {
-                true => self.words().is_some_and(|words| table.plain().collect(words, tag)),
-                false => table.find(tag).map(|(key, _)| key).map(|key| table.remove(key)).is_some(),
+            let there = if tag.is_plain() {
+                let there = words.is_some_and(|words| table.plain().collect(words, tag));
+                plain += i32::from(there);
+                there
+            } else {
+                let key = table.find(tag).map(|(key, _)| key);
+                key.map(|key| table.remove(key)).is_some()
             };
-            if there && tag.is_plain() {
-                count(&self.flying, -1);
-            } else if !there {
+            if !there {
                 // Given up after it was read.
                 table.forget_recall(tag);
             }
         }
+        count(&self.flying, -plain);
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
     }
 

@@ -1,8 +1,8 @@
 //! The right to answer one yield, exactly once.
 //!
 //! By type it can't be used twice; dropped, it answers for itself. Which of several answers counts (a completion
-//! against `complete_yield`, against a cancel, against the death of the process) is decided under the lock of the
-//! process's tag table, see `yields.rs`.
+//! against `complete_yield`, against a cancel, against the death of the process) is decided in the process's tag table,
+//! see `yields.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Plain yields: commands of a hand-written process whose answers come as events, under tags that it did not choose. One is
 //! a word, which whoever answers moves with one compare-exchange and no lock: so a process with a thousand commands in
-//! flight, and the threads that answer them, share eight yields to a cache line and nothing else (bench `command-thread`).
+//! flight shares with the threads that answer them, beside its mailbox, a cache line for eight yields (bench
+//! `command-thread`).
 //!
 //! ```text
 //!   gone ── begin ──▶ flying ── answer ──────────▶ queued ── collect ──▶ gone

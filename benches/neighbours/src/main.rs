@@ -2,6 +2,7 @@
 //! and the ratios. `README.md` says what the rows do and how to read them.
 
 mod actors;
+mod apart;
 mod chart;
 mod csv;
 mod latch;
@@ -34,7 +35,11 @@ fn main() -> ExitCode {
         report(panic);
         std::process::exit(101);
     }));
-    let options = match Options::parse(std::env::args().skip(1)) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if apart::does(&words) {
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(words.into_iter()) {
         Ok(options) => options,
         Err(text) => {
             eprintln!("{text}");
@@ -74,7 +79,9 @@ fn measure(workload: &'static Workload, ops: u64, workers: Option<usize>, option
     for first in 0..options.rounds() {
         for turn in 0..runs.len() {
             let turn = (first + turn) % runs.len();
-            samples[turn].1.push(runs[turn].1(&round));
+            let (runner, run) = runs[turn];
+            let sample = if options.here { run(&round) } else { apart::run(workload, *runner, &round) };
+            samples[turn].1.push(sample);
         }
     }
     workload.judged.iter().map(|judged| Row::new(workload, *judged, (ops, round.times), &samples)).collect()

@@ -5,7 +5,7 @@ use crate::workload::{self, Workload};
 
 const USAGE: &str = "\
 usage: neighbours [NAME…] [--quick] [--check] [--bars] [--rounds N] [--ops N] [--growth] [--workers N[,N…]]
-                  [--on RUNTIME]… [--csv FILE] [--svg FILE]
+                  [--on RUNTIME]… [--here] [--csv FILE] [--svg FILE]
   NAME          the rows whose names begin so; all without one
   --quick       a twentieth of the operations, three rounds: shows that it runs, not how fast
   --check       exit status 1 when a row costs more than 1.5 × the better of tokio and async-executor; without a NAME the
@@ -16,6 +16,7 @@ usage: neighbours [NAME…] [--quick] [--check] [--bars] [--rounds N] [--ops N] 
   --growth      each row with 1,000 operations, 10,000, … up to 10 million
   --workers N   that many workers, each number in a table of its own; as many as there are cores without it
   --on RUNTIME  only this one: procession, by-hand, tokio, async-executor, static-executor, actix, kameo, ractor
+  --here        all rounds in this process, not each in one of its own: for a profiler
   --csv FILE    writes all that was measured
   --svg FILE    draws it";
 
@@ -24,6 +25,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) check: bool,
     pub(crate) bars: bool,
+    pub(crate) here: bool,
     pub(crate) csv: Option<String>,
     pub(crate) svg: Option<String>,
     growth: bool,
@@ -43,6 +45,7 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--check" => options.check = true,
                 "--bars" => options.bars = true,
+                "--here" => options.here = true,
                 "--growth" => options.growth = true,
                 "--rounds" => options.rounds = Some(number(&value()?)?),
                 "--ops" => options.ops = Some(number(&value()?)? as u64),

@@ -70,8 +70,8 @@ pub(crate) struct Sample {
     /// User and system time of all threads.
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
-    /// What was counted meanwhile; ours alone counts.
-    pub(crate) counters: Option<Counters>,
+    /// Steals, parks and wakes; ours alone counts.
+    pub(crate) counts: Option<[u64; 3]>,
     /// How long somebody waited, where the work said so, in ascending order.
     pub(crate) waits: Vec<Duration>,
 }
@@ -96,7 +96,8 @@ impl Round {
         self.warm_up(|ops| work(&rt, ops));
         let before = rt.counters();
         let sample = self.measure(|ops| work(&rt, ops));
-        Sample { counters: Some(rt.counters() - before), ..sample }
+        let Counters { steals_won, parks, wakes, .. } = rt.counters() - before;
+        Sample { counts: Some([steals_won, parks, wakes]), ..sample }
     }
 
     /// On procession with its other face.
@@ -182,7 +183,7 @@ impl Round {
             work(self.ops);
         }
         let (cpu, wall) = (cpu.elapsed(), wall.elapsed());
-        Sample { cpu, wall, counters: None, waits: WAITS.take() }
+        Sample { cpu, wall, counts: None, waits: WAITS.take() }
     }
 
     fn workers(&self) -> usize {

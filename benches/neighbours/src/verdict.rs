@@ -171,11 +171,9 @@ impl Row {
                 together: together.len(),
             }
         });
-        let counted: Vec<_> = ours.into_iter().flatten().filter_map(|sample| sample.counters.as_ref()).collect();
-        let per_thousand =
-            |count: fn(&procession::Counters) -> u64| median(counted.iter().map(|c| count(c) as f64 * 1_000.0 / done));
-        let counts = (!counted.is_empty())
-            .then(|| [per_thousand(|c| c.steals_won), per_thousand(|c| c.parks), per_thousand(|c| c.wakes)]);
+        let counted: Vec<_> = ours.into_iter().flatten().filter_map(|sample| sample.counts).collect();
+        let per_thousand = |which: usize| median(counted.iter().map(|counts| counts[which] as f64 * 1_000.0 / done));
+        let counts = (!counted.is_empty()).then(|| [0, 1, 2].map(per_thousand));
         Self {
             name: format!("{}{}", workload.name, judged.quantity.suffix()),
             quantity: judged.quantity,

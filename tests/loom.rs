@@ -32,6 +32,7 @@
 //! - rearm_forgets_timekeeper: nearer_deadline
 //! - handover_finds_nobody: behind_a_long_step
 //! - handover_is_no_rescue: behind_a_long_step
+//! - handover_is_no_rescue: spawned_by_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
 //! - pair_holds_nothing: answer_to_who_takes_over
 //! - pair_tells_early: answer_to_a_task
@@ -140,6 +141,7 @@ models! {
     idle::nearer_deadline, 120;
     idle::timekeeper_leaves, 1000;
     handover::behind_a_long_step, 120_000;
+    handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;
     answer::answer_to_a_task, 88;
     answer::answer_to_another, 35;

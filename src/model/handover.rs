@@ -8,6 +8,15 @@ use crate::sync::{Arc, Condvar, Mutex, thread};
 
 /// A step that wakes another process and then waits for it, while somebody else is put in its place.
 pub fn behind_a_long_step() {
+    behind(Placement::Woken);
+}
+
+/// The same with one that it spawns, which stays in its own queues.
+pub fn spawned_by_a_long_step() {
+    behind(Placement::New);
+}
+
+fn behind(how: Placement) {
     let (scheduler, jobs) = (started(1), Jobs::new());
     let latch = Arc::new((Mutex::new(false), Condvar::new()));
     let (begun, pushed, main) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Waiter::here());
@@ -22,7 +31,7 @@ pub fn behind_a_long_step() {
                 *opens.0.lock() = true;
                 opens.1.notify_all();
             });
-            scheduler.schedule(short, Placement::Woken);
+            scheduler.schedule(short, how);
             pushed.fetch_add(1, Ordering::SeqCst);
             main.wake_by_ref();
             let mut open = latch.0.lock();

@@ -2,6 +2,7 @@
 
 use crate::body::{AsyncBody, Body, BodyFuture, Output};
 use crate::host::Host;
+use crate::inherited::Inherited;
 use crate::job::{Anywhere, Job};
 use crate::join::JoinHandle;
 use crate::me::Me;
@@ -47,13 +48,13 @@ impl Host {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.launch_batch(bodies, Options::default)
+        self.launch_batch(bodies, Inherited::default)
     }
 
     fn launch_batch<N, F, Fut>(
         &self,
         bodies: impl IntoIterator<Item = F>,
-        options: impl Fn() -> Options,
+        inherited: impl Fn() -> Inherited,
     ) -> Handles<F, N, Fut>
     where
         N: Send + 'static,
@@ -61,7 +62,7 @@ impl Host {
         Fut: BodyFuture,
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
-        let launch = |body| match self.prepare(AsyncBody::new(body, None), options(), Anywhere) {
+        let launch = |body| match self.prepare(AsyncBody::new(body, None), Options::plain(inherited()), Anywhere) {
             Ok((spawned, ready)) => {
                 batch.tasks.push(Job::Process(ready));
                 Ok(JoinHandle::new(spawned))
@@ -83,6 +84,6 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host().launch_batch(bodies, || self.options())
+        self.host().launch_batch(bodies, || self.passes_on())
     }
 }

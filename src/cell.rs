@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::address::Address;
 use crate::control::{AnyControl, Control, Head};
-use crate::counted::{Borrowed, Kind, Life, Ready, Ref, Rooted, Schedule, Stepped, Task};
+use crate::counted::{Borrowed, Kind, Life, Ready, Ref, Rooted, RunState, Schedule, Stepped, Task};
 use crate::host::Blank;
 use crate::me::Me;
 use crate::process::exit::Exit;
@@ -95,12 +95,13 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: the same.
         let me = unsafe { Self::me(at) };
         // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
-        match task::turn(machine, &me, &mut Context::from_waker(&ready.waker())) {
+        let mut end = None;
+        match task::turn(machine, &me, &mut Context::from_waker(&ready.waker()), &mut end) {
             Turned::Again => ready.schedule(Comes::FromTurn),
             Turned::Waits => ready.wait(false),
             Turned::WaitsOpen => ready.wait(true),
             // SAFETY: it is the right to run this cell, and that is its end.
-            Turned::Over(outcome, left) => unsafe { Self::finish(ready, Some(outcome), left) },
+            Turned::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
 
@@ -121,7 +122,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let me = unsafe { Self::me(at) };
         let left = task::give_up(machine, &me);
         // SAFETY: it is the right to run this cell, and that was its end.
-        unsafe { Self::finish(ready, None, left) };
+        unsafe { Self::finish(ready, &mut None, left) };
     }
 
     /// # Safety
@@ -151,7 +152,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// The right is to run this cell, whose process has ended; and if so, the count of the table is left to it.
     #[inline]
-    unsafe fn finish(ready: Ready, outcome: Option<Result<X::Output, Exit>>, left: bool) {
+    unsafe fn finish(ready: Ready, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
         // SAFETY: alive until that count is released.
         let cell = unsafe { at.cast::<Self>().as_ref() };
@@ -188,15 +189,18 @@ impl<T> Outcome<T> {
 
 impl<M, T> Shell<M, T> {
     /// The process has ended.
-    fn settle(&self, outcome: Option<Result<T, Exit>>) {
+    fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
         // What nobody wants is dropped without the lock, as a waker is woken.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
-            return drop(outcome.map(Held::new));
+            if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
+                drop(outcome.take().map(Held::new));
+            }
+            return;
         };
         let waiting = waiting.take();
-        *current = Outcome::Over(outcome.map(Held::new));
+        *current = Outcome::Over(outcome.take().map(Held::new));
         drop(current);
         if let Some(waker) = waiting {
             panic::wake(waker);
@@ -261,9 +265,11 @@ impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
 
 impl<X: Machine, S: Schedule> Embryo<X, S> {
     /// With a reference for the table.
+    #[inline]
     pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
-            let shell = Shell { control: blank.active().fill(life), outcome: Lock::new(Outcome::Awaited(None)) };
+            let shell =
+                Shell { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
@@ -280,6 +286,7 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
     }
 
     /// Puts the machine into its place: what is missing then is that it is queued.
+    #[inline]
     pub(crate) fn hatch(self, machine: X) -> (Joined<X::Output, X::Message>, Ready) {
         let at = self.run.into_at().cast::<Life>();
         // SAFETY: it is such a cell, and counted.
@@ -291,25 +298,28 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
             unsafe { cell.machine() }.keep(own);
         }
         // SAFETY: the one that there is from here on, with the count that was taken.
-        (Joined::new(self.handle, true), unsafe { Ready::new(at) })
+        (Joined::new(self.handle, Stage::Begun), unsafe { Ready::new(at) })
     }
 }
 
 /// The reference of a handle, which is to hear what the process returns. Dropped, it detaches the process.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
-    /// Then it leads to a shell; else there never was a process.
-    begun: bool,
-    /// What it returned has come, or is to come with a wake.
-    asked: Asked,
+    stage: Stage,
     _outcome: PhantomData<fn() -> T>,
 }
 
-/// What a handle has asked for.
+/// How far a handle has come. A whole word, so that it is moved as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Nothing,
+#[repr(usize)]
+enum Stage {
+    /// There never was a process.
+    Stillborn,
+    /// From here on its address leads to a shell.
+    Begun,
+    /// What it returned is to come with a wake.
     Waits,
+    /// It has come.
     Answered,
 }
 
@@ -323,17 +333,19 @@ impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
 }
 
 impl<T, M: Send + 'static> Joined<T, M> {
-    fn new(control: Ref<Control<M>>, begun: bool) -> Self {
-        Self { address: Address::new(control), begun, asked: Asked::Nothing, _outcome: PhantomData }
+    #[inline]
+    fn new(control: Ref<Control<M>>, stage: Stage) -> Self {
+        Self { address: Address::new(control), stage, _outcome: PhantomData }
     }
 
     /// Of what never began: how it ended, its control block says.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
-        Self::new(control, false)
+        Self::new(control, Stage::Stillborn)
     }
 
+    #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        self.begun
+        self.stage != Stage::Stillborn
     }
 
     #[inline]
@@ -345,7 +357,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
     fn shell(&self) -> Option<&Shell<M, T>> {
         // SAFETY: `hatch` makes those that have begun, of cells that begin with such a shell; and a shell is laid out without
         // regard to what comes behind it.
-        self.begun.then(|| unsafe { self.address.control().at().cast().as_ref() })
+        self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
     /// What it returned, once it has; nothing if that was lost with its runtime, or it never began.
@@ -358,13 +370,13 @@ impl<T, M: Send + 'static> Joined<T, M> {
         } else {
             match shell.await_with(cx.waker()) {
                 Ok(()) => {
-                    self.asked = Asked::Waits;
+                    self.stage = Stage::Waits;
                     return Poll::Pending;
                 }
                 Err(outcome) => outcome,
             }
         };
-        self.asked = Asked::Answered;
+        self.stage = Stage::Answered;
         Poll::Ready(outcome)
     }
 }
@@ -373,10 +385,10 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
         // What it did not ask for may stay where it is, if it does not matter when that is dropped.
-        let stays = match self.asked {
-            Asked::Nothing => !std::mem::needs_drop::<T>(),
-            Asked::Waits => false,
-            Asked::Answered => true,
+        let stays = match self.stage {
+            Stage::Begun => !std::mem::needs_drop::<T>(),
+            Stage::Waits => false,
+            Stage::Stillborn | Stage::Answered => true,
         };
         if !stays && let Some(shell) = self.shell() {
             shell.detach();

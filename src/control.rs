@@ -5,7 +5,7 @@
 
 mod head;
 
-pub(crate) use head::{Change, Head, Listening, flag, poll_news};
+pub(crate) use head::{Change, Given, Head, Listening, flag, poll_news};
 
 use std::any::{Any, type_name};
 use std::cell::RefCell;

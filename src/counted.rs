@@ -289,6 +289,7 @@ impl<T: Rooted> Ref<T> {
     ///
     /// # Safety
     /// `kind` is that of a `T`.
+    #[inline]
     pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
         // SAFETY: it has a size, for it has a count.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::address::{Address, Ended};
 use crate::clock::Instant;
-use crate::control::{AnyControl, Control, Head, flag};
+use crate::control::{AnyControl, Control, Given, Head, flag};
 use crate::counted::{Counted, Life, Ref, RunState, Stock};
 use crate::inherited::Inherited;
 use crate::limits::Limits;
@@ -127,24 +127,22 @@ impl fmt::Debug for Host {
     }
 }
 
-/// What a control block is made of, but for its place.
+/// What a control block is made of. Each of its fields is written where it is to be, once: whoever makes it from this does
+/// so in one function, for what is moved in wider pieces than it was written in is waited for.
 pub(crate) struct Blank {
-    head: Head,
+    place: Place,
+    host: Host,
+    flags: u16,
+    given: Given,
     bound: Bound,
     most: Option<usize>,
 }
 
 impl Blank {
-    /// Of a process that is about to be queued.
-    #[inline]
-    pub(crate) fn active(mut self) -> Self {
-        self.head.run = RunState::active();
-        self
-    }
-
-    #[inline]
-    pub(crate) fn fill<M>(self, life: Life) -> Control<M> {
-        Control { life, inbox: Inbox::new(self.bound, self.most), head: self.head }
+    #[inline(always)]
+    pub(crate) fn fill<M>(self, life: Life, run: RunState) -> Control<M> {
+        let Self { place, host, flags, given, bound, most } = self;
+        Control { life, head: Head::new(run, place, host, flags, given), inbox: Inbox::new(bound, most) }
     }
 }
 
@@ -273,7 +271,7 @@ impl Host {
     /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
         let make = |blank: Blank| {
-            let (table, owner) = Ref::pair(|life| blank.fill(life));
+            let (table, owner) = Ref::pair(|life| blank.fill(life, RunState::over()));
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
@@ -300,13 +298,13 @@ impl Host {
     ) -> Option<T> {
         self.place(|place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
-            make(Blank { head: Head::new(place, host, flags).given(inherited, limits), bound, most })
+            make(Blank { place, host, flags, given: Given::new(inherited, limits), bound, most })
         })
     }
 
     /// A control block of a process that never was: what the handle of a refused spawn points to.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
-        let head = Head::new(Place::NOWHERE, self.clone(), 0);
+        let head = Head::new(RunState::over(), Place::NOWHERE, self.clone(), 0, Given::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);

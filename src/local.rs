@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::control::AnyControl;
 use crate::counted::{Ready, Ref, Schedule, Weak};
 use crate::host::Host;
+use crate::inherited::Inherited;
 use crate::job::Job;
 use crate::join::JoinHandle;
 use crate::process::Process;
@@ -139,7 +140,7 @@ impl Local<'_> {
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
         let schedule = OnThread { queue: Arc::clone(&self.queue), thread: here() };
-        let launched = host.launch(machine, Options::default(), schedule);
+        let launched = host.launch(machine, Options::plain(Inherited::default()), schedule);
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {

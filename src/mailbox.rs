@@ -103,16 +103,18 @@ pub(crate) enum Gathered<M> {
 
 impl<M> Inbox<M> {
     /// For messages without bound, or with this one, of which nothing is to be got round by `limit`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
+        // First, and not in the midst of what is written in its place.
+        let aside = bound.within(limit).map(bounded);
         Self {
             slot: Slot::new(),
             state: Lock::new(State {
                 buffer: Buffer::new(),
                 lent: Lent::NOT,
-                aside: bound.within(limit).map(bounded),
+                aside,
                 waiting: Waiting::Nobody,
                 closed: false,
                 longest: 0,

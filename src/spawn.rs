@@ -49,23 +49,22 @@ impl Host {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Options::default()))
+        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Options::plain(Inherited::default())))
     }
 
     /// Spawns a hand-written process.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Options::default()))
+        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Options::plain(Inherited::default())))
     }
 
     /// Spawns with options; a refusal hands the body back.
     pub fn process(&self) -> ProcessBuilder {
-        ProcessBuilder { host: self.clone(), entry: None, options: Options::default() }
+        self.process_inheriting(Inherited::default())
     }
 
     /// As [`process`](Self::process), for one that inherits these values.
     pub(crate) fn process_inheriting(&self, inherited: Inherited) -> ProcessBuilder {
-        let options = Options { inherited, ..Options::default() };
-        ProcessBuilder { host: self.clone(), entry: None, options }
+        ProcessBuilder { host: self.clone(), entry: None, inherited, wishes: Wishes::default() }
     }
 
     /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Dropped, it
@@ -83,7 +82,7 @@ impl Host {
     }
 
     /// Launches a process that may run on any worker.
-    fn launch_anywhere<X>(&self, machine: X, options: Options) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    fn launch_anywhere<X>(&self, machine: X, options: Options<'_>) -> Result<Spawned<X>, (SpawnRefusal, X)>
     where
         X: Machine + Send + 'static,
     {
@@ -94,7 +93,7 @@ impl Host {
     pub(crate) fn launch<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        options: Options,
+        options: Options<'_>,
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let (spawned, ready) = self.prepare(machine, options, schedule)?;
@@ -107,7 +106,7 @@ impl Host {
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        options: Options,
+        options: Options<'_>,
         schedule: S,
     ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
         if const { size_of::<X>() > LARGE } {
@@ -122,7 +121,7 @@ impl Host {
     fn prepare_as<X, Y: Machine, S: Schedule>(
         &self,
         machine: X,
-        mut options: Options,
+        mut options: Options<'_>,
         schedule: S,
         into: impl FnOnce(X) -> Y,
     ) -> Result<(Spawned<Y>, Ready), (SpawnRefusal, X)> {
@@ -147,17 +146,17 @@ impl Host {
 
     /// A process that is to begin, with its name.
     #[inline]
-    fn admit<X: Machine, S: Schedule>(&self, options: Options, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
-        if options.name.is_none() { self.enlist(options, schedule) } else { self.admit_named(options, schedule) }
+    fn admit<X: Machine, S: Schedule>(&self, options: Options<'_>, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+        if options.is_named() { self.admit_named(options, schedule) } else { self.enlist(options, schedule) }
     }
 
     #[cold]
     fn admit_named<X: Machine, S: Schedule>(
         &self,
-        mut options: Options,
+        mut options: Options<'_>,
         schedule: S,
     ) -> Result<Embryo<X, S>, SpawnRefusal> {
-        let name = options.name.take().expect("it has one");
+        let name = options.take_name().expect("it has one");
         self.admit_as(name, options, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
             Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
             Unclaimed::Refused(refusal) => refusal,
@@ -168,7 +167,7 @@ impl Host {
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
-        options: Options,
+        options: Options<'_>,
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<Embryo<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
@@ -186,10 +185,11 @@ impl Host {
     /// that was refused is left where it was.
     fn admit_or_send<X: Machine>(
         &self,
-        options: Options,
+        inherited: Inherited,
+        wishes: &Wishes,
         message: &mut Option<X::Message>,
     ) -> Result<Result<Embryo<X, Anywhere>, Pid>, SpawnRefusal> {
-        let limits = Limits::both(self.realm().limits(), options.limits.clone());
+        let limits = Limits::both(self.realm().limits(), wishes.limits.clone());
         if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
             return Err(SpawnRefusal::MessageRefused(Refusal::Full));
         }
@@ -197,14 +197,16 @@ impl Host {
             let given = message.take().map(|message| control.push(message).is_ok());
             debug_assert_ne!(given, Some(false), "it has room, and is known to nobody");
         };
-        let Some(name) = options.name.clone() else {
-            let embryo = self.enlist::<X, Anywhere>(options, Anywhere)?;
+        let Some(name) = wishes.name.clone() else {
+            let embryo = self.enlist::<X, Anywhere>(Options::of(inherited, &mut wishes.clone()), Anywhere)?;
             give(embryo.control(), message);
             return Ok(Ok(embryo));
         };
         loop {
             let given = |control: &Control<X::Message>| give(control, message);
-            let holder = match self.admit_as(name.clone(), options.clone(), Anywhere, given) {
+            let mut wishes = wishes.clone();
+            let options = Options::of(inherited.clone(), &mut wishes);
+            let holder = match self.admit_as(name.clone(), options, Anywhere, given) {
                 Ok(embryo) => return Ok(Ok(embryo)),
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
@@ -224,20 +226,17 @@ impl Host {
 
     /// A process that is to begin.
     #[inline]
-    fn enlist<X: Machine, S: Schedule>(&self, options: Options, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
-        let Options { inherited, limits, by_hand, supervised, priority, bound, .. } = options;
+    fn enlist<X: Machine, S: Schedule>(&self, options: Options<'_>, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
         self.realm().enter()?;
-        let limits = Limits::both(self.realm().limits(), limits);
-        let rank = match priority {
-            Priority::Normal => 0,
-            Priority::High => flag::HIGH,
-            Priority::Low => flag::LOW,
+        let Options { inherited, wishes } = options;
+        let (flags, limits, bound) = match wishes {
+            None => (0, None, Bound::Unbounded),
+            Some(wishes) => (wishes.flags(), wishes.limits.take(), wishes.bound),
         };
-        let by_hand = if by_hand { flag::BY_HAND } else { 0 };
-        let flags = rank | by_hand | if supervised { flag::SUPERVISED } else { 0 };
+        let limits = Limits::both(self.realm().limits(), limits);
         let make = |blank| Embryo::new(schedule, blank);
         let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
             self.realm().leave();
@@ -315,8 +314,10 @@ impl Host {
 }
 
 impl<M: Send + 'static> Me<M> {
-    pub(crate) fn options(&self) -> Options {
-        Options { inherited: self.control().head.inherited().clone(), ..Options::default() }
+    /// What a process gets that this one spawns, as it has it itself.
+    #[inline]
+    pub(crate) fn passes_on(&self) -> Inherited {
+        self.control().head.inherited().clone()
     }
 
     /// Spawns an async body as a process that inherits what this one has to pass on: its [values](Self::value), its
@@ -328,12 +329,14 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), self.options()))
+        self.host()
+            .join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), Options::plain(self.passes_on())))
     }
 
     /// Spawns a hand-written process. As [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.host().join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), self.options()))
+        self.host()
+            .join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), Options::plain(self.passes_on())))
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
@@ -345,8 +348,8 @@ impl<M: Send + 'static> Me<M> {
         Fut: BodyFuture,
     {
         let ties = Ties { link: true, monitor: false };
-        let parent = Some(Parent { process: Some(self.any()), ties });
-        let options = Options { parent, ..self.options() };
+        let mut wishes = Wishes { parent: Some(Parent { process: Some(self.any()), ties }), ..Wishes::default() };
+        let options = Options::of(self.passes_on(), &mut wishes);
         let handle = self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), options));
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
@@ -383,7 +386,7 @@ impl<M: Send + 'static> Me<M> {
         let watch = Watch::set(self.any());
         let monitor = MonitorRef::new(self.pid(), watch.number());
         let machine = Monitored::new(AsyncBody::new(body, None), watch);
-        match self.host().launch_anywhere(machine, self.options()) {
+        match self.host().launch_anywhere(machine, Options::plain(self.passes_on())) {
             Ok((joined, _)) => (JoinHandle::new((joined, Some(monitor))), monitor),
             Err((refusal, machine)) => {
                 let (body, watch) = machine.into_parts();
@@ -397,14 +400,22 @@ impl<M: Send + 'static> Me<M> {
     /// Spawns with options; a refusal hands the body back.
     pub fn process(&self) -> ProcessBuilder {
         let parent = Parent { process: Some(self.any()), ties: Ties::default() };
-        let options = Options { parent: Some(parent), ..self.options() };
-        ProcessBuilder { host: self.host().clone(), entry: None, options }
+        let wishes = Wishes { parent: Some(parent), ..Wishes::default() };
+        ProcessBuilder { wishes, ..self.host().process_inheriting(self.passes_on()) }
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
+/// How a process is to be spawned: two words, for most have nothing to say but what it inherits, and what is moved in pieces of
+/// other sizes than it was written in is waited for.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
     inherited: Inherited,
+    wishes: Option<&'a mut Wishes>,
+}
+
+/// What a [`ProcessBuilder`] was told.
+#[derive(Debug, Clone, Default)]
+struct Wishes {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
@@ -416,16 +427,40 @@ pub(crate) struct Options {
     parent: Option<Parent>,
 }
 
-impl Options {
+impl<'a> Options<'a> {
+    #[inline]
+    pub(crate) fn plain(inherited: Inherited) -> Self {
+        Self { inherited, wishes: None }
+    }
+
+    fn of(inherited: Inherited, wishes: &'a mut Wishes) -> Self {
+        Self { inherited, wishes: Some(wishes) }
+    }
+
     /// Whether it is told by its deadline and its token. Of what a supervisor inherited itself its children are told by
     /// nobody but it, in its order.
     #[inline]
     fn heeds(&self) -> bool {
-        self.inherited.has_end() && (!self.supervised || self.ends_itself)
+        self.inherited.has_end() && self.wishes.as_deref().is_none_or(|wishes| !wishes.supervised || wishes.ends_itself)
+    }
+
+    #[inline]
+    fn is_named(&self) -> bool {
+        self.wishes.as_deref().is_some_and(|wishes| wishes.name.is_some())
+    }
+
+    fn take_name(&mut self) -> Option<Cow<'static, str>> {
+        self.wishes.as_deref_mut()?.name.take()
     }
 
     /// Whom it is to be tied to, if to anybody.
     #[inline]
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+        self.wishes.as_deref_mut().map_or(Ok(None), Wishes::take_parent)
+    }
+}
+
+impl Wishes {
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
         match self.parent.take() {
             None => Ok(None),
@@ -433,6 +468,16 @@ impl Options {
             Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
             Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
         }
+    }
+
+    fn flags(&self) -> u16 {
+        let rank = match self.priority {
+            Priority::Normal => 0,
+            Priority::High => flag::HIGH,
+            Priority::Low => flag::LOW,
+        };
+        let by_hand = if self.by_hand { flag::BY_HAND } else { 0 };
+        rank | by_hand | if self.supervised { flag::SUPERVISED } else { 0 }
     }
 }
 
@@ -464,7 +509,8 @@ struct Parent {
 pub struct ProcessBuilder {
     host: Host,
     entry: Option<Box<Entry>>,
-    options: Options,
+    inherited: Inherited,
+    wishes: Wishes,
 }
 
 impl ProcessBuilder {
@@ -486,13 +532,13 @@ impl ProcessBuilder {
 
     /// A value that the process, and whatever it spawns, finds by its type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.options.inherited.give(value);
+        self.inherited.give(value);
         self
     }
 
     /// What the process may use; where its host says something too, the tighter holds.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.options.limits = Limits::both(Some(&limits), self.options.limits.take());
+        self.wishes.limits = Limits::both(Some(&limits), self.wishes.limits.take());
         self
     }
 
@@ -505,8 +551,8 @@ impl ProcessBuilder {
 
     /// The same with another time between the cancel and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
-        self.options.inherited.limit(at, grace);
-        self.options.ends_itself = true;
+        self.inherited.limit(at, grace);
+        self.wishes.ends_itself = true;
         self
     }
 
@@ -514,15 +560,15 @@ impl ProcessBuilder {
     /// already, it does so before the first step. To be cancelled by either, give it a [child](CancelToken::child) of the
     /// one that it [would inherit](Me::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
-        self.options.inherited.put_under(token);
-        self.options.ends_itself = true;
+        self.inherited.put_under(token);
+        self.wishes.ends_itself = true;
         self
     }
 
     /// The [name](crate::Name) of the process in its host, from before its first step until it ends. If it is taken the
     /// spawn is refused: [`SpawnRefusal::NameTaken`].
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.options.name = Some(name.into());
+        self.wishes.name = Some(name.into());
         self
     }
 
@@ -541,19 +587,19 @@ impl ProcessBuilder {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn mailbox(mut self, bound: Bound) -> Self {
-        self.options.bound = bound;
+        self.wishes.bound = bound;
         self
     }
 
     /// How urgent it is, among those who are ready: [`Priority`] says what that means.
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.options.priority = priority;
+        self.wishes.priority = priority;
         self
     }
 
     /// [`started`](JoinHandle::started) waits for [`Me::ready`], not for the first step.
     pub fn ready_by_hand(mut self) -> Self {
-        self.options.by_hand = true;
+        self.wishes.by_hand = true;
         self
     }
 
@@ -574,33 +620,41 @@ impl ProcessBuilder {
 
     /// Its end is its supervisor's business, also when the runtime shuts down.
     pub(crate) fn supervised(mut self) -> Self {
-        self.options.supervised = true;
+        self.wishes.supervised = true;
         self
     }
 
     /// Whatever its mailbox has no room for is refused: nothing that is there is dropped for it.
     pub(crate) fn refuse_when_full(mut self) -> Self {
-        if let Bound::DropOldest(most) | Bound::DropNewest(most) = self.options.bound {
-            self.options.bound = Bound::Reject(most);
+        if let Bound::DropOldest(most) | Bound::DropNewest(most) = self.wishes.bound {
+            self.wishes.bound = Bound::Reject(most);
         }
         self
     }
 
+    fn launch<X>(mut self, machine: X) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    where
+        X: Machine + Send + 'static,
+    {
+        self.host.launch_anywhere(machine, Options::of(self.inherited, &mut self.wishes))
+    }
+
     fn ties(&mut self) -> &mut Ties {
-        &mut self.options.parent.get_or_insert(Parent { process: None, ties: Ties::default() }).ties
+        &mut self.wishes.parent.get_or_insert(Parent { process: None, ties: Ties::default() }).ties
     }
 
     /// Spawns an async body.
     ///
     /// # Errors
     /// The body and why it was refused.
-    pub fn spawn<N, F, Fut>(self, body: F) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
+    pub fn spawn<N, F, Fut>(mut self, body: F) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
     where
         N: Send + 'static,
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        match self.host.launch_anywhere(AsyncBody::new(body, self.entry), self.options) {
+        let entry = self.entry.take();
+        match self.launch(AsyncBody::new(body, entry)) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }
@@ -613,13 +667,14 @@ impl ProcessBuilder {
     }
 
     /// Spawns an async body; refused, the handle says so.
-    pub(crate) fn spawn_or_refuse<N, F, Fut>(self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub(crate) fn spawn_or_refuse<N, F, Fut>(mut self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host.join_or_refuse(self.host.launch_anywhere(AsyncBody::new(body, self.entry), self.options))
+        let (entry, host) = (self.entry.take(), self.host.clone());
+        host.join_or_refuse(self.launch(AsyncBody::new(body, entry)))
     }
 
     /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
@@ -636,11 +691,11 @@ impl ProcessBuilder {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let Self { host, entry, mut options } = self;
-        let (heeds, mut message) = (options.heeds(), Some(message));
-        let admitted = options
-            .take_parent()
-            .and_then(|parent| Ok(host.admit_or_send(options, &mut message)?.map(|embryo| (parent, embryo))));
+        let Self { host, entry, inherited, mut wishes } = self;
+        let (heeds, mut message) = (Options::of(inherited.clone(), &mut wishes).heeds(), Some(message));
+        let admitted = wishes.take_parent().and_then(|parent| {
+            Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
+        });
         match admitted {
             Ok(Ok((parent, embryo))) => {
                 let ((joined, _), ready) = host.begin(AsyncBody::new(body, entry), embryo, heeds, parent);
@@ -657,10 +712,11 @@ impl ProcessBuilder {
     /// # Errors
     /// The process and why it was refused.
     pub fn spawn_process<Q: Process + Send>(
-        self,
+        mut self,
         process: Q,
     ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
-        match self.host.launch_anywhere(Raw::new(process, self.entry), self.options) {
+        let entry = self.entry.take();
+        match self.launch(Raw::new(process, entry)) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
             Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
         }

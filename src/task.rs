@@ -258,16 +258,19 @@ struct Turn<'a, X: Machine> {
     left: bool,
 }
 
+/// How a process ends, where whoever runs it has room for that: it is written there once, and most of it moved no more.
+type End<T> = Option<Result<T, Exit>>;
+
 /// What came of a turn.
 #[derive(Debug)]
-pub(crate) enum Turned<T> {
+pub(crate) enum Turned {
     Waits,
     /// As that, for mail, with its mailbox's slot lent.
     WaitsOpen,
     /// It is to have another one.
     Again,
-    /// And whether what the table had of it is [left](Turn::left) to whoever runs it.
-    Over(Result<T, Exit>, bool),
+    /// How is said elsewhere; and whether what the table had of it is [left](Turn::left) to whoever runs it.
+    Over(bool),
 }
 
 /// What came of a step.
@@ -322,7 +325,7 @@ impl<X: Machine> Turn<'_, X> {
 
     /// One step, within its limits, and the dispatch of what it yielded. If it was the last, how it ended is in `end`.
     #[inline]
-    fn step(&mut self, flags: u16, cx: &mut Context<'_>, end: &mut Option<Result<X::Output, Exit>>) -> Stepped {
+    fn step(&mut self, flags: u16, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Stepped {
         let begun = if flags & flag::LIMITED == 0 {
             None
         } else {
@@ -529,14 +532,19 @@ impl<X: Machine> Turn<'_, X> {
     }
 }
 
-/// Gives a process a turn.
+/// Gives a process a turn. If it was the last, how it ended is in `end`.
 #[inline]
-pub(crate) fn turn<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, cx: &mut Context<'_>) -> Turned<X::Output> {
+pub(crate) fn turn<X: Machine>(
+    machine: Pin<&mut X>,
+    me: &Me<X::Message>,
+    cx: &mut Context<'_>,
+    end: &mut End<X::Output>,
+) -> Turned {
     let mut this = Turn { machine, me, left: false };
     let fresh = this.machine.is_fresh();
     let _turn = turn::enter(me.control().address(), this.head().pid(), cx.waker());
-    match this.run(fresh, cx) {
-        Poll::Ready(outcome) => Turned::Over(outcome, this.left),
+    match this.run(fresh, cx, end) {
+        Poll::Ready(()) => Turned::Over(this.left),
         Poll::Pending => {
             if turn::is_ahead() {
                 me.control().inbox.unwait();
@@ -567,42 +575,45 @@ pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>) -> 
 
 impl<X: Machine> Turn<'_, X> {
     #[inline]
-    fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>) -> Poll<Result<X::Output, Exit>> {
+    fn run(&mut self, mut fresh: bool, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Poll<()> {
         let this = self;
         let mut answered = 0;
-        let mut end = None;
         loop {
             let mut flags = this.head().flags();
             // One question for both: those that nobody observes pay for what they are asked anyway.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(State::Running);
             } else if let Some(fate) = this.may_not_run(flags, answered == 0) {
-                return Poll::Ready(Err(this.end(fate)));
+                *end = Some(Err(this.end(fate)));
+                return Poll::Ready(());
             }
             if std::mem::take(&mut fresh) {
                 if let Err(exit) = this.init() {
-                    return Poll::Ready(Err(this.end(exit)));
+                    *end = Some(Err(this.end(exit)));
+                    return Poll::Ready(());
                 }
                 flags = this.head().flags();
                 if flags & flag::KILLED != 0 {
                     let fate = this.head().fate();
-                    return Poll::Ready(Err(this.end(fate)));
+                    *end = Some(Err(this.end(fate)));
+                    return Poll::Ready(());
                 }
             }
-            let stepped = this.step(flags, cx, &mut end);
+            let stepped = this.step(flags, cx, end);
             if flags & (flag::STARTED | flag::BY_HAND) == 0 && stepped != Stepped::Ended {
                 this.has_begun();
             }
             match stepped {
                 Stepped::Ended => {
-                    return Poll::Ready(match end.take() {
-                        Some(Ok(output)) => match this.end(Exit::Normal) {
-                            Exit::Normal => Ok(output),
-                            exit => Err(exit),
+                    match end {
+                        Some(Ok(_)) => match this.end(Exit::Normal) {
+                            Exit::Normal => {}
+                            exit => *end = Some(Err(exit)),
                         },
-                        Some(Err(exit)) => Err(this.end(exit)),
+                        Some(Err(exit)) => *exit = this.end(std::mem::replace(exit, Exit::Normal)),
                         None => unreachable!("whoever says that it ended says how"),
-                    });
+                    }
+                    return Poll::Ready(());
                 }
                 Stepped::Again => {
                     turn::woken();

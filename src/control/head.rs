@@ -126,6 +126,30 @@ struct Rarer {
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 const _: () = assert!(size_of::<Rare>() <= 112);
 
+/// What a process is given to begin with, if anything.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    rare: OnceBox<Rare>,
+    flags: u16,
+}
+
+impl Given {
+    #[inline]
+    pub(crate) fn new(inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+        if inherited.is_empty() && limits.is_none() { Self::default() } else { Self::some(inherited, limits) }
+    }
+
+    fn some(inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+        let rare = Rare::new(inherited);
+        let mut flags = 0;
+        if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
+            flags = flag::LIMITED;
+            let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
+        }
+        Self { rare: OnceBox::with_value(rare), flags }
+    }
+}
+
 impl Rare {
     fn new(inherited: Inherited) -> Box<Self> {
         Box::new(Self {
@@ -146,12 +170,11 @@ impl Rare {
 
 impl Head {
     #[inline]
-    pub(crate) fn new(place: Place, host: Host, mut flags: u16) -> Self {
-        if host.shared().observer.is_some() {
-            flags |= flag::OBSERVED;
-        }
+    pub(crate) fn new(run: RunState, place: Place, host: Host, flags: u16, given: Given) -> Self {
+        let observed = if host.shared().observer.is_some() { flag::OBSERVED } else { 0 };
+        let flags = flags | given.flags | observed;
         Self {
-            run: RunState::over(),
+            run,
             state: AtomicU8::new(NEW),
             flags: AtomicU16::new(flags),
             waiting: AtomicU32::new(0),
@@ -159,23 +182,8 @@ impl Head {
             generation: place.generation,
             host,
             ready_at: AtomicU64::new(0),
-            rare: OnceBox::new(),
+            rare: given.rare,
         }
-    }
-
-    /// The same for a process that is given values, or limited.
-    #[inline]
-    pub(crate) fn given(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
-        if !inherited.is_empty() || limits.is_some() { self.give(inherited, limits) } else { self }
-    }
-
-    fn give(self, inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
-        let rare = Rare::new(inherited);
-        if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
-            self.flags.fetch_or(flag::LIMITED, Ordering::Relaxed);
-            let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
-        }
-        Self { rare: OnceBox::with_value(rare), ..self }
     }
 
     /// What counts its steps, if they are limited.

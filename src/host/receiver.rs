@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use super::{Host, Phase};
-use crate::control::{AnyControl, Head, flag};
-use crate::counted::{Counted, Ref};
+use crate::control::{AnyControl, Given, Head, flag};
+use crate::counted::{Counted, Ref, RunState};
 use crate::mailbox::Wakes;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
@@ -119,7 +119,8 @@ impl Host {
             return None;
         }
         self.place(|place, host| {
-            let (head, receiver) = (Head::new(place, host, flag::OUTSIDE), Box::new(receiver));
+            let (head, receiver) =
+                (Head::new(RunState::over(), place, host, flag::OUTSIDE, Given::default()), Box::new(receiver));
             let attached = Ref::counted(Attached { head, receiver });
             let pid = attached.head.pid();
             (Ref::of(attached), pid)

@@ -81,7 +81,8 @@ impl<M> Slot<M> {
 
     #[inline]
     pub(super) fn new() -> Self {
-        Self { moves: AtomicU64::new(0), room: UnsafeCell::new(MaybeUninit::uninit()), _message: PhantomData }
+        // Zeroes, for what is not initialised is copied from where the slot was made, and that is waited for.
+        Self { moves: AtomicU64::new(0), room: UnsafeCell::new(MaybeUninit::zeroed()), _message: PhantomData }
     }
 
     #[inline]

@@ -7,7 +7,6 @@ use crate::job::{Anywhere, Job};
 use crate::join::JoinHandle;
 use crate::me::Me;
 use crate::process::refusal::SpawnError;
-use crate::spawn::Options;
 
 /// What became of each: its handle, or the body that was refused.
 type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>;
@@ -62,7 +61,7 @@ impl Host {
         Fut: BodyFuture,
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
-        let launch = |body| match self.prepare(AsyncBody::new(body, None), Options::plain(inherited()), Anywhere) {
+        let launch = |body| match self.prepare(AsyncBody::new(body, None), inherited(), Anywhere) {
             Ok((spawned, ready)) => {
                 batch.tasks.push(Job::Process(ready));
                 Ok(JoinHandle::new(spawned))

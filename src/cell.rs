@@ -96,7 +96,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let me = unsafe { Self::me(at) };
         // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
         let mut end = None;
-        match task::turn(machine, &me, &mut Context::from_waker(&ready.waker()), &mut end) {
+        // SAFETY: the same.
+        let own = unsafe { Self::own(at) };
+        match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             Turned::Again => ready.schedule(Comes::FromTurn),
             Turned::Waits => ready.wait(false),
             Turned::WaitsOpen => ready.wait(true),
@@ -120,7 +122,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let machine = unsafe { cell.machine() };
         // SAFETY: the same.
         let me = unsafe { Self::me(at) };
-        let left = task::give_up(machine, &me);
+        // SAFETY: the same.
+        let own = unsafe { Self::own(at) };
+        let left = task::give_up(machine, &me, &own);
         // SAFETY: it is the right to run this cell, and that was its end.
         unsafe { Self::finish(ready, &mut None, left) };
     }
@@ -145,6 +149,16 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     unsafe fn me<'a>(at: NonNull<Life>) -> Borrowed<'a, Me<X::Message>> {
         // SAFETY: a cell begins with its control block. This is not counted, so it is not dropped either.
         Borrowed::new(Me::new(unsafe { Ref::from_at(at.cast()) }))
+    }
+
+    /// The same for whoever does not know the type of its messages.
+    ///
+    /// # Safety
+    /// As [`me`](Self::me).
+    #[inline]
+    unsafe fn own<'a>(at: NonNull<Life>) -> Borrowed<'a, Ref<dyn AnyControl>> {
+        // SAFETY: a cell begins with its control block. This is not counted, so it is not dropped either.
+        Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
     /// The last that is done with it: its machine is dropped, the handle is told.

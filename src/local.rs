@@ -21,7 +21,6 @@ use crate::join::JoinHandle;
 use crate::process::Process;
 use crate::process::placing::Comes;
 use crate::runtime::Runtime;
-use crate::spawn::Options;
 use crate::sync::{Arc, Mutex, planted, thread, thread_local};
 use crate::task::{Machine, Raw};
 
@@ -140,7 +139,7 @@ impl Local<'_> {
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
         let schedule = OnThread { queue: Arc::clone(&self.queue), thread: here() };
-        let launched = host.launch(machine, Options::plain(Inherited::default()), schedule);
+        let launched = host.launch(machine, Inherited::default(), schedule);
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {

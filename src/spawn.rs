@@ -49,12 +49,12 @@ impl Host {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Options::plain(Inherited::default())))
+        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Inherited::default()))
     }
 
     /// Spawns a hand-written process.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Options::plain(Inherited::default())))
+        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Inherited::default()))
     }
 
     /// Spawns with options; a refusal hands the body back.
@@ -82,21 +82,21 @@ impl Host {
     }
 
     /// Launches a process that may run on any worker.
-    fn launch_anywhere<X>(&self, machine: X, options: Options<'_>) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    fn launch_anywhere<X>(&self, machine: X, wanted: impl Wanted) -> Result<Spawned<X>, (SpawnRefusal, X)>
     where
         X: Machine + Send + 'static,
     {
-        self.launch(machine, options, Anywhere)
+        self.launch(machine, wanted, Anywhere)
     }
 
     #[inline]
     pub(crate) fn launch<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        options: Options<'_>,
+        wanted: impl Wanted,
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
-        let (spawned, ready) = self.prepare(machine, options, schedule)?;
+        let (spawned, ready) = self.prepare(machine, wanted, schedule)?;
         ready.schedule(Comes::FromRest(Some(&self.shared().place)));
         Ok(spawned)
     }
@@ -106,13 +106,13 @@ impl Host {
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        options: Options<'_>,
+        wanted: impl Wanted,
         schedule: S,
     ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
         if const { size_of::<X>() > LARGE } {
-            self.prepare_as(machine, options, schedule, Box::pin)
+            self.prepare_as(machine, wanted, schedule, Box::pin)
         } else {
-            self.prepare_as(machine, options, schedule, |machine| machine)
+            self.prepare_as(machine, wanted, schedule, |machine| machine)
         }
     }
 
@@ -121,12 +121,12 @@ impl Host {
     fn prepare_as<X, Y: Machine, S: Schedule>(
         &self,
         machine: X,
-        mut options: Options<'_>,
+        mut wanted: impl Wanted,
         schedule: S,
         into: impl FnOnce(X) -> Y,
     ) -> Result<(Spawned<Y>, Ready), (SpawnRefusal, X)> {
-        let heeds = options.heeds();
-        let admitted = options.take_parent().and_then(|parent| Ok((parent, self.admit(options, schedule)?)));
+        let heeds = wanted.heeds();
+        let admitted = wanted.take_parent().and_then(|parent| Ok((parent, wanted.admit(self, schedule)?)));
         match admitted {
             Ok((parent, embryo)) => Ok(self.begin(into(machine), embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),
@@ -144,35 +144,41 @@ impl Host {
         }
     }
 
-    /// A process that is to begin, with its name.
-    #[inline]
-    fn admit<X: Machine, S: Schedule>(&self, options: Options<'_>, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
-        if options.is_named() { self.admit_named(options, schedule) } else { self.enlist(options, schedule) }
-    }
-
-    #[cold]
-    fn admit_named<X: Machine, S: Schedule>(
+    /// A process that is to begin, as its builder was told.
+    fn admit<X: Machine, S: Schedule>(
         &self,
-        mut options: Options<'_>,
+        inherited: Inherited,
+        wishes: &mut Wishes,
         schedule: S,
     ) -> Result<Embryo<X, S>, SpawnRefusal> {
-        let name = options.take_name().expect("it has one");
-        self.admit_as(name, options, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
+        let Some(name) = wishes.name.take() else { return self.admit_nameless(inherited, wishes, schedule) };
+        self.admit_as(name, inherited, wishes, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
             Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
             Unclaimed::Refused(refusal) => refusal,
         })
+    }
+
+    #[inline(never)]
+    fn admit_nameless<X: Machine, S: Schedule>(
+        &self,
+        inherited: Inherited,
+        wishes: &mut Wishes,
+        schedule: S,
+    ) -> Result<Embryo<X, S>, SpawnRefusal> {
+        self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
     /// As [`admit`](Self::admit), under this name, and `prepare`d before anybody finds it.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
-        options: Options<'_>,
+        inherited: Inherited,
+        wishes: &mut Wishes,
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
     ) -> Result<Embryo<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
         let embryo = self.realm().names().claim(name.clone(), || {
-            let embryo = self.enlist::<X, S>(options, schedule)?;
+            let embryo = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
         })?;
@@ -198,15 +204,14 @@ impl Host {
             debug_assert_ne!(given, Some(false), "it has room, and is known to nobody");
         };
         let Some(name) = wishes.name.clone() else {
-            let embryo = self.enlist::<X, Anywhere>(Options::of(inherited, &mut wishes.clone()), Anywhere)?;
+            let embryo = self.admit_nameless::<X, Anywhere>(inherited, &mut wishes.clone(), Anywhere)?;
             give(embryo.control(), message);
             return Ok(Ok(embryo));
         };
         loop {
             let given = |control: &Control<X::Message>| give(control, message);
-            let mut wishes = wishes.clone();
-            let options = Options::of(inherited.clone(), &mut wishes);
-            let holder = match self.admit_as(name.clone(), options, Anywhere, given) {
+            let (inherited, mut wishes) = (inherited.clone(), wishes.clone());
+            let holder = match self.admit_as(name.clone(), inherited, &mut wishes, Anywhere, given) {
                 Ok(embryo) => return Ok(Ok(embryo)),
                 Err(Unclaimed::Refused(refusal)) => return Err(refusal),
                 Err(Unclaimed::Taken(holder)) => holder,
@@ -226,16 +231,18 @@ impl Host {
 
     /// A process that is to begin.
     #[inline]
-    fn enlist<X: Machine, S: Schedule>(&self, options: Options<'_>, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+    fn enlist<X: Machine, S: Schedule>(
+        &self,
+        inherited: Inherited,
+        flags: u16,
+        limits: Option<Box<Limits>>,
+        bound: Bound,
+        schedule: S,
+    ) -> Result<Embryo<X, S>, SpawnRefusal> {
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
         self.realm().enter()?;
-        let Options { inherited, wishes } = options;
-        let (flags, limits, bound) = match wishes {
-            None => (0, None, Bound::Unbounded),
-            Some(wishes) => (wishes.flags(), wishes.limits.take(), wishes.bound),
-        };
         let limits = Limits::both(self.realm().limits(), limits);
         let make = |blank| Embryo::new(schedule, blank);
         let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
@@ -329,14 +336,12 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host()
-            .join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), Options::plain(self.passes_on())))
+        self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), self.passes_on()))
     }
 
     /// Spawns a hand-written process. As [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.host()
-            .join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), Options::plain(self.passes_on())))
+        self.host().join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), self.passes_on()))
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
@@ -349,8 +354,8 @@ impl<M: Send + 'static> Me<M> {
     {
         let ties = Ties { link: true, monitor: false };
         let mut wishes = Wishes { parent: Some(Parent { process: Some(self.any()), ties }), ..Wishes::default() };
-        let options = Options::of(self.passes_on(), &mut wishes);
-        let handle = self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), options));
+        let built = Built { inherited: self.passes_on(), wishes: &mut wishes };
+        let handle = self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), built));
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
             table::bereave(&self.any(), pid, &exit);
@@ -386,7 +391,7 @@ impl<M: Send + 'static> Me<M> {
         let watch = Watch::set(self.any());
         let monitor = MonitorRef::new(self.pid(), watch.number());
         let machine = Monitored::new(AsyncBody::new(body, None), watch);
-        match self.host().launch_anywhere(machine, Options::plain(self.passes_on())) {
+        match self.host().launch_anywhere(machine, self.passes_on()) {
             Ok((joined, _)) => (JoinHandle::new((joined, Some(monitor))), monitor),
             Err((refusal, machine)) => {
                 let (body, watch) = machine.into_parts();
@@ -405,12 +410,54 @@ impl<M: Send + 'static> Me<M> {
     }
 }
 
-/// How a process is to be spawned: two words, for most have nothing to say but what it inherits, and what is moved in pieces of
-/// other sizes than it was written in is waited for.
-#[derive(Debug)]
-pub(crate) struct Options<'a> {
+/// How a process is to be spawned.
+pub(crate) trait Wanted {
+    /// Whether it is told by its deadline and its token.
+    fn heeds(&self) -> bool;
+
+    /// Whom it is to be tied to, if to anybody.
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal>;
+
+    /// The process, if the runtime takes it.
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal>;
+}
+
+/// As most are: it inherits this, and that is all. A type of its own, so that a body that is spawned so has no code for the rest.
+impl Wanted for Inherited {
+    #[inline]
+    fn heeds(&self) -> bool {
+        self.has_end()
+    }
+
+    #[inline]
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+        Ok(None)
+    }
+
+    #[inline]
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+        host.enlist(self, 0, None, Bound::Unbounded, schedule)
+    }
+}
+
+/// As its builder was told.
+struct Built<'a> {
     inherited: Inherited,
-    wishes: Option<&'a mut Wishes>,
+    wishes: &'a mut Wishes,
+}
+
+impl Wanted for Built<'_> {
+    fn heeds(&self) -> bool {
+        self.wishes.heed(&self.inherited)
+    }
+
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+        self.wishes.take_parent()
+    }
+
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+        host.admit(self.inherited, self.wishes, schedule)
+    }
 }
 
 /// What a [`ProcessBuilder`] was told.
@@ -427,40 +474,13 @@ struct Wishes {
     parent: Option<Parent>,
 }
 
-impl<'a> Options<'a> {
-    #[inline]
-    pub(crate) fn plain(inherited: Inherited) -> Self {
-        Self { inherited, wishes: None }
-    }
-
-    fn of(inherited: Inherited, wishes: &'a mut Wishes) -> Self {
-        Self { inherited, wishes: Some(wishes) }
-    }
-
+impl Wishes {
     /// Whether it is told by its deadline and its token. Of what a supervisor inherited itself its children are told by
     /// nobody but it, in its order.
-    #[inline]
-    fn heeds(&self) -> bool {
-        self.inherited.has_end() && self.wishes.as_deref().is_none_or(|wishes| !wishes.supervised || wishes.ends_itself)
+    fn heed(&self, inherited: &Inherited) -> bool {
+        inherited.has_end() && (!self.supervised || self.ends_itself)
     }
 
-    #[inline]
-    fn is_named(&self) -> bool {
-        self.wishes.as_deref().is_some_and(|wishes| wishes.name.is_some())
-    }
-
-    fn take_name(&mut self) -> Option<Cow<'static, str>> {
-        self.wishes.as_deref_mut()?.name.take()
-    }
-
-    /// Whom it is to be tied to, if to anybody.
-    #[inline]
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
-        self.wishes.as_deref_mut().map_or(Ok(None), Wishes::take_parent)
-    }
-}
-
-impl Wishes {
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
         match self.parent.take() {
             None => Ok(None),
@@ -636,7 +656,7 @@ impl ProcessBuilder {
     where
         X: Machine + Send + 'static,
     {
-        self.host.launch_anywhere(machine, Options::of(self.inherited, &mut self.wishes))
+        self.host.launch_anywhere(machine, Built { inherited: self.inherited, wishes: &mut self.wishes })
     }
 
     fn ties(&mut self) -> &mut Ties {
@@ -692,7 +712,7 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         let Self { host, entry, inherited, mut wishes } = self;
-        let (heeds, mut message) = (Options::of(inherited.clone(), &mut wishes).heeds(), Some(message));
+        let (heeds, mut message) = (wishes.heed(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
             Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
         });

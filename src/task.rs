@@ -1,37 +1,29 @@
 //! What drives one process: takes what came, steps, dispatches what was yielded, and steps again while answers come in the
 //! same turn; and its end.
 
+mod around;
+
 use std::any::Any;
-use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::clock::Instant;
-use crate::control::{Control, Head, flag};
+use self::around::Around;
+use crate::control::{AnyControl, Control, Head, flag};
 use crate::counted::Ref;
-use crate::express::{self, Parcel};
-use crate::home;
+use crate::express;
 use crate::me::Me;
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
-use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, successor, turn};
-use crate::realm::Realm;
-use crate::sync::{planted, thread_local};
-use crate::time::spare;
-use crate::yields::{Kept, Yield, Yields};
+use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, turn};
+use crate::sync::planted;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;
-
-thread_local! {
-    /// What commands are in on their way to their handlers; empty between turns.
-    static BATCH: Cell<Vec<Yield>> = const { Cell::new(Vec::new()) };
-}
 
 /// What a task drives: a hand-written process, or an async body, which has to stay in its place.
 pub(crate) trait Machine {
@@ -254,6 +246,7 @@ impl<P: Process> Machine for Raw<P> {
 struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a Me<X::Message>,
+    around: Around<'a>,
     /// It has ended, and what the table had of it is left to whoever has the right to run it, with the count.
     left: bool,
 }
@@ -288,7 +281,11 @@ impl Stepped {
     }
 }
 
-impl<X: Machine> Turn<'_, X> {
+impl<'a, X: Machine> Turn<'a, X> {
+    fn new(machine: Pin<&'a mut X>, me: &'a Me<X::Message>, own: &'a Ref<dyn AnyControl>) -> Self {
+        Self { machine, me, around: Around::new(&me.control().head, own), left: false }
+    }
+
     fn head(&self) -> &Head {
         &self.me.control().head
     }
@@ -297,30 +294,8 @@ impl<X: Machine> Turn<'_, X> {
         match catch(|| self.machine.as_mut().init(self.me)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Exit::from(error)),
-            Err(text) => Err(self.panicked(text)),
+            Err(text) => Err(self.around.panicked(text)),
         }
-    }
-
-    /// Has it observed that the process runs, if this is where its turn begins; how it ends if it was killed.
-    #[cold]
-    fn may_not_run(&self, flags: u16, begins: bool) -> Option<Exit> {
-        if begins {
-            self.head().enter(flags, State::Running);
-        }
-        (flags & flag::KILLED != 0).then(|| self.head().fate())
-    }
-
-    /// Counts a step that is about to begin; when that was, if it is to be timed.
-    #[cold]
-    fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
-        let Some(meter) = self.head().meter() else { return Ok(None) };
-        Ok(meter.begin()?.then(|| self.head().host().now()))
-    }
-
-    /// Counts what a step took.
-    #[cold]
-    fn end_metered(&self, begun: Instant) -> Result<(), Exit> {
-        self.head().meter().map_or(Ok(()), |meter| meter.ran(self.head().host().now() - begun))
     }
 
     /// One step, within its limits, and the dispatch of what it yielded. If it was the last, how it ended is in `end`.
@@ -329,7 +304,7 @@ impl<X: Machine> Turn<'_, X> {
         let begun = if flags & flag::LIMITED == 0 {
             None
         } else {
-            match self.begin_metered() {
+            match self.around.begin_metered() {
                 Ok(begun) => begun,
                 Err(exit) => return Stepped::ended(end, Err(exit)),
             }
@@ -343,16 +318,16 @@ impl<X: Machine> Turn<'_, X> {
         });
         let stepped = match stepped {
             Ok(stepped) => {
-                self.tell_orphans(None);
+                self.around.tell_orphans(None);
                 stepped
             }
-            Err(text) => Stepped::ended(end, Err(self.unwound(text))),
+            Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
         };
         self.head().count(Counter::Steps);
-        self.dispatch();
-        self.leave();
+        self.around.dispatch();
+        self.around.leave();
         match begun {
-            Some(begun) if stepped != Stepped::Ended => match self.end_metered(begun) {
+            Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {
                 Ok(()) => stepped,
                 Err(exit) => Stepped::ended(end, Err(exit)),
             },
@@ -360,140 +335,11 @@ impl<X: Machine> Turn<'_, X> {
         }
     }
 
-    /// It waits for the first time: it has started, unless it says that itself.
-    #[cold]
-    fn has_begun(&self) {
-        if !self.head().has(flag::STARTED | flag::BY_HAND) {
-            self.head().started();
-        }
-    }
-
-    /// A step has panicked.
-    #[cold]
-    fn unwound(&self, text: Reason) -> Exit {
-        successor::forget();
-        let exit = self.panicked(text);
-        self.tell_orphans(Some(&exit));
-        exit
-    }
-
-    /// Whoever waits for a reply that was dropped while its process unwound, or died, hears of that.
-    #[inline]
-    fn tell_orphans(&self, exit: Option<&Exit>) {
-        if let Some(orphans) = turn::take_orphans() {
-            orphans.into_iter().for_each(|orphan| orphan(exit));
-        }
-    }
-
-    /// What futures let go of and no other has taken over goes.
-    #[inline]
-    fn leave(&self) {
-        if turn::ends_keeping() {
-            self.let_go();
-        }
-    }
-
-    #[cold]
-    fn let_go(&self) {
-        let control = self.me.control();
-        spare::leave(control.address(), &control.head);
-        home::leave(control.address());
-    }
-
-    /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.
-    #[cold]
-    fn keep(&self) {
-        if let Some(Parcel::Answer(number, answer)) = express::take() {
-            let _ = self.head().yields().keep(number, Kept::Answered(answer)).map_err(drop_caught);
-        }
-    }
-
-    /// Sends what the step yielded to its handlers, in order.
-    fn dispatch(&self) {
-        if express::is_busy() {
-            self.dispatch_first();
-        }
-        if let Some(yields) = self.head().yields_if_any() {
-            self.dispatch_all(yields);
-        }
-    }
-
-    /// The one that had nobody before it, if there is one.
-    fn dispatch_first(&self) -> bool {
-        if let Some((number, place)) = express::command() {
-            self.dispatch_shortly(number, place);
-        } else if let Some((tag, command)) = express::take_left() {
-            let yields = self.head().yields();
-            let realm = self.head().host().realm();
-            Self::dispatch_one(realm, yields, Yield { tag, command }, self.me.control().clone());
-            yields.forget_overtaken();
-        } else {
-            return false;
-        }
-        true
-    }
-
-    fn dispatch_shortly(&self, number: express::Number, place: u32) {
-        let host = self.head().host();
-        if host.realm().dispatcher().dispatch_shortly(number, place, &|| self.me.home()) {
-            host.shared().metrics.add(Counter::Completions, 1);
-            if number == 0 {
-                let _ = drop_caught(express::take());
-            } else {
-                turn::answered();
-            }
-        }
-    }
-
-    fn dispatch_all(&self, yields: &Yields) {
-        loop {
-            if yields.has_pending() {
-                self.dispatch_pending(yields);
-            }
-            // What a handler has polled that the process was to: it is its turn still.
-            if !self.dispatch_first() {
-                return;
-            }
-        }
-    }
-
-    fn dispatch_pending(&self, yields: &Yields) {
-        // A handler that polls a process inside of this one's turn finds none, and makes its own.
-        let mut batch = BATCH.try_with(Cell::take).unwrap_or_default();
-        // Looked up once: those who answer on other cores write beside where that is said.
-        let realm = self.head().host().realm();
-        while yields.has_pending() {
-            yields.take_pending(&mut batch);
-            let homes = self.me.control().clones(batch.len() as u32);
-            for (yielded, home) in batch.drain(..).zip(homes) {
-                Self::dispatch_one(realm, yields, yielded, home);
-            }
-        }
-        yields.forget_overtaken();
-        let _ = BATCH.try_with(|kept| kept.set(batch));
-    }
-
-    #[inline(always)]
-    fn dispatch_one(realm: &Realm, yields: &Yields, yielded: Yield, home: Ref<Control<X::Message>>) {
-        let _ = if yields.is_overtaken(yielded.tag) {
-            drop_caught(yielded)
-        } else {
-            catch(|| realm.dispatch(yielded, home.into_any()))
-        };
-    }
-
-    /// The exit of a process that panicked, told to whoever the policy says.
-    fn panicked(&self, text: Reason) -> Exit {
-        let head = self.head();
-        head.host().panicked(head.pid(), text.as_str());
-        Exit::Panicked(text)
-    }
-
     /// Buries the process: nobody hears of its end before its names are free and its pid names nothing, and that is when
     /// everything that it held has been let go. Returns how it really ended: a panic on the way is an end of its own.
     fn end(&mut self, mut exit: Exit) -> Exit {
         if let Err(text) = catch(|| self.machine.as_mut().close()) {
-            exit = self.panicked(text);
+            exit = self.around.panicked(text);
         }
         let control = self.me.control();
         let remains = control.inbox.close();
@@ -507,19 +353,19 @@ impl<X: Machine> Turn<'_, X> {
             turn::begins_keeping();
         }
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
-            exit = self.panicked(text);
+            exit = self.around.panicked(text);
         }
         if in_turn {
             if express::is_busy() {
                 let _ = drop_caught(express::take());
             }
-            self.leave();
+            self.around.leave();
         }
         if let Some(remains) = remains {
             self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         }
         self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
-        self.tell_orphans(Some(&exit));
+        self.around.tell_orphans(Some(&exit));
         drop(dying);
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
@@ -537,10 +383,11 @@ impl<X: Machine> Turn<'_, X> {
 pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
     me: &Me<X::Message>,
+    own: &Ref<dyn AnyControl>,
     cx: &mut Context<'_>,
     end: &mut End<X::Output>,
 ) -> Turned {
-    let mut this = Turn { machine, me, left: false };
+    let mut this = Turn::new(machine, me, own);
     let fresh = this.machine.is_fresh();
     let _turn = turn::enter(me.control().address(), this.head().pid(), cx.waker());
     match this.run(fresh, cx, end) {
@@ -550,7 +397,7 @@ pub(crate) fn turn<X: Machine>(
                 me.control().inbox.unwait();
             }
             if express::is_busy() {
-                this.keep();
+                this.around.keep();
             }
             if turn::take_woken() {
                 Turned::Again
@@ -565,8 +412,8 @@ pub(crate) fn turn<X: Machine>(
 
 /// The end of a process that never has a turn again: its runtime is gone. Returns whether what the table had
 /// of it is left to the caller.
-pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>) -> bool {
-    let mut this = Turn { machine, me, left: false };
+pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, own: &Ref<dyn AnyControl>) -> bool {
+    let mut this = Turn::new(machine, me, own);
     if !this.machine.is_gone() {
         let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
     }
@@ -583,7 +430,7 @@ impl<X: Machine> Turn<'_, X> {
             // One question for both: those that nobody observes pay for what they are asked anyway.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(State::Running);
-            } else if let Some(fate) = this.may_not_run(flags, answered == 0) {
+            } else if let Some(fate) = this.around.may_not_run(flags, answered == 0) {
                 *end = Some(Err(this.end(fate)));
                 return Poll::Ready(());
             }
@@ -601,7 +448,7 @@ impl<X: Machine> Turn<'_, X> {
             }
             let stepped = this.step(flags, cx, end);
             if flags & (flag::STARTED | flag::BY_HAND) == 0 && stepped != Stepped::Ended {
-                this.has_begun();
+                this.around.has_begun();
             }
             match stepped {
                 Stepped::Ended => {

@@ -174,10 +174,17 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let machine = unsafe { &mut *cell.machine.get() };
         // SAFETY: it is there, and not looked at again.
         unsafe { machine.assume_init_drop() };
-        cell.shell.settle(outcome);
+        // The process's own, and that of the table, if it is left.
+        let counts = 1 + u32::from(left);
+        // Its handle, of which there is one, has a count: alone with it, nobody hears what it returned.
+        if cell.shell.control.life.is_alone_with(counts) {
+            Shell::<X::Message, X::Output>::discard(outcome);
+        } else {
+            cell.shell.settle(outcome);
+        }
         cell.shell.control.head.run.end();
-        // SAFETY: the process's own count, and that of the table, if it is left; and nothing of the cell is looked at after this.
-        unsafe { Life::release_many(at, 1 + u32::from(left)) };
+        // SAFETY: these counts; and nothing of the cell is looked at after this.
+        unsafe { Life::release_many(at, counts) };
     }
 
     /// # Safety
@@ -202,16 +209,22 @@ impl<T> Outcome<T> {
 }
 
 impl<M, T> Shell<M, T> {
+    /// Nobody wants what it returned.
+    #[inline]
+    fn discard(outcome: &mut Option<Result<T, Exit>>) {
+        // Most that need no drop are not moved for it.
+        if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
+            drop(outcome.take().map(Held::new));
+        }
+    }
+
     /// The process has ended.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
         // What nobody wants is dropped without the lock, as a waker is woken.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
-            if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
-                drop(outcome.take().map(Held::new));
-            }
-            return;
+            return Self::discard(outcome);
         };
         let waiting = waiting.take();
         *current = Outcome::Over(outcome.take().map(Held::new));

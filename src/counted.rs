@@ -186,6 +186,13 @@ impl Life {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
+    /// Whether there are so many references, for one that has as many: then nobody else has any, but by a weak one.
+    #[inline]
+    pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
+        // Acquire pairs with the release of the others' last ones.
+        self.strong.load(Ordering::Acquire) == counts
+    }
+
     #[inline]
     pub(crate) fn retain(&self) {
         self.retain_many(1);

@@ -175,7 +175,7 @@ impl<'a> Around<'a> {
         let _ = BATCH.try_with(|kept| kept.set(batch));
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch_one(realm: &Realm, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
         let _ = if yields.is_overtaken(yielded.tag) {
             drop_caught(yielded)

@@ -104,7 +104,7 @@ const ROOMS: &[Room] = &[
     room(&["me"]),
     room(&["receive"]),
     room(&["context"]),
-    room(&["group", "link", "name", "process"]),
+    room(&["group", "link", "name", "process", "task::around"]),
     room(&["server", "task"]),
     room(&["cell"]),
     room(&["body", "join", "monitored"]),

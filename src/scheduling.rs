@@ -31,6 +31,7 @@
 //! | what comes to a nursery that holds 4,096 | the back of the local queue; and the oldest there are first until half are gone |
 //! | what comes to a local queue that holds 4,096 | a batch; every 128 of those go to the global queue at once |
 //! | what a step wakes that has blocked its worker | the back of the global queue |
+//! | what such a step spawns | its worker's local queue, for thieves, and somebody is woken for each |
 //!
 //! Everything that waits can be taken by others, whoever ran it last: the slot, the nursery, the local queue, the batch.
 //!

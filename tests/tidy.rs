@@ -109,7 +109,7 @@ const ROOMS: &[Room] = &[
     room(&["cell"]),
     room(&["body", "join", "monitored"]),
     room(&["work"]),
-    room(&["spawn"]),
+    household(&["spawn", "spawn::builder"]),
     room(&["batch", "pool::members", "scope", "upgrade"]),
     room(&["pool"]),
     household(&["supervisor::plan", "supervisor::plan::tests"]),

@@ -94,10 +94,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let machine = unsafe { cell.machine() };
         // SAFETY: the same.
         let me = unsafe { Self::me(at) };
-        // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
-        let mut end = None;
         // SAFETY: the same.
         let own = unsafe { Self::own(at) };
+        let mut end = None;
+        // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             Turned::Again => ready.schedule(Comes::FromTurn),
             Turned::Waits => ready.wait(false),

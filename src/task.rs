@@ -455,7 +455,9 @@ impl<X: Machine> Turn<'_, X> {
                     match end {
                         Some(Ok(_)) => match this.end(Exit::Normal) {
                             Exit::Normal => {}
-                            exit => *end = Some(Err(exit)),
+                            exit => {
+                                let _ = drop_caught(end.replace(Err(exit)));
+                            }
                         },
                         Some(Err(exit)) => *exit = this.end(std::mem::replace(exit, Exit::Normal)),
                         None => unreachable!("whoever says that it ended says how"),

@@ -208,14 +208,14 @@ impl ProcessBuilder {
     }
 
     /// Spawns an async body; refused, the handle says so.
-    pub(crate) fn spawn_or_refuse<N, F, Fut>(mut self, body: F) -> JoinHandle<Output<Fut>, N>
+    pub(crate) fn spawn_or_refuse<N, F, Fut>(self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let (entry, host) = (self.entry.take(), self.host.clone());
-        host.join_or_refuse(self.launch(AsyncBody::new(body, entry)))
+        let Self { host, entry, inherited, mut wishes } = self;
+        host.join_or_refuse(host.launch_anywhere(AsyncBody::new(body, entry), Built::new(inherited, &mut wishes)))
     }
 
     /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of

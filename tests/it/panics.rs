@@ -184,6 +184,34 @@ fn a_panic_in_a_hand_written_process_ends_it_alone() {
     }
 }
 
+/// Returns what panics when it is dropped, and panics itself when it closes.
+struct Spoilt;
+
+impl Process for Spoilt {
+    type Message = u64;
+    type Output = Bomb;
+    fn step(&mut self, _: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<Bomb>, Exit> {
+        Ok(Next::Done(Bomb(true)))
+    }
+    fn close(&mut self) {
+        panic!("spoilt");
+    }
+}
+
+/// 4.8, 1.1: where a panic in close comes before what a process returned, that is dropped, and may panic: the exit tells of
+/// close all the same.
+#[test]
+fn what_was_returned_in_vain_may_panic_when_it_is_dropped() {
+    within(20, || {
+        let scene = Scene::new(Runtime::builder());
+        let handle = scene.rt.spawn_process(Spoilt);
+        let ended = handle.ended();
+        panicked(block_on(handle), "spoilt");
+        panicked::<()>(Err(block_on(ended)), "spoilt");
+        scene.stays_unhurt(1);
+    });
+}
+
 /// 1.1, 6.2: killed, cancelled in vain, or dropped with the runtime, the drop and the close of a state may panic too.
 #[test]
 fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {

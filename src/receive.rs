@@ -285,11 +285,23 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(|message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        self.poll_further(poller, glance, cx)
+        // By itself, for what is returned is read in wider pieces than it was written in, and waited for.
+        let mut message = None;
+        match self.poll_further(poller, glance, cx, &mut message) {
+            Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
+            Poll::Ready(Err(exit)) => Poll::Ready(Err(exit)),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     #[inline(never)]
-    fn poll_further(&mut self, poller: Poller, glance: Glance, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
+    fn poll_further(
+        &mut self,
+        poller: Poller,
+        glance: Glance,
+        cx: &mut Cx<'_>,
+        message: &mut Option<M>,
+    ) -> Poll<Result<(), Exit>> {
         if glance == Glance::Empty {
             turn::waits_for_mail(true);
             return Poll::Pending;
@@ -300,10 +312,14 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
-        if let Some(message) = self.front.pop() {
-            return Poll::Ready(Ok(message));
+        *message = self.front.pop();
+        if message.is_some() {
+            return Poll::Ready(Ok(()));
         }
-        self.take(poller, cx, true, |control, front, reader| control.inbox.pop_or_wait(control, front, reader))
+        self.take(poller, cx, true, |control, front, reader| {
+            let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
+            (taken.map(|taken| *message = Some(taken)), spare)
+        })
     }
 
     /// By whom this is polled. Whatever comes of it, what is noted of the mailbox in this turn holds no longer.

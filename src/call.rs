@@ -440,7 +440,7 @@ pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
     let message = request(Reply::to_yield(Slip::new(control.clone(), tag)));
     if let Err((error, refused)) = ask(control.head().host(), to, message) {
         // Before the request is dropped, for the reply in it would answer `Dropped`.
-        let _ = control.complete(tag, Err(Failure::new(error)), false);
+        let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
         drop(refused);
     }
 }

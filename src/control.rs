@@ -18,7 +18,7 @@ use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Glance, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
-use crate::process::event::{Completed, Signal, Tag};
+use crate::process::event::{Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, drop_caught};
 use crate::process::payload::Payload;
@@ -260,6 +260,11 @@ pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
     /// # Errors
     /// The signal, when the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
+    /// Puts an answer into the mailbox, from where it is.
+    ///
+    /// # Errors
+    /// It stays there, when the mailbox is closed.
+    fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
     /// Puts a down into the mailbox. Nothing if that is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
     /// Wakes the process, and whoever waits on its mailbox.
@@ -303,6 +308,15 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
         let wakes = self.inbox.signal(self, signal, !own_turn)?;
+        if own_turn {
+            turn::answered();
+        }
+        Ok(wakes)
+    }
+
+    fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()> {
+        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
+        let wakes = self.inbox.answer(self, tag, answer, !own_turn)?;
         if own_turn {
             turn::answered();
         }
@@ -409,26 +423,34 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process, whoever it is that answers.
-    pub(crate) fn complete(&self, tag: Tag, answer: Answer, check: bool) -> Result<(), (Late, Answer)> {
+    /// Answers a yield of this process, whoever it is that answers. The answer is taken from where it is.
+    ///
+    /// # Errors
+    /// Why it came too late, or is of the wrong type: it stays there.
+    pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
+        let taken = || head.count(Counter::Completions);
         if tag.is_plain() {
-            return match head.yields().complete_plain(tag, &answer, check, || head.count(Counter::Completions)) {
-                Ok(()) => {
-                    self.signal(Signal::Completed(Completed { tag, answer }));
-                    Ok(())
-                }
-                Err(late) => Err((late, answer)),
-            };
+            head.yields().complete_plain(tag, answer, check, taken)?;
+            self.answer(tag, answer);
+            return Ok(());
         }
-        match head.yields().complete(tag, answer, check, || head.count(Counter::Completions))? {
-            Answered::Event(answer) => self.signal(Signal::Completed(Completed { tag, answer })),
+        match head.yields().complete(tag, answer, check, taken)? {
+            Answered::Event => self.answer(tag, answer),
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),
             Answered::Other(waker) => self.wake_other(waker),
-            Answered::Unheard(answer) => drop(drop_caught(answer)),
+            Answered::Unheard => drop(drop_caught(answer.take())),
         }
         Ok(())
+    }
+
+    /// Puts an answer into the mailbox and wakes the process. One that has ended hears nothing.
+    fn answer(&self, tag: Tag, answer: &mut Option<Answer>) {
+        match self.put_answer(tag, answer) {
+            Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
+            Err(()) => drop(drop_caught(answer.take())),
+        }
     }
 
     /// Puts notices of a stream into the mailbox.

@@ -31,7 +31,8 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
 }
 
 fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
-    if let Err((_, answer)) = to.complete(tag, answer, false) {
+    let mut answer = Some(answer);
+    if to.complete(tag, &mut answer, false).is_err() {
         // It was too late itself.
         let _ = drop_caught(answer);
     }

@@ -322,13 +322,14 @@ impl Host {
         let Some(control) = self.shared().relay.get(pid) else {
             return Err(CompleteError::new(CompleteRefusal::NoProcess, answer));
         };
-        control.complete(tag, answer, true).map_err(|(late, answer)| {
+        let mut answer = Some(answer);
+        control.complete(tag, &mut answer, true).map_err(|late| {
             let refusal = match late {
                 Late::Spent => CompleteRefusal::Spent,
                 Late::Unknown => CompleteRefusal::UnknownTag,
                 Late::WrongType(expected) => CompleteRefusal::WrongType { expected },
             };
-            CompleteError::new(refusal, answer)
+            CompleteError::new(refusal, answer.take().expect("what is refused stays"))
         })
     }
 

@@ -41,10 +41,11 @@ use self::locked::{Aside, Locked, State, Waiting};
 use self::queue::Buffer;
 use self::routed::Way;
 use self::slot::{Lent, Slot};
-use crate::process::event::Signal;
+use crate::process::event::{Completed, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::sync::{Arc, Lock, planted};
+use crate::yields::Answer;
 
 /// The shared half of a mailbox.
 #[derive(Debug)]
@@ -343,6 +344,30 @@ impl<M> Inbox<M> {
             true if is_answer || planted!("signal_wakes_receiver_only") => state.receiver(own),
             true => state.everybody(own),
         })
+    }
+
+    /// As [`signal`](Self::signal), for the answer to a yield, which is taken from where it is: of many of these each copy
+    /// counts.
+    ///
+    /// # Errors
+    /// Nothing is taken, when the inbox is closed.
+    #[inline]
+    pub(crate) fn answer(
+        &self,
+        own: &impl Own,
+        tag: Tag,
+        answer: &mut Option<Answer>,
+        wake_own: bool,
+    ) -> Result<Wakes, ()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(());
+        }
+        if let Some(answer) = answer.take() {
+            state.append(Signal::Completed(Completed { tag, answer }));
+        }
+        let wakes = wake_own && !planted!("answer_wakes_nobody");
+        Ok(if wakes { state.receiver(own) } else { Wakes::default() })
     }
 
     /// As [`signal`](Self::signal), for the news of another's end. Nothing if it is closed.

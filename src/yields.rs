@@ -66,16 +66,16 @@ pub(crate) enum Ear {
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
-    /// Push this answer into the mailbox as an event.
-    Event(Answer),
+    /// Push the answer into the mailbox as an event.
+    Event,
     /// Push so many notices of the stream into the mailbox.
     Notices(usize),
     /// Wake the task.
     Own,
     /// Wake this waker.
     Other(Waker),
-    /// Nothing; nobody waits for it any more, drop it.
-    Unheard(Answer),
+    /// Drop the answer: nobody waits for it any more.
+    Unheard,
 }
 
 /// What the one who sent an item has to do now.
@@ -162,10 +162,10 @@ fn count(counter: &AtomicU32, by: i32) {
 }
 
 /// Whether an answer is of this type.
-fn check_type(answer: &Answer, reply: ReplyType) -> Result<(), Late> {
+fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
     let (expected, name) = reply();
     match answer {
-        Ok(payload) if expected != TypeId::of::<Payload>() && payload.type_id() != expected => {
+        Some(Ok(payload)) if expected != TypeId::of::<Payload>() && payload.type_id() != expected => {
             Err(Late::WrongType(name))
         }
         _ => Ok(()),
@@ -335,27 +335,28 @@ impl Yields {
         (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
     }
 
-    /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it.
+    /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it. The
+    /// answer is taken from where it is, if it is to wait here.
     ///
     /// # Errors
-    /// The answer and why it came too late, or is of the wrong type where `check` asks for that.
+    /// Why it came too late, or is of the wrong type where `check` asks for that: it stays where it is.
     pub(crate) fn complete(
         &self,
         tag: Tag,
-        answer: Answer,
+        answer: &mut Option<Answer>,
         check: bool,
         taken: impl FnOnce(),
-    ) -> Result<Answered, (Late, Answer)> {
+    ) -> Result<Answered, Late> {
         debug_assert!(!tag.is_plain(), "there is a shorter way");
-        let Some(mut guard) = self.table() else { return Err((Late::Unknown, answer)) };
+        let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
         let table = &mut *guard;
         let issued = table.issued;
-        let Some((key, slot)) = table.find(tag) else { return Err((Late::of(tag, issued), answer)) };
+        let Some((key, slot)) = table.find(tag) else { return Err(Late::of(tag, issued)) };
         if !slot.is_in_flight() && !planted!("yields_complete_twice") {
-            return Err((Late::Spent, answer));
+            return Err(Late::Spent);
         }
-        if check && let Err(wrong) = check_type(&answer, slot.reply) {
-            return Err((wrong, answer));
+        if check {
+            check_type(answer, slot.reply)?;
         }
         let watchers = mem::take(&mut slot.watchers);
         let sender = match &mut slot.buffer {
@@ -363,23 +364,24 @@ impl Yields {
             Some(buffer) => buffer.excuse(),
         };
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
+        let mut keep = || Phase::Answered(answer.take().expect("whoever answers has an answer"));
         let answered = match (ear, &mut slot.buffer) {
-            (Ear::Event, None) => Answered::Event(answer),
+            (Ear::Event, None) => Answered::Event,
             (Ear::Event, Some(buffer)) => {
-                slot.phase = Phase::Answered(answer);
+                slot.phase = keep();
                 Answered::Notices(buffer.due(true))
             }
             (Ear::Own, _) => {
-                slot.phase = Phase::Answered(answer);
+                slot.phase = keep();
                 Answered::Own
             }
             (Ear::Other(waker), _) => {
-                slot.phase = Phase::Answered(answer);
+                slot.phase = keep();
                 Answered::Other(waker)
             }
             (Ear::Nobody, _) => {
                 drop(table.remove(key));
-                Answered::Unheard(answer)
+                Answered::Unheard
             }
         };
         self.ended(tag);

@@ -82,9 +82,10 @@ impl Slip {
     }
 
     /// Answers. What comes too late is counted and dropped.
+    #[inline]
     pub(crate) fn finish(mut self, answer: Answer) {
         if let Some((to, tag)) = self.0.take() {
-            answer_or_discard(&*to, tag, answer);
+            answer_or_discard(&*to, tag, &mut Some(answer));
         }
     }
 
@@ -138,10 +139,10 @@ impl Slip {
     }
 }
 
-fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: Answer) {
-    if let Err((_, answer)) = to.complete(tag, answer, false) {
+fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: &mut Option<Answer>) {
+    if to.complete(tag, answer, false).is_err() {
         to.head().count(Counter::Discarded);
-        let _ = drop_caught(answer);
+        let _ = drop_caught(answer.take());
     }
 }
 
@@ -161,7 +162,7 @@ impl Drop for Slip {
                 Some(Kept::Layered(_)) => unreachable!("it was a slip"),
             }
         }
-        answer_or_discard(&*to, tag, Err(Failure::Abandoned));
+        answer_or_discard(&*to, tag, &mut Some(Err(Failure::Abandoned)));
     }
 }
 

@@ -6,13 +6,14 @@ use super::{Host, Phase};
 use crate::control::{AnyControl, Given, Head, flag};
 use crate::counted::{Counted, Ref, RunState};
 use crate::mailbox::Wakes;
-use crate::process::event::Signal;
+use crate::process::event::{Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
 use crate::sync::Arc;
+use crate::yields::Answer;
 
 /// A message on its way to a pid.
 #[derive(Debug)]
@@ -94,6 +95,10 @@ impl AnyControl for Counted<Attached> {
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
         Err(signal)
+    }
+
+    fn put_answer(&self, _: Tag, _: &mut Option<Answer>) -> Result<Wakes, ()> {
+        Err(())
     }
 
     fn put_down(&self, _: u64, _: Pid, _: &Exit) -> Option<Wakes> {

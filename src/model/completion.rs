@@ -58,30 +58,28 @@ impl World {
         })
     }
 
+    fn push(&self, answer: &mut Option<Answer>) {
+        if let Ok(wakes) = self.inbox.answer(&self.own.waker(), self.tag, answer, true) {
+            wakes.wake();
+        }
+    }
+
     /// Answers as a completion does; whether it was the answer.
     fn answer(&self) -> bool {
-        let answer = Ok(Payload::new(Value(Arc::clone(&self.dropped))));
+        let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         if self.tag.is_plain() {
             let answered = self.yields.complete_plain(self.tag, &answer, true, || {});
             assert!(matches!(answered, Ok(()) | Err(Late::Spent)));
-            if answered.is_ok()
-                && let Ok(wakes) =
-                    self.inbox.signal(&self.own.waker(), Signal::Completed(Completed { tag: self.tag, answer }), true)
-            {
-                wakes.wake();
+            if answered.is_ok() {
+                self.push(&mut answer);
             }
             return answered.is_ok();
         }
-        match self.yields.complete(self.tag, answer, true, || {}) {
-            Ok(Answered::Event(answer)) => {
-                let signal = Signal::Completed(Completed { tag: self.tag, answer });
-                if let Ok(wakes) = self.inbox.signal(&self.own.waker(), signal, true) {
-                    wakes.wake();
-                }
-            }
+        match self.yields.complete(self.tag, &mut answer, true, || {}) {
+            Ok(Answered::Event) => self.push(&mut answer),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
-            Ok(Answered::Unheard(answer)) => drop(answer),
+            Ok(Answered::Unheard) => drop(answer),
             Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
             Err((late, answer)) => {
                 assert_eq!(late, Late::Spent);

@@ -59,7 +59,7 @@ impl World {
     }
 
     fn end(&self) {
-        match self.yields.complete(self.tag, Ok(Payload::new(9_u64)), true, || {}) {
+        match self.yields.complete(self.tag, &mut Some(Ok(Payload::new(9_u64))), true, || {}) {
             Ok(Answered::Notices(count)) => self.notice(count),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),

@@ -259,7 +259,7 @@ impl Yields {
     pub(crate) fn complete_plain(
         &self,
         tag: Tag,
-        answer: &Answer,
+        answer: &Option<Answer>,
         check: bool,
         taken: impl FnOnce(),
     ) -> Result<(), Late> {
@@ -284,7 +284,7 @@ impl Yields {
     }
 
     #[cold]
-    fn check_plain(&self, words: &Words, tag: Tag, answer: &Answer) -> Result<(), Late> {
+    fn check_plain(&self, words: &Words, tag: Tag, answer: &Option<Answer>) -> Result<(), Late> {
         let Some(mut table) = self.table() else { return Err(Late::Unknown) };
         // Under the lock no key is used again: what is in flight is of the type that stands there.
         match table.plain().reply(tag).filter(|_| words.is_in_flight(tag)) {

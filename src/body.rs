@@ -77,7 +77,7 @@ pin_project! {
         Fut: Future,
         Fut::Output: Outcome,
     {
-        Unstarted { start: Option<(F, Option<Box<Entry>>)>, own: Option<Ref<Control<M>>> },
+        Unstarted { body: Option<F>, entry: Option<Box<Entry>>, own: Option<Ref<Control<M>>> },
         Running { #[pin] future: Fut },
         Upgraded { future: Successor<Fut> },
         Gone,
@@ -113,12 +113,12 @@ fn heed<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::
 
 impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
-        Self::Unstarted { start: Some((body, entry)), own: None }
+        Self::Unstarted { body: Some(body), entry, own: None }
     }
 
     pub(crate) fn into_inner(self) -> Option<F> {
         match self {
-            Self::Unstarted { start, .. } => start.map(|(body, _)| body),
+            Self::Unstarted { body, .. } => body,
             _ => None,
         }
     }
@@ -149,7 +149,7 @@ where
     /// A body has one entry, and takes no input but what it captured.
     #[inline]
     fn init(self: Pin<&mut Self>, _: &Me<M>) -> Result<(), InitError> {
-        if let BodyProjection::Unstarted { start: Some((_, entry @ Some(_))), .. } = self.project()
+        if let BodyProjection::Unstarted { entry, .. } = self.project()
             && let Some(entry) = entry.take()
             && !entry.method.is_empty()
         {
@@ -160,8 +160,8 @@ where
 
     #[inline]
     fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
-        if let BodyProjection::Unstarted { start, own } = self.as_mut().project()
-            && let Some((body, _)) = start.take()
+        if let BodyProjection::Unstarted { body, own, .. } = self.as_mut().project()
+            && let Some(body) = body.take()
         {
             let future = body(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
             self.set(Self::Running { future });

@@ -142,7 +142,9 @@ impl Blank {
     #[inline(always)]
     pub(crate) fn fill<M>(self, life: Life, run: RunState) -> Control<M> {
         let Self { place, host, flags, given, bound, most } = self;
-        Control { life, head: Head::new(run, place, host, flags, given), inbox: Inbox::new(bound, most) }
+        // First, for whether there is a bound is asked here: the head, made before that, would be kept, and moved.
+        let inbox = Inbox::new(bound, most);
+        Control { life, head: Head::new(run, place, host, flags, given), inbox }
     }
 }
 

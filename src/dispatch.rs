@@ -14,7 +14,6 @@ pub(crate) mod shortcut;
 
 use self::completion::{Completion, Slip};
 use self::shortcut::Shortcut;
-use crate::counted::Ref;
 use crate::express::{self, Number};
 use crate::home::Home;
 use crate::process::command::{Command, Named, Streamed, name_of};
@@ -22,7 +21,6 @@ use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::BuildError;
-use crate::yields::Yield;
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).
 ///
@@ -78,7 +76,8 @@ where
 
 /// A handler whose command's type is known only inside.
 trait Erased: Send + Sync {
-    fn handle(&self, command: Payload, slip: Slip);
+    /// Takes the command from where it is.
+    fn handle(&self, command: &mut Option<Payload>, slip: Slip);
     /// Takes the command out of the lane.
     fn handle_shortly(&self, number: Number, home: &dyn Fn() -> Home);
 }
@@ -86,10 +85,10 @@ trait Erased: Send + Sync {
 struct Typed<C, H>(H, PhantomData<fn(C)>);
 
 impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
-    fn handle(&self, command: Payload, slip: Slip) {
-        match command.downcast::<C>() {
-            Ok(command) => self.0.handle(command, Completion::new(slip)),
-            Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
+    fn handle(&self, command: &mut Option<Payload>, slip: Slip) {
+        match Payload::take::<C>(command) {
+            Some(command) => self.0.handle(command, Completion::new(slip)),
+            None => unreachable!("it was looked up by its type"),
         }
     }
 
@@ -233,25 +232,28 @@ impl Dispatcher {
         express::is_answered()
     }
 
-    /// Hands a yield to its handler; without one it is answered at once with a failure that names the command.
-    pub(crate) fn dispatch(&self, Yield { tag, command }: Yield, to: Ref<dyn crate::control::AnyControl>) {
-        let slip = Slip::new(to, tag);
-        let type_id = command.type_id();
-        if let Some((_, handler)) = self.by_type(type_id) {
+    /// Hands a command to its handler, from where it is; without one its yield is answered at once with a failure that names
+    /// the command.
+    pub(crate) fn dispatch(&self, command: &mut Option<Payload>, slip: Slip) {
+        if let Some(type_id) = command.as_ref().map(Payload::type_id)
+            && let Some((_, handler)) = self.by_type(type_id)
+        {
             return completion::guarded(|| handler.handle(command, slip));
         }
-        let command = match command.downcast::<Named>() {
-            Ok(named) => return self.dispatch_named(&self.by_name, named, |named| &named.name, slip),
-            Err(command) => command,
-        };
-        match command.downcast::<Streamed<Named>>() {
-            Ok(named) => self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, slip),
-            Err(command) => {
-                let name = name_of(command.type_name());
-                let _ = drop_caught(command);
-                slip.finish(Err(self.no_handler(name)));
-            }
+        self.dispatch_by_name(command, slip);
+    }
+
+    #[inline(never)]
+    fn dispatch_by_name(&self, command: &mut Option<Payload>, slip: Slip) {
+        if let Some(named) = Payload::take::<Named>(command) {
+            return self.dispatch_named(&self.by_name, named, |named| &named.name, slip);
         }
+        if let Some(named) = Payload::take::<Streamed<Named>>(command) {
+            return self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, slip);
+        }
+        let name = name_of(command.as_ref().map_or("", Payload::type_name));
+        let _ = drop_caught(command.take());
+        slip.finish(Err(self.no_handler(name)));
     }
 
     fn dispatch_named<C: Command>(

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::control::AnyControl;
-use crate::counted::Ref;
 use crate::dispatch::Dispatcher;
 use crate::limits::Limits;
 use crate::process::refusal::{BuildError, SpawnRefusal};
@@ -12,7 +11,6 @@ use crate::relay::groups::Groups;
 use crate::relay::names::Names;
 use crate::sync::CachePadded;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::yields::Yield;
 
 /// The part of a host that its siblings don't share.
 #[derive(Debug)]
@@ -48,10 +46,6 @@ impl Realm {
     #[inline]
     pub(crate) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
-    }
-
-    pub(crate) fn dispatch(&self, yielded: Yield, to: Ref<dyn AnyControl>) {
-        self.dispatcher.dispatch(yielded, to);
     }
 
     /// Counts a process in.

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use crate::clock::Instant;
 use crate::control::{AnyControl, Head, flag};
 use crate::counted::Ref;
+use crate::dispatch::completion::Slip;
 use crate::express::{self, Parcel};
 use crate::home::{self, Home};
 use crate::observe::{Counter, State};
@@ -177,11 +178,13 @@ impl<'a> Around<'a> {
 
     #[inline(always)]
     fn dispatch_one(realm: &Realm, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
-        let _ = if yields.is_overtaken(yielded.tag) {
-            drop_caught(yielded)
-        } else {
-            catch(|| realm.dispatch(yielded, home))
-        };
+        let Yield { tag, command } = yielded;
+        let mut command = Some(command);
+        if !yields.is_overtaken(tag) {
+            let _ = catch(|| realm.dispatcher().dispatch(&mut command, Slip::new(home, tag)));
+        }
+        // Overtaken, it is still here.
+        let _ = drop_caught(command);
     }
 
     /// The exit of a process that panicked, told to whoever the policy says.

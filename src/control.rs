@@ -18,7 +18,7 @@ use crate::counted::{Life, Ref, Rooted};
 use crate::link::table::{Links, Party};
 use crate::mailbox::{Front, Glance, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
-use crate::process::event::{Signal, Tag};
+use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::panic::{self, drop_caught};
 use crate::process::payload::Payload;
@@ -27,7 +27,7 @@ use crate::process::refusal::Refusal;
 use crate::process::turn;
 use crate::relay::Tenant;
 use crate::sync::thread_local;
-use crate::yields::{Answer, Answered, Late};
+use crate::yields::{Answered, Late};
 
 /// The control block. What a turn needs lies together, before the mailbox: most turns that read no mail touch one cache line
 /// of this.

@@ -7,11 +7,10 @@ use std::task::{Wake, Waker};
 use crate::clock::Instant;
 use crate::control::AnyControl;
 use crate::counted::Ref;
-use crate::process::event::Tag;
+use crate::process::event::{Answer, Tag};
 use crate::process::panic::drop_caught;
 use crate::sync::Arc;
 use crate::time::timers::{Fire, Key, Timers};
-use crate::yields::Answer;
 
 /// Answers a yield at this moment, unless it was answered or given up by then. What is due at the far end of time never
 /// comes.

@@ -18,13 +18,10 @@
 
 use std::cell::Cell;
 
-use crate::process::event::Tag;
-use crate::process::failure::Failure;
+use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
 use crate::sync::tally::{AtomicU64, Ordering};
 use crate::sync::{ThreadCell, thread_local};
-
-type Answer = Result<Payload, Failure>;
 
 /// Which command it is. Never used twice in a program; 0 for one whose answer nobody waits for.
 pub(crate) type Number = u64;

@@ -41,11 +41,10 @@ use self::locked::{Aside, Locked, State, Waiting};
 use self::queue::Buffer;
 use self::routed::Way;
 use self::slot::{Lent, Slot};
-use crate::process::event::{Completed, Signal, Tag};
+use crate::process::event::{Answer, Completed, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::sync::{Arc, Lock, planted};
-use crate::yields::Answer;
 
 /// The shared half of a mailbox.
 #[derive(Debug)]

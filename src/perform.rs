@@ -14,12 +14,12 @@ use crate::express::{self, Number};
 use crate::home::Home;
 use crate::observe::Counter;
 use crate::process::command::Command;
-use crate::process::event::{Tag, typed};
+use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::turn;
 use crate::yields::buffer::Buffer;
-use crate::yields::{Answer, Ear, Kept, Yields};
+use crate::yields::{Ear, Kept, Yields};
 
 enum State<C> {
     /// Not yielded yet.

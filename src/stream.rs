@@ -18,12 +18,12 @@ use crate::home::Home;
 use crate::host::Host;
 use crate::perform::{Issue, ear};
 use crate::process::command::{StreamCommand, Streamed};
-use crate::process::event::{Tag, typed};
+use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::yields::buffer::Buffer;
-use crate::yields::{Answer, Ear, Pulled};
+use crate::yields::{Ear, Pulled};
 
 /// Answers stream commands. Any closure `Fn(C, Replier<C>)` is one; it must not block, as a [`Handler`] must not. For
 /// those that are futures see [`Builder::handle_stream`](crate::Builder::handle_stream).

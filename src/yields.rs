@@ -30,8 +30,7 @@ use self::plain::{ReplyType, Words};
 use self::table::{Phase, Slot, Table, Watchers, reply_to};
 use crate::express::Number;
 use crate::process::command::Command;
-use crate::process::event::Tag;
-use crate::process::failure::Failure;
+use crate::process::event::{Answer, Tag};
 use crate::process::panic;
 use crate::process::payload::Payload;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,8 +38,6 @@ use crate::sync::{Lock, LockGuard, planted};
 
 /// How many commands are taken from those that were yielded under one lock.
 const AT_ONCE: usize = 64;
-
-pub(crate) type Answer = Result<Payload, Failure>;
 
 /// A command on its way to its handler.
 #[derive(Debug)]

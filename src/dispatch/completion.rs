@@ -17,14 +17,14 @@ use crate::control::AnyControl;
 use crate::counted::Ref;
 use crate::host::Host;
 use crate::observe::Counter;
-use crate::process::event::Tag;
+use crate::process::event::{Answer, Tag};
 use crate::process::exit::Reason;
 use crate::process::failure::Failure;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::sync::{Arc, Mutex, thread, thread_local};
-use crate::yields::{Answer, Sent};
+use crate::yields::Sent;
 
 /// What a handler failed with that panicked where nobody heard its text.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");

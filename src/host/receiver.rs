@@ -6,14 +6,13 @@ use super::{Host, Phase};
 use crate::control::{AnyControl, Given, Head, flag};
 use crate::counted::{Counted, Ref, RunState};
 use crate::mailbox::Wakes;
-use crate::process::event::{Signal, Tag};
+use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::{Refusal, SendError};
 use crate::process::turn;
 use crate::sync::Arc;
-use crate::yields::Answer;
 
 /// A message on its way to a pid.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::{Waiter, join, spawn};
 use crate::mailbox::{Bound, Inbox};
 use crate::process::command::Command;
-use crate::process::event::{Completed, Signal, Tag};
+use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
 use crate::sync::Arc;
 use crate::sync::tally::{AtomicUsize, Ordering};
@@ -81,8 +81,9 @@ impl World {
             Ok(Answered::Other(waker)) => waker.wake(),
             Ok(Answered::Unheard) => drop(answer),
             Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
-            Err((late, answer)) => {
+            Err(late) => {
                 assert_eq!(late, Late::Spent);
+                let answer = answer.expect("a refused answer stays");
                 assert!(answer.is_ok_and(|answer| answer.is::<Value>()), "a refused answer comes back");
                 return false;
             }

@@ -127,11 +127,14 @@ impl Signal {
     }
 }
 
+/// What a yield comes to.
+pub(crate) type Answer = Result<Payload, Failure>;
+
 /// An answer that came to a hand-written process.
 #[derive(Debug)]
 pub struct Completed {
     pub(crate) tag: Tag,
-    pub(crate) answer: Result<Payload, Failure>,
+    pub(crate) answer: Answer,
 }
 
 impl Completed {

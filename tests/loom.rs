@@ -22,6 +22,7 @@
 //! - signal_wakes_receiver_only: signal_wakes_both
 //! - down_wakes_nobody: downs_wake_who_reads
 //! - answer_wakes_nobody: notices_against_pulls
+//! - answer_wakes_nobody: answer_wakes_who_reads
 //! - idle_no_fence: lender_blocks
 //! - idle_no_fence: one_pusher
 //! - idle_no_second_look: one_pusher
@@ -155,6 +156,7 @@ models! {
     completion::plain_answer_against_exit, 33;
     completion::plain_answer_against_cancel, 33;
     completion::watch_against_plain_cancel, 9;
+    completion::answer_wakes_who_reads, 18;
     completion::watch_against_plain_answer, 19;
     completion::answer_against_poll, 27;
     completion::answer_against_poll_by_the_task, 18;

@@ -1,7 +1,7 @@
 //! Completion against everything that races with it: another answer, a cancel, the exit, the future that waits.
 
 use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Inbox};
+use crate::mailbox::{Bound, Front, Inbox};
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
@@ -173,6 +173,18 @@ fn cancel(world: &Arc<World>) -> Tag {
     assert_eq!(world.yields.outstanding(), 0);
     assert!(cancelled || !world.yields.is_to_be_read(world.tag), "no event comes, not even one that is on its way");
     perform(&world.yields)
+}
+
+/// A hand-written process that waits for an answer reads it.
+pub fn answer_wakes_who_reads() {
+    let world = World::plain();
+    let answer = spawn(&world, World::answer);
+    while world.inbox.next(&world.own.waker(), &mut Front::default()).is_none() {
+        world.own.wait();
+    }
+    assert!(join(answer));
+    assert!(world.yields.is_to_be_read(world.tag));
+    assert_eq!(world.dropped(), 1);
 }
 
 /// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.

@@ -274,7 +274,7 @@ impl<M: Send + 'static> Me<M> {
 
     /// Whether this process was asked to end.
     pub fn is_cancelled(&self) -> bool {
-        self.control.head.cancel().is_some()
+        self.control.head.is_cancelled()
     }
 
     /// Says that it has started, where [`ProcessBuilder::ready_by_hand`](crate::ProcessBuilder::ready_by_hand) was

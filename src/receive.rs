@@ -279,7 +279,7 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         let glance = self.glance(poller);
         // What was delivered is taken here, in the receiver's own code: so it is not moved from there, and waited for.
-        if glance == Glance::Delivered && self.me.control().head.cancel().is_none() && turn::spend() {
+        if glance == Glance::Delivered && !self.me.control().head.is_cancelled() && turn::spend() {
             turn::waits_ahead();
             let mut received = Poll::Pending;
             self.me.control().inbox.take_delivered_with(|message| received = Poll::Ready(Ok(message)));
@@ -312,10 +312,16 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
-        *message = self.front.pop();
-        if message.is_some() {
+        if let Some(next) = self.front.pop() {
+            *message = Some(next);
             return Poll::Ready(Ok(()));
         }
+        self.poll_inbox(poller, cx, message)
+    }
+
+    /// By itself: what was taken out before needs little of a stack, and comes more often.
+    #[inline(never)]
+    fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         self.take(poller, cx, true, |control, front, reader| {
             let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
             (taken.map(|taken| *message = Some(taken)), spare)
@@ -410,7 +416,7 @@ impl<M: Send + 'static> Stream for Mailbox<M> {
 
 impl<M: Send + 'static> FusedStream for Mailbox<M> {
     fn is_terminated(&self) -> bool {
-        self.me.control().head.cancel().is_some() || self.me.control().head.has_ended()
+        self.me.control().head.is_cancelled() || self.me.control().head.has_ended()
     }
 }
 

@@ -266,7 +266,7 @@ impl Ear {
     /// What can be had without looking for anything else: of a burst of mail, all but the first message.
     #[inline]
     fn hear_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
-        if self.heeds(server.deadline()) || mailbox.control().head.cancel().is_some() {
+        if self.heeds(server.deadline()) || mailbox.control().head.is_cancelled() {
             return None;
         }
         mailbox.pop_ahead()

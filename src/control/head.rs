@@ -468,12 +468,20 @@ impl Head {
         is_first
     }
 
+    /// Whether it was asked to end.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.has(flag::CANCELLED)
+    }
+
     /// Why and until when it was asked to end.
     #[inline]
     pub(crate) fn cancel(&self) -> Option<(Reason, Instant)> {
-        if !self.has(flag::CANCELLED) {
-            return None;
-        }
+        if self.is_cancelled() { self.cancel_if_any() } else { None }
+    }
+
+    #[cold]
+    fn cancel_if_any(&self) -> Option<(Reason, Instant)> {
         self.rare.get()?.cancel.get().cloned()
     }
 

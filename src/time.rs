@@ -47,6 +47,10 @@ pub struct Sleep {
     outstanding: bool,
 }
 
+/// A million of them are held at once.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Sleep>() == 72);
+
 /// Who sleeps, and so on which clock.
 pub(crate) enum Sleeper {
     Anybody(Host),
@@ -107,21 +111,20 @@ impl Sleep {
 
     #[inline]
     fn stop(&mut self) {
-        let Some(timer) = self.timer.take() else { return };
-        if self.own
-            && let Sleeper::Process(home) = &self.sleeper
-            && spare::keep(home, timer)
-        {
-            self.outstanding = false;
-        } else {
-            self.cancel(timer);
+        let Some(timer) = &self.timer else { return };
+        match &self.sleeper {
+            Sleeper::Process(home) if self.own && spare::keep(home, timer) => self.outstanding = false,
+            _ => self.cancel(),
         }
+        self.timer = None;
     }
 
     #[cold]
-    fn cancel(&mut self, timer: Timer) {
+    fn cancel(&mut self) {
         self.count(false);
-        drop(self.sleeper.host().shared().timers.cancel(timer.key));
+        if let Some(timer) = &self.timer {
+            self.sleeper.host().shared().timers.settle(timer.key(), timer.due());
+        }
     }
 
     /// Has the timer of the sleep before it, if that will do.
@@ -160,8 +163,8 @@ impl Future for Sleep {
             let now = this.now();
             if now >= this.deadline {
                 this.count(false);
-                if let Some(Timer { key, due }) = this.timer.take() {
-                    this.sleeper.host().shared().timers.settle(key, due);
+                if let Some(timer) = this.timer.take() {
+                    this.sleeper.host().shared().timers.settle(timer.key(), timer.due());
                 }
                 this.over = true;
                 return Poll::Ready(());
@@ -173,7 +176,7 @@ impl Future for Sleep {
         let is_set = own
             && match this.timer {
                 // It wakes this very task, and has not fired, or has since this turn began.
-                Some(timer) => this.own && turn::has_seen_before(timer.due),
+                Some(timer) => this.own && turn::has_seen_before(timer.due()),
                 None => this.take_over(),
             };
         if is_set {
@@ -192,11 +195,11 @@ impl Future for Sleep {
             return Poll::Pending;
         }
         let timers = &this.sleeper.host().shared().timers;
-        if !this.timer.is_some_and(|timer| timers.update(timer.key, cx.waker())) {
+        if !this.timer.is_some_and(|timer| timers.update(timer.key(), cx.waker())) {
             this.count(true);
             let host = this.sleeper.host();
             let key = host.fire_at(this.deadline, Fire::Wake(cx.waker().clone()));
-            this.timer = Some(Timer { key, due: this.deadline });
+            this.timer = Some(Timer::new(key, this.deadline));
             if host.phase() == Phase::Closed {
                 // The timers may have been cleared just before: it looks again, and is not forgotten.
                 cx.waker().wake_by_ref();

@@ -40,6 +40,11 @@ pub(crate) struct Key {
     handle: Handle,
 }
 
+impl Key {
+    /// Of no timer that there ever is.
+    pub(super) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
+}
+
 /// What is to happen, ordered by time in ticks of 1 ms; within one tick of one wheel in the order in which it was asked for.
 ///
 /// Never early, at most once, and never after a cancel that got it back. What is due at the far end of time never
@@ -124,7 +129,8 @@ impl Timers {
         Some(fire)
     }
 
-    /// Takes back a timer that was due at `at`, which is past: mostly it has fired, and then this takes no lock.
+    /// Takes back a timer that is due at `at`, or was: if it has fired, and nothing before it is still there, that takes no
+    /// lock.
     #[inline]
     pub(crate) fn settle(&self, key: Key, at: Instant) {
         // No later than a timer that is there; and whoever set this one has seen what it wrote there itself.

@@ -43,6 +43,9 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// Of no entry.
+    pub(super) const NONE: Self = Self { index: u32::MAX, number: [u32::MAX; 2] };
+
     fn new(index: u32, number: u64) -> Self {
         Self { index, number: [(number >> 32) as u32, number as u32] }
     }

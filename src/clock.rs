@@ -70,14 +70,14 @@ impl fmt::Debug for Instant {
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     /// The system's monotonic clock, counted from when this was made.
-    Real(std::time::Instant),
+    Real(Origin),
     /// Stands still until it is told otherwise.
     Virtual(Arc<AtomicU64>),
 }
 
 impl Clock {
     pub(crate) fn real() -> Self {
-        Self::Real(std::time::Instant::now())
+        Self::Real(Origin::now())
     }
 
     /// A clock that stands at 0 and moves by `advance` alone.
@@ -94,7 +94,7 @@ impl Clock {
         match self {
             // Time stands still for the explorer of schedules, far enough from the beginning to have a past.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
-            Self::Real(origin) => Instant(whole_ns(origin.elapsed()).min(LAST)),
+            Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
             // Acquire pairs with the release in `advance`: who sees the new time sees what was done before.
             Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
         }
@@ -112,6 +112,45 @@ impl Clock {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |ns| Some(step(ns)))
             .expect("the closure never gives up");
         Instant(step(before))
+    }
+}
+
+/// When a real clock was made, by the system's monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin(System);
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is what std's `Instant` is there: that one is told in seconds and the rest, takes
+/// two of these apart and puts the difference together, which is a tenth of setting and taking back a timer.
+#[cfg(target_os = "linux")]
+type System = u64;
+
+#[cfg(not(target_os = "linux"))]
+type System = std::time::Instant;
+
+#[cfg(target_os = "linux")]
+impl Origin {
+    #[inline]
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// In ns.
+    #[inline]
+    fn elapsed(self) -> u64 {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Origin {
+    fn now() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    /// In ns.
+    fn elapsed(self) -> u64 {
+        whole_ns(self.0.elapsed())
     }
 }
 

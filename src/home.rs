@@ -52,6 +52,16 @@ impl Home {
         turn::is_of(self.address())
     }
 
+    /// Lets go of it in a step of its process, which [may keep](turn::keeps_of) it and has said so.
+    #[inline]
+    pub(crate) fn keep(&mut self) {
+        SPARE.with(|spare| {
+            if spare.is_empty() {
+                self.0.take().into_iter().for_each(|control| spare.put(control));
+            }
+        });
+    }
+
     /// Has the process count what it waits for.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change) {
@@ -71,12 +81,9 @@ impl Deref for Home {
 impl Drop for Home {
     #[inline]
     fn drop(&mut self) {
-        let address = self.address();
-        SPARE.with(|spare| {
-            if spare.is_empty() && turn::keeps_of(address) {
-                self.0.take().into_iter().for_each(|control| spare.put(control));
-            }
-        });
+        if self.0.as_ref().is_some_and(|control| turn::keeps_of(control.identity())) {
+            self.keep();
+        }
     }
 }
 

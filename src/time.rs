@@ -19,7 +19,7 @@ use self::alarm::Alarm;
 use self::spare::Timer;
 use self::timers::Fire;
 use crate::clock::Instant;
-use crate::control::{Change, flag};
+use crate::control::Change;
 use crate::home::Home;
 use crate::host::{Host, Phase};
 use crate::process::failure::Failure;
@@ -36,8 +36,8 @@ pub struct Sleep {
     deadline: Instant,
     /// Due at the deadline, or before if it was another's.
     timer: Option<Timer>,
-    /// Rings instead, once the runtime has shut down and nobody looks at its timers.
-    alarm: Option<Box<Alarm>>,
+    /// The timer is that of an alarm: the runtime has shut down, and nobody looks at its own.
+    rings: bool,
     over: bool,
     /// It was made for some time from now, and not polled yet.
     fresh: bool,
@@ -49,7 +49,7 @@ pub struct Sleep {
 
 /// A million of them are held at once.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Sleep>() == 72);
+const _: () = assert!(size_of::<Sleep>() == 64);
 
 /// Who sleeps, and so on which clock.
 pub(crate) enum Sleeper {
@@ -65,13 +65,12 @@ impl Sleeper {
         }
     }
 
-    /// Whether it is the process that this thread is stepping, its steps are not counted, and this is the waker of its
-    /// task: then its timers are passed on.
+    /// Whether the timers of its sleeps are passed on.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
             Self::Anybody(_) => false,
-            Self::Process(home) => home.is_here() && turn::is_own_waker(waker) && !home.head().has(flag::LIMITED),
+            Self::Process(home) => turn::passes_on(home.address(), waker),
         }
     }
 }
@@ -79,7 +78,7 @@ impl Sleeper {
 impl Sleep {
     #[inline(always)]
     pub(crate) fn new(sleeper: Sleeper, deadline: Instant) -> Self {
-        Self { sleeper, deadline, timer: None, alarm: None, over: false, fresh: false, own: false, outstanding: false }
+        Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
     }
 
     /// For so long, from now. A part of the sleeper's code: what it returns would be moved in larger pieces than it was
@@ -99,7 +98,6 @@ impl Sleep {
     /// Has it end at another moment instead, also when it was over.
     pub fn reset(&mut self, deadline: Instant) {
         self.stop();
-        self.alarm = None;
         self.deadline = deadline;
         self.over = false;
         self.fresh = false;
@@ -109,20 +107,31 @@ impl Sleep {
         self.sleeper.host().now()
     }
 
-    #[inline]
     fn stop(&mut self) {
-        let Some(timer) = &self.timer else { return };
-        match &self.sleeper {
-            Sleeper::Process(home) if self.own && spare::keep(home, timer) => self.outstanding = false,
-            _ => self.cancel(),
+        if self.passes_timer() {
+            self.outstanding = false;
+        } else {
+            self.cancel();
         }
         self.timer = None;
+    }
+
+    /// Leaves its timer to the next sleep, if it has one and may.
+    #[inline]
+    fn passes_timer(&self) -> bool {
+        match (&self.sleeper, &self.timer) {
+            (Sleeper::Process(home), Some(timer)) => self.own && spare::keep(home, timer),
+            _ => false,
+        }
     }
 
     #[cold]
     fn cancel(&mut self) {
         self.count(false);
-        if let Some(timer) = &self.timer {
+        let Some(timer) = self.timer.take() else { return };
+        if std::mem::take(&mut self.rings) {
+            drop(Alarm::of(timer.key()));
+        } else {
             self.sleeper.host().shared().timers.settle(timer.key(), timer.due());
         }
     }
@@ -133,6 +142,7 @@ impl Sleep {
         let Sleeper::Process(home) = &self.sleeper else { return false };
         let Some(timer) = spare::take(home, self.deadline) else { return false };
         self.timer = Some(timer);
+        self.own = true;
         // The one before it was, and still is.
         self.outstanding = true;
         true
@@ -152,21 +162,29 @@ impl Sleep {
 impl Future for Sleep {
     type Output = ();
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        if this.over {
+        // One that has just begun is not over, and needs no look at the clock; if it is after all its timer fires at once.
+        if self.fresh && self.sleeper.passes_on(cx.waker()) && self.take_over() {
+            self.fresh = false;
             return Poll::Pending;
         }
-        let own = this.sleeper.passes_on(cx.waker());
-        // One that has just begun is not over, and needs no look at the clock; if it is after all it fires at once.
-        if !std::mem::take(&mut this.fresh) {
-            let now = this.now();
-            if now >= this.deadline {
-                this.count(false);
-                if let Some(timer) = this.timer.take() {
-                    this.sleeper.host().shared().timers.settle(timer.key(), timer.due());
-                }
-                this.over = true;
+        self.poll_timer(cx)
+    }
+}
+
+impl Sleep {
+    #[inline(never)]
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.over {
+            return Poll::Pending;
+        }
+        let own = self.sleeper.passes_on(cx.waker());
+        if !std::mem::take(&mut self.fresh) {
+            let now = self.now();
+            if now >= self.deadline {
+                self.cancel();
+                self.over = true;
                 return Poll::Ready(());
             }
             if own {
@@ -174,38 +192,40 @@ impl Future for Sleep {
             }
         }
         let is_set = own
-            && match this.timer {
+            && match self.timer {
                 // It wakes this very task, and has not fired, or has since this turn began.
-                Some(timer) => this.own && turn::has_seen_before(timer.due()),
-                None => this.take_over(),
+                Some(timer) => self.own && turn::has_seen_before(timer.due()),
+                None => self.take_over(),
             };
         if is_set {
             // If the runtime has shut down, its timers may be cleared: but then this process is condemned, and polled no more.
-            this.own = true;
             return Poll::Pending;
         }
-        if this.sleeper.host().phase() == Phase::Closed {
-            if this.sleeper.host().shared().clock.is_virtual() {
+        self.own = false;
+        if self.sleeper.host().phase() == Phase::Closed {
+            self.cancel();
+            if self.sleeper.host().shared().clock.is_virtual() {
                 // Nobody moves it any more: whoever waited would for ever.
-                this.count(false);
-                this.over = true;
+                self.over = true;
                 return Poll::Ready(());
             }
-            this.alarm = Some(Box::new(alarm::ring(this.deadline - this.now(), cx.waker().clone())));
+            let key = alarm::ring(self.deadline - self.now(), cx.waker().clone()).into_key();
+            self.timer = Some(Timer::new(key, self.deadline));
+            self.rings = true;
             return Poll::Pending;
         }
-        let timers = &this.sleeper.host().shared().timers;
-        if !this.timer.is_some_and(|timer| timers.update(timer.key(), cx.waker())) {
-            this.count(true);
-            let host = this.sleeper.host();
-            let key = host.fire_at(this.deadline, Fire::Wake(cx.waker().clone()));
-            this.timer = Some(Timer::new(key, this.deadline));
+        let timers = &self.sleeper.host().shared().timers;
+        if !self.timer.is_some_and(|timer| timers.update(timer.key(), cx.waker())) {
+            self.count(true);
+            let host = self.sleeper.host();
+            let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
+            self.timer = Some(Timer::new(key, self.deadline));
             if host.phase() == Phase::Closed {
                 // The timers may have been cleared just before: it looks again, and is not forgotten.
                 cx.waker().wake_by_ref();
             }
         }
-        this.own = own;
+        self.own = own;
         Poll::Pending
     }
 }
@@ -219,7 +239,13 @@ impl FusedFuture for Sleep {
 impl Drop for Sleep {
     #[inline]
     fn drop(&mut self) {
-        self.stop();
+        if self.passes_timer() {
+            if let Sleeper::Process(home) = &mut self.sleeper {
+                home.keep();
+            }
+        } else if self.timer.is_some() {
+            self.cancel();
+        }
     }
 }
 

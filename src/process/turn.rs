@@ -18,6 +18,9 @@ use crate::sync::{thread, thread_local};
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
 pub(crate) const BUDGET: u32 = 128;
 
+/// Later than all that a clock tells.
+const UNSEEN: u64 = Instant::FAR.ns();
+
 /// What this thread is doing. Cells of their own: each question costs a load.
 ///
 /// One cache line: where the linker puts a thread-local without that, a field that lies across two lines costs a turn a
@@ -32,7 +35,7 @@ struct Turn {
     /// Data and vtable of the task's own waker.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// A moment of this turn, in ns of its runtime's clock; 0 while it has not looked.
+    /// A moment of this turn, in ns of its runtime's clock; [`UNSEEN`] while it has not looked.
     seen: Cell<u64>,
     /// What happened in this turn: bits of [`note`]. A byte, as what is written to a part of a wider word and then read as
     /// that is waited for.
@@ -57,6 +60,8 @@ mod note {
     pub(super) const ORPHANED: u8 = 1 << 4;
     /// The running process has woken itself.
     pub(super) const WOKEN: u8 = 1 << 5;
+    /// The steps of the running process are counted.
+    pub(super) const METERED: u8 = 1 << 6;
 }
 
 /// What is noted of the mailbox: its receiver waits, …
@@ -96,7 +101,7 @@ thread_local! {
             pid: Cell::new(None),
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
-            seen: Cell::new(0),
+            seen: Cell::new(UNSEEN),
             notes: Cell::new(0),
             mail: Cell::new(0),
             dying: Cell::new(false),
@@ -126,7 +131,7 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
         turn.pid.set(Some(pid));
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
-        turn.seen.set(0);
+        turn.seen.set(UNSEEN);
         turn.notes.set(note::KEEPS);
         turn.mail.set(0);
     });
@@ -172,7 +177,7 @@ fn restore() {
         turn.waker.set(outer.waker);
         turn.budget.set(outer.budget);
         // Another runtime's time, perhaps.
-        turn.seen.set(0);
+        turn.seen.set(UNSEEN);
         turn.notes.set(outer.notes);
         turn.mail.set(outer.mail);
     });
@@ -277,6 +282,18 @@ pub(crate) fn is_own_waker(waker: &Waker) -> bool {
     TURN.with(|turn| turn.waker.get()) == identity(waker)
 }
 
+/// Notes that the steps of the running process are counted: it is not to be woken once more than it has to be.
+pub(crate) fn is_metered() {
+    TURN.with(|turn| turn.note(note::METERED));
+}
+
+/// Whether what wakes the process with this control block may be passed on from future to future: this thread is stepping
+/// it, its steps are not counted, and this is the waker of its task.
+#[inline]
+pub(crate) fn passes_on(control: usize, waker: &Waker) -> bool {
+    TURN.with(|turn| turn.control.get() == control && turn.waker.get() == identity(waker) && !turn.has(note::METERED))
+}
+
 /// Takes one from the budget; false when there was nothing left.
 #[inline]
 pub(crate) fn spend() -> bool {
@@ -298,7 +315,7 @@ pub(crate) fn refund() {
 #[inline]
 pub(crate) fn saw(now: Instant) {
     TURN.with(|turn| {
-        if turn.seen.get() == 0 {
+        if turn.seen.get() == UNSEEN {
             turn.seen.set(now.ns());
         }
     });
@@ -307,8 +324,7 @@ pub(crate) fn saw(now: Instant) {
 /// Whether this turn has [seen](saw) a moment before that one.
 #[inline]
 pub(crate) fn has_seen_before(at: Instant) -> bool {
-    let seen = TURN.with(|turn| turn.seen.get());
-    seen != 0 && seen < at.ns()
+    TURN.with(|turn| turn.seen.get()) < at.ns()
 }
 
 /// Whether the receiver of the running process's mailbox may be set to wait when it takes the last message: once in a

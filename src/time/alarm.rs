@@ -17,10 +17,15 @@ use std::time::Duration;
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
         // Time does not pass there, and what stands in a static would outlive an execution.
-        return Arc::new(Ringer::new(IDLE)).set(after, waker).0;
+        return Alarm(Key::NONE);
     }
+    Alarm(ringer().ring(after, waker))
+}
+
+/// That of the whole program.
+fn ringer() -> &'static Arc<Ringer> {
     static RINGER: OnceLock<Arc<Ringer>> = OnceLock::new();
-    RINGER.get_or_init(|| Arc::new(Ringer::new(IDLE))).ring(after, waker)
+    RINGER.get_or_init(|| Arc::new(Ringer::new(IDLE)))
 }
 
 /// A thread that had nothing to wait for so long goes.
@@ -29,16 +34,25 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Dropped, it wakes nobody any more.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Alarm {
-    ringer: Arc<Ringer>,
-    key: Key,
+pub(crate) struct Alarm(Key);
+
+impl Alarm {
+    /// What it is called off by, once it is [made again](Self::of) of that and dropped.
+    pub(crate) fn into_key(self) -> Key {
+        let key = self.0;
+        std::mem::forget(self);
+        key
+    }
+
+    pub(crate) fn of(key: Key) -> Self {
+        Self(key)
+    }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // The thread is not told: it wakes up for nothing once, and sleeps on.
-        if let Some(fire) = self.ringer.timers.cancel(self.key) {
-            let _ = drop_caught(fire);
+        if !cfg!(procession_shuttle) {
+            ringer().call_off(self.0);
         }
     }
 }
@@ -71,27 +85,28 @@ impl Ringer {
         Self { clock, timers, idle, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// An alarm that rings when the thread sees it; whether it is earlier than all others.
-    fn set(self: &Arc<Self>, after: Duration, waker: Waker) -> (Alarm, bool) {
+    fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        (Alarm { ringer: Arc::clone(self), key }, earlier)
-    }
-
-    fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Alarm {
-        let (alarm, earlier) = self.set(after, waker);
         // The lock comes after the insert: a thread that was about to sleep or to go has either seen the new alarm, or
         // is told of it, or has said under the lock that it is gone.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
         if !there {
-            if let Some(Fire::Wake(waker)) = self.timers.cancel(alarm.key) {
+            if let Some(Fire::Wake(waker)) = self.timers.cancel(key) {
                 let _ = catch(|| waker.wake());
             }
         } else if earlier {
             self.changed.notify_all();
         }
-        alarm
+        key
+    }
+
+    fn call_off(&self, key: Key) {
+        // The thread is not told: it wakes up for nothing once, and sleeps on.
+        if let Some(fire) = self.timers.cancel(key) {
+            let _ = drop_caught(fire);
+        }
     }
 
     fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
@@ -192,20 +207,23 @@ mod tests {
         let (ringer, bell, late) = (Arc::new(Ringer::new(IDLE)), Bell::new(), Bell::new());
         let far = ringer.ring(Duration::MAX, late.waker());
         let long = ringer.ring(Duration::from_secs(3_600), late.waker());
-        let _short = ringer.ring(Duration::from_millis(5), bell.waker());
-        let _now = ringer.ring(Duration::ZERO, bell.waker());
+        ringer.ring(Duration::from_millis(5), bell.waker());
+        ringer.ring(Duration::ZERO, bell.waker());
         bell.heard(2);
         assert!(late.rung.lock().is_empty());
         assert_eq!(ringer.state.lock().started, 1);
-        drop((far, long));
+        ringer.call_off(far);
+        ringer.call_off(long);
         assert_eq!((ringer.timers.len(), Arc::strong_count(&late)), (0, 1));
     }
 
     #[test]
     fn a_dropped_alarm_wakes_nobody() {
-        let (ringer, bell) = (Arc::new(Ringer::new(IDLE)), Bell::new());
-        drop(ringer.ring(Duration::from_secs(3_600), bell.waker()));
-        assert_eq!((ringer.timers.len(), Arc::strong_count(&bell)), (0, 1));
+        let bell = Bell::new();
+        let alarm = ring(Duration::from_secs(3_600), bell.waker());
+        assert_eq!(Arc::strong_count(&bell), 2);
+        drop(Alarm::of(alarm.into_key()));
+        assert_eq!(Arc::strong_count(&bell), 1);
         assert!(bell.rung.lock().is_empty());
     }
 
@@ -213,13 +231,13 @@ mod tests {
     fn the_thread_goes_when_idle_and_comes_again() {
         let (ringer, bell) = (Arc::new(Ringer::new(Duration::from_millis(5))), Bell::new());
         for times in 1..=3 {
-            let _alarm = ringer.ring(Duration::from_millis(1), bell.waker());
+            ringer.ring(Duration::from_millis(1), bell.waker());
             bell.heard(times);
             gone(&ringer);
             assert_eq!(ringer.state.lock().started, times);
         }
         // What never rings does not keep it either.
-        let _never = ringer.ring(Duration::MAX, bell.waker());
+        ringer.ring(Duration::MAX, bell.waker());
         gone(&ringer);
     }
 
@@ -227,10 +245,10 @@ mod tests {
     fn without_a_thread_the_waker_is_woken_at_once() {
         let (ringer, bell) = (Arc::new(Ringer::new(IDLE)), Bell::new());
         ringer.state.lock().exhausted = true;
-        let _alarm = ringer.ring(Duration::from_secs(3_600), bell.waker());
+        ringer.ring(Duration::from_secs(3_600), bell.waker());
         assert_eq!((bell.rung.lock().len(), ringer.timers.len()), (1, 0));
         ringer.state.lock().exhausted = false;
-        let _alarm = ringer.ring(Duration::from_millis(1), bell.waker());
+        ringer.ring(Duration::from_millis(1), bell.waker());
         bell.heard(2);
     }
 }

@@ -67,6 +67,17 @@ impl<M: Send + 'static> Control<M> {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
+    /// Puts something in that `put` may wake the process for: not for what comes from inside its own turn.
+    #[inline]
+    fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
+        let own_turn = turn::is_within(self.address());
+        let wakes = put(!own_turn)?;
+        if own_turn {
+            turn::answered();
+        }
+        Ok(wakes)
+    }
+
     #[inline]
     fn accepted(&self) {
         self.head.count(Counter::Messages);
@@ -306,30 +317,15 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 
     fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.signal(self, signal, !own_turn)?;
-        if own_turn {
-            turn::answered();
-        }
-        Ok(wakes)
+        self.put_by(|wake_own| self.inbox.signal(self, signal, wake_own))
     }
 
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()> {
-        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.answer(self, tag, answer, !own_turn)?;
-        if own_turn {
-            turn::answered();
-        }
-        Ok(wakes)
+        self.put_by(|wake_own| self.inbox.answer(self, tag, answer, wake_own))
     }
 
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes> {
-        let own_turn = turn::is_within(std::ptr::from_ref(self) as usize);
-        let wakes = self.inbox.down(self, number, pid, reason, !own_turn)?;
-        if own_turn {
-            turn::answered();
-        }
-        Some(wakes)
+        self.put_by(|wake_own| self.inbox.down(self, number, pid, reason, wake_own).ok_or(())).ok()
     }
 
     fn rouse(&self) {

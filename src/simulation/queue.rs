@@ -148,6 +148,9 @@ mod tests {
         };
         let turns = (0..30).map(turn).collect();
         assert_eq!(queue.drawn(), 30);
+        // Whoever is in the queue holds it.
+        queue.close();
+        while let Next::Entry(_) = queue.next(false) {}
         turns
     }
 

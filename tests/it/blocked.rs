@@ -99,7 +99,8 @@ fn those_in_long_steps_keep_nobody_else() {
         assert_eq!(light.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 499_500);
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
-        assert_eq!(rt.counters().long_steps, 2);
+        // Where all is slow some of the others are too.
+        assert!(rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
         eventually("the substitutes are gone", || threads.count() == 2);

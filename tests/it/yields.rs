@@ -360,7 +360,13 @@ fn a_dropped_completion_is_abandoned() {
 fn a_handler_sees_the_cancellation() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
-    let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).timeout(Duration::from_millis(2)).await);
+    let body = rt.spawn(async |ctx: Context| {
+        let mut ask = Box::pin(ctx.perform(Ask(1)));
+        assert!(futures::poll!(&mut ask).is_pending());
+        // It leaves at the end of the step, however long that takes.
+        ctx.yield_now().await;
+        std::pin::Pin::into_inner(ask).timeout(Duration::from_millis(2)).await
+    });
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
     assert!(shelf.take().is_cancelled());

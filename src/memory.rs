@@ -21,6 +21,7 @@ use slab::{Blocks, LINE, Slabs};
 
 use crate::sync::TallyLock;
 
+mod places;
 mod slab;
 
 /// There are so many sizes, each a line larger than the one before: what is larger is not kept.

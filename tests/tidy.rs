@@ -20,7 +20,8 @@ const ROOMS: &[Room] = &[
         "process::placing",
         "process::priority",
     ]),
-    room(&["memory::slab", "time::wheel"]),
+    room(&["memory::places", "time::wheel"]),
+    room(&["memory::slab"]),
     room(&["memory"]),
     room(&["pair", "process::payload"]),
     // An exit holds a failure, a failure a refusal, a refusal an exit.

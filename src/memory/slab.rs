@@ -2,8 +2,10 @@
 //! unsafe code: where two processes share a line, each core waits for the other one at every step (bench `call-1000`), and an
 //! allocator that is asked for aligned blocks one by one pads each of them.
 //!
-//! A slab is found from a block of it: both begin at known multiples of powers of two (Bonwick, "The Slab Allocator", USENIX
-//! 1994). Those all of whose blocks are back go back to the allocator, but for some.
+//! A slab is found from a block of it by a table, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If they
+//! began at multiples of their length no table were needed, but many an allocator takes twice the memory for that (bench
+//! `sleep` with mimalloc: half of the time was page faults). It is asked for those blocks only that no magazine has room for.
+//! Slabs all of whose blocks are back go back to the allocator, but for some.
 
 #![allow(unsafe_code)]
 
@@ -11,14 +13,16 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
+use super::places::Places;
+
 /// A cache line. Sizes are multiples of this many bytes, and so is where a block begins.
 pub(super) const LINE: usize = 64;
 
-/// Where slabs begin: at multiples of this.
+/// What an allocator makes of a slab: with what most put before it, or keep aside to align it.
 const SPAN: usize = 16 << 10;
 
-/// A slab with what most allocators put before it fits between two of those: they lie side by side.
-const SLAB: Layout = match Layout::from_size_align(SPAN - LINE, SPAN) {
+/// Slabs begin with a pair of lines.
+const SLAB: Layout = match Layout::from_size_align(SPAN - 2 * LINE, 2 * LINE) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
@@ -88,6 +92,7 @@ impl Slab {
 
 /// All slabs of one size. Each that it knows, in its ring or by a block that is out, is there.
 pub(super) struct Slabs {
+    all: Places<{ SLAB.size() }, { SLAB.align() }>,
     /// Of the ring: those that have something come before those that have nothing.
     first: Option<NonNull<Slab>>,
     /// How many are in the ring: a block of each is out.
@@ -105,7 +110,7 @@ impl Slabs {
     /// Of blocks of `size` bytes: a multiple of [`LINE`], and small.
     pub(super) const fn new(size: usize) -> Self {
         assert!(size > 0 && size.is_multiple_of(LINE) && size <= SPAN / 8);
-        Self { first: None, used: 0, unused: Blocks::NONE, size }
+        Self { all: Places::new(), first: None, used: 0, unused: Blocks::NONE, size }
     }
 
     /// Where the first block of a slab begins. Processors fetch lines in pairs: a block of such begins with one.
@@ -158,9 +163,9 @@ impl Slabs {
     /// They were [drawn](Self::draw) here.
     pub(super) unsafe fn give_back(&mut self, mut blocks: Blocks) {
         while let Some(block) = blocks.pop() {
-            let within = block.as_ptr().addr() % SPAN;
-            // SAFETY: slabs begin at multiples of `SPAN`, and are no longer than that.
-            let at = unsafe { block.sub(within) }.cast::<Slab>();
+            let address = block.addr().get();
+            // SAFETY: it is part of that slab, which begins there.
+            let at = unsafe { block.sub(address - self.all.of(address)) }.cast::<Slab>();
             let slab = self.slab(at);
             let had_some = slab.has_some();
             let mut back = slab.back.get();
@@ -196,6 +201,7 @@ impl Slabs {
         while self.unused.count > self.spare()
             && let Some(at) = self.unused.pop()
         {
+            self.all.remove(at.addr().get());
             // SAFETY: it came so, and nobody else knows it.
             unsafe { dealloc(at.as_ptr(), SLAB) };
         }
@@ -205,7 +211,9 @@ impl Slabs {
         let at = self.unused.pop().unwrap_or_else(|| {
             // SAFETY: the layout has a size.
             let at = unsafe { alloc(SLAB) };
-            NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB))
+            let at = NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB));
+            self.all.insert(at.addr().get());
+            at
         });
         let at = at.cast();
         self.used += 1;

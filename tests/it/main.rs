@@ -45,11 +45,15 @@ use std::time::Duration;
 
 use procession::Runtime;
 
+/// How many times as long as elsewhere everything may take here.
+pub fn patience() -> u32 {
+    std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
+}
+
 /// Runs `f` on a thread of its own and fails if it hangs: a lost wake must not hang the whole run. Where all is slower by
 /// far, as under valgrind, `TEST_PATIENCE` says how many times as long it may take.
 pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
-    let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
-    let seconds = seconds * patience;
+    let seconds = seconds * u64::from(patience());
     let (done, result) = mpsc::channel();
     let runner = thread::Builder::new()
         .name(thread::current().name().unwrap_or("test").to_owned())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use crate::{step_aside, two, within};
+use crate::{patience, step_aside, two, within};
 
 /// Answered by whoever holds the completion.
 struct Ask(u64);
@@ -360,13 +360,9 @@ fn a_dropped_completion_is_abandoned() {
 fn a_handler_sees_the_cancellation() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
-    let body = rt.spawn(async |ctx: Context| {
-        let mut ask = Box::pin(ctx.perform(Ask(1)));
-        assert!(futures::poll!(&mut ask).is_pending());
-        // It leaves at the end of the step, however long that takes.
-        ctx.yield_now().await;
-        std::pin::Pin::into_inner(ask).timeout(Duration::from_millis(2)).await
-    });
+    // Longer than a step takes: what has not left by then never does.
+    let limit = Duration::from_millis(2) * patience();
+    let body = rt.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(limit).await);
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
     assert!(shelf.take().is_cancelled());

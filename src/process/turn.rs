@@ -283,7 +283,7 @@ pub(crate) fn is_own_waker(waker: &Waker) -> bool {
 }
 
 /// Notes that the steps of the running process are counted: it is not to be woken once more than it has to be.
-pub(crate) fn is_metered() {
+pub(crate) fn meters() {
     TURN.with(|turn| turn.note(note::METERED));
 }
 

@@ -53,7 +53,7 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
-        turn::is_metered();
+        turn::meters();
         Ok(meter.begin()?.then(|| self.head.host().now()))
     }
 

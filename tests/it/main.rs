@@ -32,6 +32,7 @@ mod server;
 mod simulation;
 mod states;
 mod streams;
+mod subprocess;
 mod supervisors;
 mod time;
 mod trees;

@@ -135,6 +135,10 @@ where
 
     const KEEPS_ITSELF: bool = true;
 
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+
     #[inline]
     fn keep(self: Pin<&mut Self>, reference: Ref<Control<M>>) {
         if let BodyProjection::Unstarted { own, .. } = self.project() {

@@ -67,8 +67,13 @@
 //! A step that computes without end can't be interrupted: Rust code runs until it returns, or until it asks whether it
 //! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by
 //! others ([`Builder::long_step`], [`block_in_place`]).
-//! Processes are isolated from each other's panics only where panics unwind: under `panic = "abort"` one ends the
-//! program. Running out of memory aborts. A program that forks keeps no worker in the child.
+//!
+//! Processes are isolated from each other's panics only where panics unwind. Under `panic = "abort"` a panic ends the
+//! program. A destructor that panics while its thread unwinds from another panic ends the program too, as in every Rust
+//! program. In both cases the message names the process and its code: the first runtime of a program adds a panic hook
+//! that prints them and then calls the hook that was set before. It prints nothing for other panics.
+//!
+//! Running out of memory aborts. A program that forks keeps no worker in the child.
 
 /// The programs in the README compile and run.
 #[cfg(doctest)]

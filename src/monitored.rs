@@ -40,6 +40,10 @@ impl<X: Machine> Machine for Monitored<X> {
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
 
+    fn name() -> &'static str {
+        X::name()
+    }
+
     #[inline]
     fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
         self.project().machine.keep(own);

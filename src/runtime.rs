@@ -565,6 +565,9 @@ impl Builder {
 
     /// Starts the runtime.
     ///
+    /// The first runtime of a program also adds a panic hook in front of the present one. The hook names the process if a
+    /// panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
+    ///
     /// # Errors
     /// Two handlers for one command, more workers than fit (see [`BuildError::TooManyWorkers`]), or a thread that
     /// could not be started: then none is left behind.

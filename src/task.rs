@@ -16,7 +16,7 @@ use crate::express;
 use crate::me::Me;
 use crate::observe::{Counter, State};
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{catch, drop_caught};
+use crate::process::panic::{self, catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, turn};
@@ -29,6 +29,9 @@ const ANSWERED_IN_TURN: u32 = 32;
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
+
+    /// The name of the user's code, for messages.
+    fn name() -> &'static str;
 
     /// Whether it keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
@@ -64,6 +67,10 @@ impl<X: Machine> Machine for Pin<Box<X>> {
     type Output = X::Output;
 
     const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
+
+    fn name() -> &'static str {
+        X::name()
+    }
 
     fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
         self.get_mut().as_mut().keep(own);
@@ -178,6 +185,10 @@ impl<P: Process> Machine for Raw<P> {
     type Output = P::Output;
 
     const KEEPS_ITSELF: bool = false;
+
+    fn name() -> &'static str {
+        std::any::type_name::<P>()
+    }
 
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
@@ -389,7 +400,7 @@ pub(crate) fn turn<X: Machine>(
 ) -> Turned {
     let mut this = Turn::new(machine, me, own);
     let fresh = this.machine.is_fresh();
-    let _turn = turn::enter(me.control().address(), this.head().pid(), cx.waker());
+    let _turn = turn::enter(me.control().address(), this.head().pid(), X::name, cx.waker());
     match this.run(fresh, cx, end) {
         Poll::Ready(()) => Turned::Over(this.left),
         Poll::Pending => {
@@ -415,6 +426,7 @@ pub(crate) fn turn<X: Machine>(
 pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, own: &Ref<dyn AnyControl>) -> bool {
     let mut this = Turn::new(machine, me, own);
     if !this.machine.is_gone() {
+        let _named = panic::name(me.control().head.pid(), X::name());
         let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
     }
     this.left

@@ -15,6 +15,7 @@ use crate::control::{AnyControl, Control};
 use crate::counted;
 use crate::job::Job;
 use crate::observe::{Metrics, Observer};
+use crate::process::panic;
 use crate::process::placing::{Comes, Station};
 use crate::relay::Relay;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// As it is at the beginning.
     pub(crate) fn new(ground: Ground) -> Self {
+        panic::name_processes_in_aborts();
         Self {
             ground,
             phase: AtomicU8::new(0),

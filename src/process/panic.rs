@@ -1,12 +1,15 @@
 //! Running what may panic: the text of the panic becomes a reason, and nothing unwinds further.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
+use std::io::{Write, stderr};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::task::{Context, Wake, Waker};
 
 use super::exit::Reason;
+use super::pid::Pid;
 use super::turn;
-use crate::sync::Arc;
+use crate::sync::{Arc, OnceLock, thread, thread_local};
 
 /// Runs `f`; a panic comes back as its text.
 ///
@@ -71,6 +74,57 @@ impl<T> Drop for Held<T> {
             let _ = drop_caught(value);
         }
     }
+}
+
+thread_local! {
+    /// The process that this thread drops outside any turn, and the name of its code.
+    static DROPPED: Cell<Option<(Pid, &'static str)>> = const { Cell::new(None) };
+}
+
+/// Until the guard is dropped, messages of aborts on this thread name this process.
+pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
+    Named(DROPPED.with(|dropped| dropped.replace(Some((pid, code)))))
+}
+
+#[must_use]
+pub(crate) struct Named(Option<(Pid, &'static str)>);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = DROPPED.try_with(|dropped| dropped.set(self.0));
+    }
+}
+
+/// Adds a panic hook in front of the present one, once in a program. It prints which process is to blame for a panic that
+/// aborts the program, and nothing for any other panic.
+///
+/// Only a hook can do this. A panic in a destructor during unwinding aborts inside the frames of the user's code, so no
+/// guard and no `catch_unwind` of the runtime runs after it.
+pub(crate) fn name_processes_in_aborts() {
+    static ADDED: OnceLock<()> = OnceLock::new();
+    // The model checkers have hooks of their own. A thread that panics can't set a hook: the next runtime adds it.
+    if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
+        return;
+    }
+    ADDED.get_or_init(|| {
+        let former = take_hook();
+        set_hook(Box::new(move |panic| {
+            if is_fatal(panic)
+                && let Some((pid, code)) = DROPPED.try_with(Cell::get).ok().flatten().or_else(turn::running)
+            {
+                // Without a standard error, there is nothing to tell.
+                let _ = writeln!(stderr(), "process {pid} ({code}) aborts the program by this panic:");
+            }
+            former(panic);
+        }));
+    });
+}
+
+/// Whether the program ends by this panic. The standard library has no stable way to ask, so the texts of its own fatal
+/// panics are compared.
+fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
+    const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
+    cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
 /// Wakes with somebody else's waker, whose panic is not ours.

@@ -32,6 +32,8 @@ struct Turn {
     /// The same, also while a handler's future is polled inside the turn.
     turns: Cell<usize>,
     pid: Cell<Option<Pid>>,
+    /// Returns the name of the code that runs the process.
+    code: Cell<fn() -> &'static str>,
     /// Data and vtable of the task's own waker.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
@@ -99,6 +101,7 @@ thread_local! {
             control: Cell::new(0),
             turns: Cell::new(0),
             pid: Cell::new(None),
+            code: Cell::new(unknown),
             waker: Cell::new((0, 0)),
             budget: Cell::new(BUDGET),
             seen: Cell::new(UNSEEN),
@@ -112,14 +115,19 @@ thread_local! {
     static OUTER: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
 }
 
+fn unknown() -> &'static str {
+    "unknown"
+}
+
 #[inline]
 fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
 
-/// Begins a turn of the process with this control block; it ends when the guard is dropped.
+/// Begins a turn of the process with this control block; it ends when the guard is dropped. `code` returns the name of the
+/// type that runs the process.
 #[inline]
-pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
+pub(crate) fn enter(control: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard {
     // A handler's future that is polled aside is inside a turn as well.
     let nested = TURN.with(|turn| turn.turns.get() != 0);
     if nested {
@@ -129,6 +137,7 @@ pub(crate) fn enter(control: usize, pid: Pid, waker: &Waker) -> Guard {
         turn.control.set(control);
         turn.turns.set(control);
         turn.pid.set(Some(pid));
+        turn.code.set(code);
         turn.waker.set(identity(waker));
         turn.budget.set(BUDGET);
         turn.seen.set(UNSEEN);
@@ -143,6 +152,7 @@ struct Outer {
     control: usize,
     turns: usize,
     pid: Option<Pid>,
+    code: fn() -> &'static str,
     waker: (usize, usize),
     budget: u32,
     notes: u8,
@@ -157,6 +167,7 @@ fn save() {
         control: turn.control.get(),
         turns: turn.turns.get(),
         pid: turn.pid.get(),
+        code: turn.code.get(),
         waker: turn.waker.get(),
         budget: turn.budget.get(),
         notes: turn.notes.get(),
@@ -174,6 +185,7 @@ fn restore() {
         turn.control.set(outer.control);
         turn.turns.set(outer.turns);
         turn.pid.set(outer.pid);
+        turn.code.set(outer.code);
         turn.waker.set(outer.waker);
         turn.budget.set(outer.budget);
         // Another runtime's time, perhaps.
@@ -274,6 +286,12 @@ pub(crate) fn current() -> Option<(usize, Pid)> {
 #[inline]
 pub(crate) fn pid() -> Option<Pid> {
     TURN.with(|turn| turn.pid.get())
+}
+
+/// The pid of the process in whose turn this thread is, and the name of its code. This works at any time, also while the
+/// thread ends.
+pub(crate) fn running() -> Option<(Pid, &'static str)> {
+    TURN.try_with(|turn| turn.pid.get().map(|pid| (pid, (turn.code.get())()))).ok().flatten()
 }
 
 /// Whether this is the waker of the task that is being stepped, as opposed to a combinator's.

@@ -3,6 +3,7 @@
 // What the crate itself may not use, its tests may; a handle that is dropped detaches, which is often the point.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
+mod aborts;
 mod batches;
 mod blocked;
 mod cancel;

@@ -27,7 +27,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::address::Address;
 use crate::control::{AnyControl, Control, Head};
-use crate::counted::{Borrowed, Kind, Life, Ready, Ref, Rooted, RunState, Schedule, Stepped, Task};
+use crate::counted::{Borrowed, Clear, Kind, Life, Ready, Ref, Rooted, RunState, Schedule, Stepped, Task};
 use crate::host::Blank;
 use crate::me::Me;
 use crate::process::exit::Exit;
@@ -54,15 +54,43 @@ struct Shell<M, T> {
     outcome: Lock<Outcome<T>>,
 }
 
-// SAFETY: `repr(C)`, and its first field is its life.
-unsafe impl<M> Rooted for Control<M> {}
+// SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the other fields, each through a pointer to it alone.
+unsafe impl<M> Rooted for Control<M> {
+    #[inline]
+    unsafe fn clear(this: NonNull<Self>) {
+        // Names every field: one that is added must be dropped here, too.
+        let _all = |Self { life: _, head: _, inbox: _ }| ();
+        // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
+        let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        let _inbox = unsafe { Clear::new(inbox) };
+        // SAFETY: as for the inbox, the block is whole and the field in bounds.
+        let head = unsafe { &raw mut (*this.as_ptr()).head };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        drop(unsafe { Clear::new(head) });
+    }
+}
 
-// SAFETY: its head follows at once, and begins with its run state, as both are `repr(C)`.
+// SAFETY: the head follows the life without padding, which the assertion below checks, and begins with the run state: both
+// types are `repr(C)`. The crate makes control blocks only by `Ref::with`.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Life>() && offset_of!(Head, run) == 0);
 
-// SAFETY: `repr(C)`, and a control block is `Rooted`.
-unsafe impl<M, T> Rooted for Shell<M, T> {}
+// SAFETY: it is `repr(C)`, and its first field, a control block, is `Rooted`. `clear` drops the outcome through a pointer to it
+// alone, and leaves the control block to that type's `clear`.
+unsafe impl<M, T> Rooted for Shell<M, T> {
+    #[inline]
+    unsafe fn clear(this: NonNull<Self>) {
+        let _all = |Self { control: _, outcome: _ }| ();
+        // SAFETY: `this` points to a whole shell, by contract, so its fields are in bounds.
+        let outcome = unsafe { &raw mut (*this.as_ptr()).outcome };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        let _outcome = unsafe { Clear::new(outcome) };
+        // SAFETY: a shell begins with its control block. What the contract says of the shell's fields holds for those of the
+        // block.
+        unsafe { Control::<M>::clear(this.cast()) };
+    }
+}
 
 #[repr(C)]
 struct Cell<X: Machine, S> {
@@ -72,8 +100,20 @@ struct Cell<X: Machine, S> {
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
-// SAFETY: `repr(C)`, and a shell is `Rooted`.
-unsafe impl<X: Machine, S> Rooted for Cell<X, S> {}
+// SAFETY: it is `repr(C)`, and its first field, a shell, is `Rooted`. `clear` drops the schedule through a pointer to it alone,
+// and leaves the shell to that type's `clear`. The machine is not dropped there: `finish` has dropped it, or it never came.
+unsafe impl<X: Machine, S> Rooted for Cell<X, S> {
+    #[inline]
+    unsafe fn clear(this: NonNull<Self>) {
+        let _all = |Self { shell: _, schedule: _, machine: _ }| ();
+        // SAFETY: `this` points to a whole cell, by contract, so its fields are in bounds.
+        let schedule = unsafe { &raw mut (*this.as_ptr()).schedule };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        let _schedule = unsafe { Clear::new(schedule) };
+        // SAFETY: a cell begins with its shell. What the contract says of the cell's fields holds for those of the shell.
+        unsafe { Shell::<X::Message, X::Output>::clear(this.cast()) };
+    }
+}
 
 impl<X: Machine, S: Schedule> Cell<X, S> {
     const KIND: &'static Kind =
@@ -83,26 +123,27 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// `at` is the life of a cell of this type, whose process has hatched and not ended; the caller has the right to run it,
     /// and gives it up.
     unsafe fn run(at: NonNull<Life>) {
-        // SAFETY: that right.
+        // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
         let ready = unsafe { Ready::new(at) };
-        // SAFETY: alive, for the right comes with a count.
+        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled();
         }
-        // SAFETY: nobody else has the right to run it.
+        // SAFETY: `ready` is the only right to run this process. It is given up below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
-        // SAFETY: the same.
+        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `me`.
         let me = unsafe { Self::me(at) };
-        // SAFETY: the same.
+        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `own`.
         let own = unsafe { Self::own(at) };
         let mut end = None;
-        // What panics in there is not the user's, for that is caught. If it ever does, the process ends, as its right is dropped.
+        // Panics of user code are caught in there. If the runtime's own code panics, the process ends, as its right is dropped.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             Turned::Again => ready.schedule(Comes::FromTurn),
             Turned::Waits => ready.wait(false),
             Turned::WaitsOpen => ready.wait(true),
-            // SAFETY: it is the right to run this cell, and that is its end.
+            // SAFETY: `ready` is the right to run this cell, and the turn has ended the process. `left` says whether the table's
+            // count is left to it.
             Turned::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
@@ -110,34 +151,38 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Life>) {
-        // SAFETY: that right.
+        // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
         let ready = unsafe { Ready::new(at) };
-        // SAFETY: alive, for the right comes with a count.
+        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if !cell.schedule.is_here() {
-            // On another thread than the only one that may drop it: it is leaked, with its count.
+            // This is not the only thread that may drop the machine: it is leaked, with its count.
             return std::mem::forget(ready);
         }
-        // SAFETY: nobody else has the right to run it.
+        // SAFETY: `ready` is the only right to run this process. It is given up below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
-        // SAFETY: the same.
+        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `me`.
         let me = unsafe { Self::me(at) };
-        // SAFETY: the same.
+        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `own`.
         let own = unsafe { Self::own(at) };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: it is the right to run this cell, and that was its end.
+        // SAFETY: `ready` is the right to run this cell, and `give_up` has ended the process. `left` says whether the table's
+        // count is left to it.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
     /// # Safety
-    /// The caller has the right to run it, and uses what it gets no longer than it has that.
+    /// The caller has the right to run the process, and uses the result only as long as it has that right. It has no other
+    /// reference to the machine.
     #[expect(clippy::mut_from_ref, reason = "whoever has the right to run it is alone with it")]
     unsafe fn machine(&self) -> Pin<&mut X> {
-        // SAFETY: alone with it, says the caller.
+        // SAFETY: the machine is accessed only with the right to run the process, of which there is one. The caller has it for
+        // as long as it uses the result.
         let machine = unsafe { &mut *self.machine.get() };
-        // SAFETY: it is there between `hatch` and `finish`.
+        // SAFETY: `hatch` initializes the machine before it makes the first right to run, and `finish`, which drops it, makes no
+        // right again.
         let machine = unsafe { machine.assume_init_mut() };
-        // SAFETY: it stays where it is until it is dropped there.
+        // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
         unsafe { Pin::new_unchecked(machine) }
     }
 
@@ -147,7 +192,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// As [`run`](Self::run): it is used no longer than the caller has the right to run it.
     #[inline]
     unsafe fn me<'a>(at: NonNull<Life>) -> Borrowed<'a, Me<X::Message>> {
-        // SAFETY: a cell begins with its control block. This is not counted, so it is not dropped either.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
+        // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
         Borrowed::new(Me::new(unsafe { Ref::from_at(at.cast()) }))
     }
 
@@ -157,22 +203,25 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// As [`me`](Self::me).
     #[inline]
     unsafe fn own<'a>(at: NonNull<Life>) -> Borrowed<'a, Ref<dyn AnyControl>> {
-        // SAFETY: a cell begins with its control block. This is not counted, so it is not dropped either.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
+        // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
     /// The last that is done with it: its machine is dropped, the handle is told.
     ///
     /// # Safety
-    /// The right is to run this cell, whose process has ended; and if so, the count of the table is left to it.
+    /// `ready` is the right to run a cell of this type, whose process has ended. If `left` is true the caller also hands over the
+    /// count of the pid table.
     #[inline]
     unsafe fn finish(ready: Ready, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
-        // SAFETY: alive until that count is released.
+        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive until its counts are released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: nobody else has the right to run it, and nobody will.
+        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only one, and none is made from
+        // it.
         let machine = unsafe { &mut *cell.machine.get() };
-        // SAFETY: it is there, and not looked at again.
+        // SAFETY: `hatch` initialized the machine; it is dropped here only, and not accessed afterwards.
         unsafe { machine.assume_init_drop() };
         // The process's own, and that of the table, if it is left.
         let counts = 1 + u32::from(left);
@@ -182,17 +231,21 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         } else {
             cell.shell.settle(outcome);
         }
-        cell.shell.control.head.run.end();
-        // SAFETY: these counts; and nothing of the cell is looked at after this.
+        // SAFETY: `ready` was the right to run the process, and has been consumed. `settle` or `discard` was the last access to
+        // the outcome on this side.
+        unsafe { cell.shell.control.head.run.end() };
+        // SAFETY: one count belonged to the right to run; the other one is the table's, which `left` leaves to this function. The
+        // cell is not accessed after this.
         unsafe { Life::release_many(at, counts) };
     }
 
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Life>, comes: Comes<'_>) {
-        // SAFETY: alive, for the right comes with a count. Once it is queued it may run, end, and be gone: hence the clone.
+        // SAFETY: `at` is the life of a cell of this type, by contract, and the caller's right keeps it alive. A process that is
+        // queued may run and end, and its cell may be freed, before `schedule` returns: hence the clone.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
-        // SAFETY: that right.
+        // SAFETY: the caller gives up its right to run this task, with its count: the new `Ready` takes both.
         schedule.schedule(unsafe { Ready::new(at) }, comes);
     }
 }
@@ -256,11 +309,13 @@ impl<M, T> Shell<M, T> {
     /// What it returned, if it is over; nothing if that was lost.
     ///
     /// # Safety
-    /// It is over, and was seen to be; and nobody is at it but the caller, which has its handle.
+    /// The process is over, and the caller has seen that by [`RunState::is_over`]. The caller has the process's handle, and has
+    /// it to itself.
     #[inline]
     unsafe fn take_alone(&self) -> Option<Result<T, Exit>> {
         #[cfg(not(any(procession_loom, procession_shuttle)))]
-        // SAFETY: its process had it for the last time before it said that it is over. Who is left is the handle.
+        // SAFETY: the process accesses its outcome only before it says that it is over, which the caller has seen with an
+        // acquire load. Only the handle accesses it after that, and the caller has the handle to itself.
         let outcome = unsafe { self.outcome.alone(Outcome::take) };
         // The model checkers' lock sees to it that there is nobody else.
         #[cfg(any(procession_loom, procession_shuttle))]
@@ -300,9 +355,11 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
-        // SAFETY: that is the kind of this cell, and as many references are made of it.
+        // SAFETY: `KIND` is the kind of this cell. `into_at` and `count` hand out `counts` references: three, and one more if the
+        // machine keeps one.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
-        // SAFETY: a reference to the cell is one to its control block, which is its beginning; and it is one of the counts.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. `count` is called as often
+        // as there are counts, and each call hands over one of them.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let embryo = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), embryo)
@@ -316,15 +373,17 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
     #[inline]
     pub(crate) fn hatch(self, machine: X) -> (Joined<X::Output, X::Message>, Ready) {
         let at = self.run.into_at().cast::<Life>();
-        // SAFETY: it is such a cell, and counted.
+        // SAFETY: `new` has made a cell of this type, and `run` owned one of its counts, which now belongs to this function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: nobody has the right to run it, for its state was active from the beginning, so nobody is at the machine.
+        // SAFETY: the machine is accessed only with the right to run the process. None exists yet: the run state was active from
+        // the beginning, so no wake makes one.
         unsafe { (*cell.machine.get()).write(machine) };
         if let Some(own) = self.own {
-            // SAFETY: the same.
+            // SAFETY: this function is about to make the first right to run, so it has it until then. The machine is there.
             unsafe { cell.machine() }.keep(own);
         }
-        // SAFETY: the one that there is from here on, with the count that was taken.
+        // SAFETY: a cell is a task. This is the first right to run it, and the run state, which is active, lets no wake make a
+        // second one. The count is the one that `run` owned.
         (Joined::new(self.handle, Stage::Begun), unsafe { Ready::new(at) })
     }
 }
@@ -350,7 +409,8 @@ enum Stage {
     Answered,
 }
 
-// SAFETY: it hands out what the process returned, which was sent; and that to one that has it mutably.
+// SAFETY: a `Joined` gives out only a `T`, which may be sent because `T: Send`, and only to a caller that has it mutably. The
+// address may be sent for every `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
@@ -382,8 +442,9 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     #[inline]
     fn shell(&self) -> Option<&Shell<M, T>> {
-        // SAFETY: `hatch` makes those that have begun, of cells that begin with such a shell; and a shell is laid out without
-        // regard to what comes behind it.
+        // SAFETY: only `hatch` makes a handle that has begun, with a cell whose message and output types are `M` and `T`. Such a
+        // cell begins with a `Shell<M, T>`; both are `repr(C)`. The address owns a count, which keeps the cell alive, and its
+        // pointer has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
@@ -392,7 +453,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
         // Most that are asked for when they have ended need no waker.
         let outcome = if shell.control.head.run.is_over() {
-            // SAFETY: it is over, and this is its handle, of which there is one; it is polled and dropped by one at a time.
+            // SAFETY: the process was seen to be over in the line above. This is its only handle, and it is borrowed mutably.
             unsafe { shell.take_alone() }
         } else {
             match shell.await_with(cx.waker()) {
@@ -427,7 +488,7 @@ impl Ready {
     /// The head of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: there are no tasks but cells, and behind the life of a cell is that.
+        // SAFETY: every task is a cell, and in a cell the head follows the life: both are fields of a `repr(C)` control block.
         unsafe { self.behind() }
     }
 }
@@ -442,7 +503,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: the same value, whose count was taken just now.
+        // SAFETY: `at` points to the value of `self`, of which it has only forgotten the type, and `self` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -454,7 +515,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: the same value, whose count was taken just now.
+        // SAFETY: `at` points to the value of `self`, of which it has only forgotten the type, and `self` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -462,7 +523,7 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: the same value, whose count was taken just now.
+        // SAFETY: `at` points to the value of `other`, of which it has only forgotten the type, and `other` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 
@@ -471,7 +532,7 @@ impl Ref<dyn AnyControl> {
         if !self.as_any().is::<Control<M>>() {
             return None;
         }
-        // SAFETY: it is a `Control<M>`, and its count was taken just now.
+        // SAFETY: the value is a `Control<M>`, as the check above found, and `self` handed over its count.
         Some(unsafe { Ref::from_at(self.into_at().cast()) })
     }
 }

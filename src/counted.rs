@@ -21,12 +21,16 @@ use std::ops::Deref;
 use std::ptr::{NonNull, drop_in_place};
 
 use crate::memory;
-use crate::sync::tally::{AtomicU32, Ordering, fence};
+use crate::sync::counts::{AtomicU32, Ordering, fence};
+use crate::sync::planted;
 
-/// Beyond this many somebody leaks references, and the count would wrap.
+/// The largest count. A program that exceeds it leaks references; it is aborted before the count wraps.
 const MOST: u32 = u32::MAX / 2;
 
-/// With what each counted value begins.
+/// The header of each counted value: its counts, and the operations of its type.
+///
+/// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
+/// borrow of the header: see [`Rooted::clear`].
 #[derive(Debug)]
 pub(crate) struct Life {
     strong: AtomicU32,
@@ -34,9 +38,9 @@ pub(crate) struct Life {
     kind: &'static Kind,
 }
 
-/// What has to be known of a value whose type is not.
+/// The operations of a value whose type is not known.
 pub(crate) struct Kind {
-    /// Drops the value in its place.
+    /// [`Rooted::clear`] of the value's type.
     clear: unsafe fn(NonNull<Life>),
     layout: Layout,
     task: Task,
@@ -51,10 +55,41 @@ impl fmt::Debug for Kind {
 /// A value that is counted.
 ///
 /// # Safety
-/// It is `repr(C)`, and its first field is a [`Life`], or `Rooted` itself: a pointer to it is one to its life.
-pub(crate) unsafe trait Rooted {}
+/// The type is `repr(C)`, and its first field is a [`Life`], or is `Rooted` itself. So a pointer to the value is a pointer to
+/// its life. [`clear`](Self::clear) drops every field except the life, and accesses no byte of the life.
+pub(crate) unsafe trait Rooted {
+    /// Drops the fields other than the life, each through a pointer to that field alone: others may read the life at the same
+    /// time. If the drop of one field panics, the remaining fields are dropped nevertheless, as in compiler-generated drops.
+    ///
+    /// # Safety
+    /// `this` points to a value that no reference to one of those fields can reach; they are not used after this call.
+    unsafe fn clear(this: NonNull<Self>)
+    where
+        Self: Sized;
+}
 
-/// A value that has nothing to do with its life.
+/// Drops the field at this place when it is dropped itself, also while the thread unwinds.
+pub(crate) struct Clear<T>(NonNull<T>);
+
+impl<T> Clear<T> {
+    /// # Safety
+    /// `field` points to a value that nothing else accesses from now on; and no other `Clear` is made for it.
+    #[inline]
+    pub(crate) unsafe fn new(field: *mut T) -> Self {
+        // SAFETY: `field` points to a value, by contract, so it is not null.
+        Self(unsafe { NonNull::new_unchecked(field) })
+    }
+}
+
+impl<T> Drop for Clear<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: by the contract of `new` the value is there, nothing else accesses it, and this is the only `Clear` for it.
+        unsafe { drop_in_place(self.0.as_ptr()) };
+    }
+}
+
+/// A value that does not need to know its life.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Counted<T> {
@@ -62,8 +97,16 @@ pub(crate) struct Counted<T> {
     value: T,
 }
 
-// SAFETY: `repr(C)`, and its first field is its life.
-unsafe impl<T> Rooted for Counted<T> {}
+// SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the only other field through a pointer to that field.
+unsafe impl<T> Rooted for Counted<T> {
+    #[inline]
+    unsafe fn clear(this: NonNull<Self>) {
+        // SAFETY: `this` points to a whole `Counted`, by contract, so its fields are in bounds.
+        let value = unsafe { &raw mut (*this.as_ptr()).value };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        drop(unsafe { Clear::new(value) });
+    }
+}
 
 impl<T> Deref for Counted<T> {
     type Target = T;
@@ -91,9 +134,10 @@ pub(crate) struct Stock<T> {
 }
 
 impl<T> Stock<Counted<T>> {
-    /// So many references, to a new value.
+    /// Makes a value, and `count` references to it in stock.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: that is the kind of a `Counted<T>`.
+        // SAFETY: `PLAIN` is the kind of a `Counted<T>`. Of the `1 + count` references one is returned by `with`, and `Clones`
+        // owns the others.
         let one = unsafe { Ref::with(Ref::<Counted<T>>::PLAIN, 1 + count, |life| Counted { life, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
@@ -131,7 +175,7 @@ impl<T: ?Sized> Iterator for Clones<T> {
     #[inline]
     fn next(&mut self) -> Option<Ref<T>> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: it was counted beforehand.
+        // SAFETY: this owned `left + 1` counts of the value a moment ago, and hands over one of them.
         Some(unsafe { Ref::from_at(self.at) })
     }
 }
@@ -140,7 +184,7 @@ impl<T: ?Sized> Drop for Clones<T> {
     #[inline]
     fn drop(&mut self) {
         if self.left != 0 {
-            // SAFETY: these counts were not given out.
+            // SAFETY: this owns `left` counts, which keep the value alive; they are given up here and not used again.
             unsafe { Life::release_many(self.at.cast(), self.left) };
         }
     }
@@ -168,17 +212,18 @@ impl<T> Deref for Borrowed<'_, T> {
 /// One that does not keep the value.
 pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 
-// SAFETY: as of `Arc`, which gives out `&T` on any thread, and drops `T` on any.
+// SAFETY: a `Ref` gives out `&T` on the thread that it is sent to, which `T: Sync` allows, and may drop the value there, which
+// `T: Send` allows. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
-// SAFETY: the same.
+// SAFETY: a shared `Ref` gives out `&T` and, by cloning, `Ref`s on other threads: the same two bounds allow both.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
-// SAFETY: the same.
+// SAFETY: it is a number of `Ref`s, which may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
-// SAFETY: the same.
+// SAFETY: a shared one gives out nothing.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
-// SAFETY: the same.
+// SAFETY: it can become a `Ref` on the thread that it is sent to, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
-// SAFETY: the same.
+// SAFETY: a shared one can be upgraded to `Ref`s on other threads, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
 
 impl Life {
@@ -186,10 +231,11 @@ impl Life {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
-    /// Whether there are so many references, for one that has as many: then nobody else has any, but by a weak one.
+    /// Whether there are no more than `counts` strong references. The caller has that many: then there is no other one, and
+    /// only an upgrade of a weak reference can make one.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
-        // Acquire pairs with the release of the others' last ones.
+        // Acquire pairs with the release of the references that are gone: what was done through them is seen.
         self.strong.load(Ordering::Acquire) == counts
     }
 
@@ -200,34 +246,39 @@ impl Life {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Relaxed, as with `Arc`: whoever clones has a reference already.
-        if self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
-            std::process::abort();
+        // Neither summand exceeds half of the range, so the sum does not wrap before the program is aborted. Relaxed, as in
+        // `Arc`: the caller has a reference already, so the count cannot reach zero meanwhile.
+        if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
+            too_many();
         }
     }
 
     /// # Safety
-    /// `this` is alive, and the caller has one of its strong counts, which is given up.
+    /// `this` is alive, and the caller owns one of its strong counts, which it gives up.
     #[inline]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: says the caller.
+        // SAFETY: `this` is alive and one count is the caller's to give up, both by this function's own contract.
         unsafe { Self::release_many(this, 1) };
     }
 
     /// # Safety
-    /// `this` is alive, and the caller has so many of its strong counts, which are given up.
+    /// `this` is alive, and the caller owns `counts` of its strong counts, which it gives up.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
-        // SAFETY: alive, says the caller.
+        // SAFETY: the value is alive until the caller's counts are given up, which happens in the next line. The reference is
+        // not used after that line: another thread may free the memory then.
         let life = unsafe { this.as_ref() };
-        if life.strong.fetch_sub(counts, Ordering::Release) == counts {
-            // SAFETY: the last ones.
+        // Release pairs with the acquire in `clear`.
+        let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        if life.strong.fetch_sub(counts, order) == counts {
+            // SAFETY: those were the last strong counts, and no upgrade makes one from zero. The strong references' common weak
+            // count has not been given up yet, so the memory is still there.
             unsafe { Self::clear(this) };
         }
     }
 
     /// # Safety
-    /// There is no strong reference any more, and was one until now.
+    /// The caller has just given up the last strong count. It calls this once.
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
@@ -235,32 +286,53 @@ impl Life {
         struct Rest(NonNull<Life>);
         impl Drop for Rest {
             fn drop(&mut self) {
-                // SAFETY: that count.
+                // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is called
+                // once, so that count is given up once.
                 unsafe { Life::release_weak(self.0) };
             }
         }
         // What others did with the value was released with their counts.
         fence(Ordering::Acquire);
-        // SAFETY: the memory stays until the rest is given up.
+        // SAFETY: the memory stays until `Rest` gives up the weak count of the strong references. `kind` is never written.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: it is of that kind, and nobody refers to it.
+        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be made, so no reference
+        // reaches a field other than the life, which `clear` does not access.
         unsafe { clear(this) };
     }
 
     /// # Safety
-    /// The caller has one of the weak counts, which is given up.
+    /// The caller owns one of the weak counts, which it gives up.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
-        // SAFETY: the memory is there as long as somebody has a weak count. Dropping the value has not touched the life, whose
-        // fields have no drop.
+        // SAFETY: the memory stays as long as there is a weak count, and one is the caller's until the decrement below. The life
+        // is valid in it: `Rooted::clear` does not access the life, and the life has no drop of its own. After a decrement
+        // that was not the last one the reference is not used: another thread may free the memory then.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
-        if life.weak.load(Ordering::Acquire) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: it was taken for that, in `with`; and the last one is alone with it.
+        // Acquire pairs with the release of the other weak counts: what their owners did with the life happened before. A
+        // caller that is alone need not write.
+        let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
+        if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
+            #[cfg(procession_loom)]
+            if life.strong.freed() | life.weak.freed() {
+                // A model that explores the counts keeps the memory, so that it can report a later access.
+                return;
+            }
+            // SAFETY: `with` took the memory for this layout, which is that of the value's kind. No count is left, so nothing
+            // refers to it.
             unsafe { memory::give_back(this.cast(), layout) };
         }
     }
+}
+
+/// Aborts: a count is about to wrap, which would free a value that is in use.
+#[cold]
+#[inline(never)]
+fn too_many() -> ! {
+    // Without allocating: a message, if standard error takes it.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), b"procession: too many references to one process\n");
+    std::process::abort()
 }
 
 impl<T: Rooted> Ref<T> {
@@ -272,47 +344,49 @@ impl<T: Rooted> Ref<T> {
     }
 
     /// # Safety
-    /// `this` is a `T` that is to be dropped.
+    /// `this` is the life of a `T`; beyond that as [`Rooted::clear`].
     unsafe fn clear(this: NonNull<Life>) {
-        // SAFETY: says the caller.
-        unsafe { drop_in_place(this.cast::<T>().as_ptr()) };
+        // SAFETY: a life is the beginning of its value, which is a `T` by contract. `T::clear` has no other requirements than
+        // this function.
+        unsafe { T::clear(this.cast()) };
     }
 
     /// Counts a value, which is no task. The life that it is given goes into its place in it.
     pub(crate) fn new(make: impl FnOnce(Life) -> T) -> Self {
-        // SAFETY: that is the kind of a `T`.
+        // SAFETY: `PLAIN` is the kind of a `T`. The one count is that of the reference that is returned.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
     /// The same, with two references to it.
     pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
-        // SAFETY: that is the kind of a `T`.
+        // SAFETY: `PLAIN` is the kind of a `T`. Both counts become references here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
-        // SAFETY: the other count.
+        // SAFETY: of the two counts `one` owns the first; the second is owned by nothing else.
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Counts a value, `strong` times: of these one is returned, the others are the caller's.
+    /// Makes a value with `strong` counts. The reference that is returned owns one of them, the caller owns the others.
     ///
     /// # Safety
-    /// `kind` is that of a `T`.
+    /// `kind` is [that](Self::kind) of a `T`, and `strong` is at least 1.
     #[inline]
     pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
-        // SAFETY: it has a size, for it has a count.
+        // SAFETY: a `T` is `Rooted`, so it contains a life, and its size is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
         // For `Stepped::wake`.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Life::new(kind, strong));
-        // SAFETY: there is room for a `T`. If `make` panics that is leaked.
+        // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics it is leaked.
         unsafe { at.write(value) };
-        // SAFETY: one of its counts.
+        // SAFETY: the value begins with a life that has `strong` counts, none of which is owned yet.
         unsafe { Self::from_at(at) }
     }
 }
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// One of the counts of this value is the caller's, and is handed over.
+    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of all of it. The caller owns one of its
+    /// strong counts, and hands it over; or it never drops what it gets, and drops its own reference later.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -331,13 +405,14 @@ impl<T: ?Sized> Ref<T> {
 
     #[inline]
     pub(crate) fn life(&self) -> &Life {
-        // SAFETY: a pointer to what is `Rooted` is one to its life.
+        // SAFETY: each value that a `Ref` points to was made as a `Rooted` type, and such a value begins with its life. It is
+        // alive, because this reference owns a count.
         unsafe { self.at.cast::<Life>().as_ref() }
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
         if this.life().weak.fetch_add(1, Ordering::Relaxed) > MOST {
-            std::process::abort();
+            too_many();
         }
         Weak(this.at)
     }
@@ -376,7 +451,7 @@ impl<T: ?Sized> Clone for Ref<T> {
 impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it had a count, and has none from here on.
+        // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used afterwards.
         unsafe { Life::release(self.at.cast()) };
     }
 }
@@ -386,7 +461,7 @@ impl<T: ?Sized> Deref for Ref<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: alive, for it is counted.
+        // SAFETY: this reference owns a strong count, so the value is alive for as long as the reference is borrowed.
         unsafe { self.at.as_ref() }
     }
 }
@@ -400,19 +475,25 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<T> {
 impl<T: ?Sized> Weak<T> {
     /// A strong reference, if there still is one.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
-        // SAFETY: the memory is there as long as there are weak references.
+        // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The life is valid in it, also
+        // while the value is dropped and afterwards: see `Rooted::clear`.
         let strong = unsafe { &self.0.cast::<Life>().as_ref().strong };
-        let more = |count| (count != 0 && count <= MOST).then(|| count + 1);
-        // Acquire, as with `Arc`: what was done before a reference was handed to others is seen.
+        let more = |count| {
+            if count > MOST {
+                too_many();
+            }
+            (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
+        };
+        // Acquire, as in `Arc`: what was done before the last other reference was handed over is seen.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-        // SAFETY: counted just now.
+        // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this reference.
         Some(unsafe { Ref::from_at(self.0) })
     }
 }
 
 impl<T: ?Sized> Drop for Weak<T> {
     fn drop(&mut self) {
-        // SAFETY: it had a weak count, and has none from here on.
+        // SAFETY: this reference owns a weak count; it is dropped once and not used afterwards.
         unsafe { Life::release_weak(self.0.cast()) };
     }
 }
@@ -425,6 +506,9 @@ impl<T: ?Sized> fmt::Debug for Weak<T> {
 
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
+    use std::mem::forget;
+    use std::process::Command;
+
     use super::*;
     use crate::sync::{Arc, thread};
 
@@ -460,6 +544,66 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
+    /// Fault class 36: the counts start near the limit, in a process of the system for each operation.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no other programs")]
+    fn a_count_that_would_overflow_aborts_the_program() {
+        const OPERATION: &str = "PROCESSION_OVERFLOWS";
+        if let Ok(operation) = std::env::var(OPERATION) {
+            return overflow(&operation);
+        }
+        let test = "counted::tests::a_count_that_would_overflow_aborts_the_program";
+        for operation in ["clone", "clones", "clones at once", "downgrade", "upgrade", "wake"] {
+            let mut program = Command::new(std::env::current_exe().expect("the program has a path"));
+            let output = program.args(["--exact", test, "--nocapture"]).env(OPERATION, operation).output();
+            let output = output.expect("the program starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("at the limit"), "{operation} does not reach the limit: {said}");
+            assert!(said.contains("too many references"), "{operation} does not say why it aborts: {said}");
+            assert!(!said.contains("beyond the limit"), "{operation} goes on beyond the limit: {said}");
+            assert!(!output.status.success(), "{operation} ends normally");
+        }
+    }
+
+    /// Counts up to the limit, which succeeds, and beyond it, which does not return.
+    fn overflow(operation: &str) {
+        let near = |strong| {
+            // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
+            unsafe { Ref::with(Ref::<Counted<u64>>::PLAIN, strong, |life| Counted { life, value: 7 }) }
+        };
+        let twice = |more: &dyn Fn()| {
+            more();
+            eprintln!("at the limit");
+            more();
+            eprintln!("beyond the limit");
+        };
+        let one = near(if operation == "clones at once" { 1 } else { MOST });
+        match operation {
+            "clone" => twice(&|| forget(one.clone())),
+            "clones" => twice(&|| forget(one.clones(1))),
+            "clones at once" => {
+                eprintln!("at the limit");
+                forget(one.clones(MOST + 1));
+                eprintln!("beyond the limit");
+            }
+            "downgrade" => {
+                one.life().weak.store(MOST, Ordering::Relaxed);
+                twice(&|| forget(Ref::downgrade(&one)));
+            }
+            "upgrade" => {
+                let weak = Ref::downgrade(&one);
+                twice(&|| forget(weak.upgrade()));
+            }
+            "wake" => {
+                let at = NonNull::from(one.life());
+                // SAFETY: the value is no task, so the right is never used; it is not dropped.
+                let ready = ManuallyDrop::new(unsafe { Ready::new(at) });
+                twice(&|| forget((*ready.waker()).clone()));
+            }
+            other => unreachable!("{other} is not tested"),
+        }
+    }
+
     #[test]
     fn a_drop_that_panics_happens_once() {
         struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>);
@@ -478,14 +622,15 @@ mod tests {
     #[test]
     fn counts_add_up_on_many_threads() {
         let told = Arc::new(());
-        for _ in 0..200 {
+        let (rounds, clones) = if cfg!(miri) { (4, 4) } else { (200, 50) };
+        for _ in 0..rounds {
             let one = Ref::counted((7_u64, Arc::clone(&told)));
             let weak = Ref::downgrade(&one);
             thread::scope(|threads| {
                 for _ in 0..2 {
                     let (own, weak) = (one.clone(), &weak);
                     threads.spawn(move || {
-                        for _ in 0..50 {
+                        for _ in 0..clones {
                             assert_eq!(own.clone().0, 7);
                             drop(Ref::downgrade(&own));
                         }

@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod cancel;
 pub mod completion;
+pub mod counts;
 pub mod groups;
 pub mod handover;
 pub mod idle;

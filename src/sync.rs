@@ -32,6 +32,12 @@ pub(crate) use std::sync::{Arc, OnceLock, Weak};
 pub(crate) use std::sync::atomic as tally;
 
 #[cfg(procession_loom)]
+pub(crate) use self::checked::counts;
+/// The atomics of the reference counts: the standard ones, except in the model that explores the counts.
+#[cfg(not(procession_loom))]
+pub(crate) use std::sync::atomic as counts;
+
+#[cfg(procession_loom)]
 pub(crate) use loom as checker;
 #[cfg(procession_shuttle)]
 pub(crate) use shuttle as checker;

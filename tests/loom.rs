@@ -67,6 +67,9 @@
 //! - cancel_enter_unlocks: adopt_against_cancel
 //! - cancel_enter_unlocks: child_against_cancel
 //! - cancel_tells_from_above: adopt_against_cancel
+//! - counts_release_relaxed: clone_against_upgrade_and_drop
+//! - counts_upgrade_from_zero: two_upgrades_against_the_last_drop
+//! - counts_free_unordered: weak_drops_against_the_last_drop
 //! - relay_ignores_generation: stale_pid
 //! - relay_unlocks_early: two_come_at_once
 //! - relay_never_retires: slot_wears_out
@@ -81,7 +84,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use procession::model::{
-    answer, cancel, completion, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream, timers,
+    answer, cancel, completion, counts, groups, handover, idle, links, mailbox, names, room, run_state, slots, stream,
+    timers,
 };
 
 /// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
@@ -161,6 +165,9 @@ models! {
     completion::answer_against_poll, 27;
     completion::answer_against_poll_by_the_task, 18;
     completion::watch_against_cancel, 8;
+    counts::clone_against_upgrade_and_drop, 446;
+    counts::two_upgrades_against_the_last_drop, 1206;
+    counts::weak_drops_against_the_last_drop, 131;
     links::link_against_exit, 22;
     links::unlink_against_exit, 31;
     links::two_link_at_once, 65;

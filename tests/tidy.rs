@@ -137,6 +137,7 @@ const MODEL: &[&str] = &[
     "model::answer",
     "model::cancel",
     "model::completion",
+    "model::counts",
     "model::groups",
     "model::handover",
     "model::idle",
@@ -255,7 +256,7 @@ fn one_file_names_threads_one_the_clock_and_one_chance() {
 }
 
 #[test]
-fn unsafe_code_is_allowed_in_ten_files() {
+fn unsafe_code_is_allowed_in_these_files() {
     let allowed = sources().into_iter().filter(|(_, code)| code.contains("unsafe_code")).map(|(file, _)| file);
     assert_eq!(
         allowed.collect::<Vec<_>>(),
@@ -263,12 +264,14 @@ fn unsafe_code_is_allowed_in_ten_files() {
             "cell",
             "counted",
             "counted::ready",
+            "counted::run_state",
             "mailbox::slot",
             "memory",
             "memory::slab",
             "pair",
             "prefetch",
             "process::payload",
+            "sync::checked",
             "sync::lock"
         ]
     );

@@ -52,8 +52,8 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 #[must_use = "dropping it ends the process"]
 pub(crate) struct Ready(NonNull<Life>);
 
-// SAFETY: what it leads to is `Send`; or is bound to a thread, and then its place sees to it that it is run there, and
-// `cancel` looks.
+// SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. A cell that is bound to a thread is queued by its
+// `Schedule` for that thread only, and `cancel` asks `Schedule::is_here` before it drops anything.
 unsafe impl Send for Ready {}
 
 impl fmt::Debug for Ready {
@@ -64,7 +64,8 @@ impl fmt::Debug for Ready {
 
 impl Ready {
     /// # Safety
-    /// It is a task, and nobody else has the right to run it. One of its counts is the process's own.
+    /// `at` is the life of a task, with the provenance of the whole value. The caller has the only right to run it, and one of
+    /// its strong counts, and hands over both.
     #[inline]
     pub(crate) unsafe fn new(at: NonNull<Life>) -> Self {
         Self(at)
@@ -83,7 +84,7 @@ impl Ready {
 
     #[inline]
     fn life(&self) -> &Life {
-        // SAFETY: the right to run comes with a count.
+        // SAFETY: this owns one of the strong counts, so the value is alive.
         unsafe { self.0.as_ref() }
     }
 
@@ -93,15 +94,16 @@ impl Ready {
     /// That is a `T`.
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
-        // SAFETY: the right to run comes with a count; and says the caller.
+        // SAFETY: this owns one of the strong counts, so the value is alive while this is borrowed. A `T` follows the life, by
+        // contract.
         unsafe { behind(self.0) }
     }
 
     /// The waker of the process; not counted, as it is borrowed.
     #[inline]
     pub(crate) fn waker(&self) -> Borrowed<'_, Waker> {
-        // SAFETY: the functions are those for a life. It is not counted, so it is not dropped either, and lives no longer than
-        // the right, which comes with a count.
+        // SAFETY: the functions of `WAKER` take the life of a task, which this is. The waker owns no count: `Borrowed` never drops
+        // it, and it is borrowed from this right, which keeps the value alive. A clone of it takes a count of its own.
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
@@ -115,7 +117,7 @@ impl Ready {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: that right is this.
+        // SAFETY: the function is that of the value's own type. This is the right to run it, and is given up by `into_at`.
         unsafe { run(self.into_at()) };
     }
 
@@ -123,27 +125,28 @@ impl Ready {
     #[inline]
     pub(crate) fn schedule(self, comes: Comes<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: that right is this.
+        // SAFETY: the function is that of the value's own type. This is the right to run it, and is given up by `into_at`.
         unsafe { schedule(self.into_at(), comes) };
     }
 
     /// It has run, and waits, `open` or not, if nobody has woken it meanwhile.
     #[inline]
     pub(crate) fn wait(self, open: bool) {
-        // Once it waits another thread may run it: the right is given up before.
+        // Once the process waits another thread may run it: this gives up the right before.
         let at = ManuallyDrop::new(self).0;
-        // SAFETY: alive until it waits, for it has not ended; and if it does not the right is still ours.
-        unsafe {
-            if !behind::<RunState>(at).wait(open) {
-                Self(at).schedule(Comes::Called);
-            }
+        // SAFETY: the count of this right keeps the value alive until the process waits; nothing accesses the reference after
+        // that. A task begins with its life, which its run state follows.
+        let state = unsafe { behind::<RunState>(at) };
+        // SAFETY: this was the right to run the process. It is used again only if the process does not wait.
+        if !unsafe { state.wait(open) } {
+            Self(at).schedule(Comes::Called);
         }
     }
 }
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // SAFETY: that right is this.
+        // SAFETY: the function is that of the value's own type. This is the right to run it, and is not used again.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -153,7 +156,7 @@ impl Drop for Ready {
 #[derive(Debug)]
 pub(crate) struct Owed(NonNull<Life>);
 
-// SAFETY: as `Ready`, which it stands for.
+// SAFETY: it is used only to make one `Ready`, which may be sent.
 unsafe impl Send for Owed {}
 
 impl Drop for Owed {
@@ -176,14 +179,16 @@ impl Owed {
 /// A value with a run state: a task, or something that looks like one and is over from the beginning.
 ///
 /// # Safety
-/// What is behind its life begins with its [`RunState`]; and there is no value of this type but in a [`Ref`](super::Ref).
+/// Its [`RunState`] follows its life. Each value of this type is made by [`Ref::with`](super::Ref::with), which exposes the
+/// provenance of its memory. A run state that is not over from the beginning belongs to a cell, and is idle or open only while
+/// no [`Ready`] for that cell exists.
 pub(crate) unsafe trait Stepped: Rooted {
     /// Wakes the process: if it waits, it is to be queued.
     #[inline]
     fn wake(&self) -> Option<Owed> {
         // All of the cell, to which a reference to its beginning does not lead; `Ref::with` has exposed it.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
-        // SAFETY: it is counted, and has a run state.
+        // SAFETY: the value is alive, because `self` is a reference to it. The pointer has the exposed provenance of all of it.
         unsafe { wake_at(at.expect("a reference is not null")) }
     }
 
@@ -193,13 +198,13 @@ pub(crate) unsafe trait Stepped: Rooted {
         // As above.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         let at = at.expect("a reference is not null");
-        // SAFETY: it is counted, and has a run state.
+        // SAFETY: the value is alive, because `self` is a reference to it, and its run state follows its life.
         unsafe { behind::<RunState>(at) }.deliver().then(|| Owed(at))
     }
 
     /// As [`RunState::recall`].
     fn recall(&self) -> bool {
-        // SAFETY: it is counted, and has a run state.
+        // SAFETY: the value is alive, because `self` is a reference to it, and its run state follows its life. `Self` covers both.
         unsafe { behind::<RunState>(NonNull::from(self).cast()) }.recall()
     }
 }
@@ -207,21 +212,22 @@ pub(crate) unsafe trait Stepped: Rooted {
 /// What lies behind a life.
 ///
 /// # Safety
-/// It is alive; and that is a `T`.
+/// The value is alive for as long as the result is used, or until the last use of it. A `T` follows its life, without padding,
+/// within the memory that `at` has the provenance of.
 #[inline]
 unsafe fn behind<'a, T>(at: NonNull<Life>) -> &'a T {
     const { assert!(align_of::<T>() <= align_of::<Life>()) };
-    // SAFETY: that is a `T`, which lies within what lives there, says the caller.
+    // SAFETY: the `T` that follows the life belongs to the same allocation, by contract, so the address is in bounds.
     let behind = unsafe { at.add(1) };
-    // SAFETY: the same.
+    // SAFETY: a `T` is there, and lives long enough, by contract. It is aligned: its alignment is no larger than that of a life.
     unsafe { behind.cast().as_ref() }
 }
 
 /// # Safety
-/// It is alive, and the pointer one to all of it; and it is [`Stepped`].
+/// The value is alive and [`Stepped`], and `at` has the provenance of all of it.
 #[inline]
 unsafe fn wake_at(at: NonNull<Life>) -> Option<Owed> {
-    // SAFETY: says the caller.
+    // SAFETY: the value is alive, and its run state follows its life, as of each `Stepped` value.
     unsafe { behind::<RunState>(at) }.wake().then(|| Owed(at))
 }
 
@@ -231,14 +237,14 @@ static WAKER: RawWakerVTable = {
         NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
     }
     unsafe fn clone(at: *const ()) -> RawWaker {
-        // SAFETY: a waker has one of the counts, or is borrowed from whoever runs it.
+        // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is alive.
         unsafe { life(at).as_ref() }.retain();
         RawWaker::new(at, &WAKER)
     }
     unsafe fn wake(at: *const ()) {
-        // SAFETY: it is the caller's.
+        // SAFETY: `at` is the data of this waker, which owns a count until it is dropped in the next statement.
         unsafe { wake_by_ref(at) };
-        // SAFETY: and is gone after this.
+        // SAFETY: `wake` consumes the waker, so its count is given up here, once.
         unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
@@ -246,11 +252,12 @@ static WAKER: RawWakerVTable = {
             // By itself, in its own turn: noted for the end of that.
             return turn::woken();
         }
-        // SAFETY: as above.
+        // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is alive. Wakers are
+        // made for tasks only, which are `Stepped`, with a pointer to all of the cell.
         std::mem::drop(unsafe { wake_at(life(at)) });
     }
     unsafe fn drop(at: *const ()) {
-        // SAFETY: as above, and a waker is dropped once.
+        // SAFETY: a waker that is dropped owns a strong count, which it gives up here: one that is borrowed is never dropped.
         unsafe { Life::release(life(at)) };
     }
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)

@@ -29,6 +29,11 @@
 //! takes *Notified* back, or before whoever queued the process did, it is seen in the turn that begins; if it comes after
 //! that and before the `wait`, that fails; if it comes after the `wait`, it finds *Idle* or *Open*, and queues. What is
 //! delivered is written before the process is queued.
+//!
+//! A file with unsafe code: `wait` and `end` give up the right to run a process. A caller that does not have it would make a
+//! second one.
+
+#![allow(unsafe_code)]
 
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::planted;
@@ -109,11 +114,15 @@ impl RunState {
         }
     }
 
-    /// It has looked and wants to wait, open if its mailbox's slot is lent. False if it was woken meanwhile: then the caller
-    /// queues it again.
+    /// The process has looked and wants to wait, open if its mailbox's slot is lent. False if it was woken meanwhile: then the
+    /// caller keeps the right to run it, and queues it again.
+    ///
+    /// # Safety
+    /// The caller has the right to run the process. If this returns true it has given up that right, and no longer accesses
+    /// what only its owner may: another thread may run the process at once.
     #[inline]
-    #[must_use = "if nobody queues it, it never runs again"]
-    pub(crate) fn wait(&self, open: bool) -> bool {
+    #[must_use = "a process that is not queued again never runs again"]
+    pub(crate) unsafe fn wait(&self, open: bool) -> bool {
         let next = if open { OPEN } else { IDLE };
         if planted!("run_state_waits_blindly") {
             self.0.store(next, Ordering::Release);
@@ -128,9 +137,29 @@ impl RunState {
         self.0.load(Ordering::Acquire) == OVER
     }
 
-    /// It has ended, and is never queued again.
+    /// The process has ended, and is never queued again.
+    ///
+    /// # Safety
+    /// The caller has the right to run the process, and gives it up. It does not access the process's outcome any more: its
+    /// handle, once it sees that the process [is over](Self::is_over), takes the outcome without a lock.
     #[inline]
-    pub(crate) fn end(&self) {
+    pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);
+    }
+}
+
+/// For models of processes that have no cell: nothing in memory depends on these states.
+#[cfg(procession_loom)]
+impl RunState {
+    #[must_use = "a process that is not queued again never runs again"]
+    pub(crate) fn model_wait(&self, open: bool) -> bool {
+        // SAFETY: no cell has this state, so no memory access depends on the right to run. The model itself asserts that the
+        // right has one owner.
+        unsafe { self.wait(open) }
+    }
+
+    pub(crate) fn model_end(&self) {
+        // SAFETY: no cell has this state, so there is no outcome that a handle could take.
+        unsafe { self.end() }
     }
 }

@@ -56,8 +56,8 @@ pub fn answer_to_a_task() {
     loop {
         assert!(!task.state.begin(), "it reads no mail");
         match asker.poll(true, Waker::noop()) {
-            Poll::Ready(_) => break task.state.end(),
-            Poll::Pending if task.state.wait(false) => task.worker.wait(),
+            Poll::Ready(_) => break task.state.model_end(),
+            Poll::Pending if task.state.model_wait(false) => task.worker.wait(),
             Poll::Pending => {}
         }
     }

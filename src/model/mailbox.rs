@@ -55,7 +55,7 @@ impl Mail {
             match turn(self) {
                 Turned::Over => return,
                 Turned::Waits(open) => {
-                    if self.own.0.wait(open) {
+                    if self.own.0.model_wait(open) {
                         self.worker.wait();
                     }
                 }

@@ -44,9 +44,9 @@ impl World {
             }
             assert!(!self.state.begin(), "nobody reads its mail elsewhere");
             if self.mail.iter().all(|mail| mail.load(Ordering::Relaxed) == 1) {
-                return self.state.end();
+                return self.state.model_end();
             }
-            if !self.state.wait(false) {
+            if !self.state.model_wait(false) {
                 self.queue();
             }
         }

@@ -65,3 +65,112 @@ impl<T> DerefMut for LockGuard<'_, T> {
         &mut self.guard
     }
 }
+
+/// Atomics of the reference counts. Most models do not explore those: their counts are the standard atomics, which add no
+/// executions. The model of the counts themselves makes its values within [`explored`](counts::explored).
+#[cfg(procession_loom)]
+pub(crate) mod counts {
+    use std::cell::Cell;
+    use std::sync::atomic as plain;
+
+    pub(crate) use std::sync::atomic::Ordering;
+
+    use super::super::checker::cell::UnsafeCell;
+    use super::super::checker::sync::atomic as checked;
+
+    // Loom runs all threads of one model on one thread of the system, so this is the model's own.
+    std::thread_local! {
+        static EXPLORED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `f`; each count that it makes is explored.
+    pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
+        EXPLORED.set(true);
+        let result = f();
+        EXPLORED.set(false);
+        result
+    }
+
+    /// An acquire fence, as that of the standard library.
+    pub(crate) fn fence(order: Ordering) {
+        checked::fence(order);
+    }
+
+    #[derive(Debug)]
+    pub(crate) enum AtomicU32 {
+        Plain(plain::AtomicU32),
+        Explored(Explored),
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Explored {
+        count: checked::AtomicU32,
+        /// Each operation reads this, and [`AtomicU32::freed`] writes it: loom reports those that are not ordered.
+        memory: UnsafeCell<()>,
+        freed: Cell<bool>,
+    }
+
+    #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
+    // SAFETY: loom runs one thread of a model at a time. It reports those accesses to `memory` that are not ordered, and `freed`
+    // is accessed only within such an access.
+    unsafe impl Sync for Explored {}
+
+    impl Explored {
+        fn count(&self) -> &checked::AtomicU32 {
+            self.memory.with(|_| assert!(!self.freed.get(), "a count is used after the memory was freed"));
+            &self.count
+        }
+    }
+
+    impl AtomicU32 {
+        pub(crate) fn new(count: u32) -> Self {
+            if !EXPLORED.get() {
+                return Self::Plain(plain::AtomicU32::new(count));
+            }
+            let (count, memory) = (checked::AtomicU32::new(count), UnsafeCell::new(()));
+            Self::Explored(Explored { count, memory, freed: Cell::new(false) })
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.load(order),
+                Self::Explored(explored) => explored.count().load(order),
+            }
+        }
+
+        pub(crate) fn fetch_add(&self, by: u32, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.fetch_add(by, order),
+                Self::Explored(explored) => explored.count().fetch_add(by, order),
+            }
+        }
+
+        pub(crate) fn fetch_sub(&self, by: u32, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.fetch_sub(by, order),
+                Self::Explored(explored) => explored.count().fetch_sub(by, order),
+            }
+        }
+
+        pub(crate) fn fetch_update(
+            &self,
+            set: Ordering,
+            fetch: Ordering,
+            next: impl FnMut(u32) -> Option<u32>,
+        ) -> Result<u32, u32> {
+            match self {
+                Self::Plain(count) => count.fetch_update(set, fetch, next),
+                Self::Explored(explored) => explored.count().fetch_update(set, fetch, next),
+            }
+        }
+
+        /// The memory around this count is about to be freed. True if the count is explored: then the memory must stay, so
+        /// that a later access is reported.
+        pub(crate) fn freed(&self) -> bool {
+            let Self::Explored(explored) = self else { return false };
+            explored.count();
+            explored.memory.with_mut(|_| explored.freed.set(true));
+            true
+        }
+    }
+}

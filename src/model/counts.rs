@@ -1,0 +1,85 @@
+//! The reference counts: a value is dropped once, after every access to it, and its memory is freed once, after every access
+//! to its counts.
+
+use super::join;
+use crate::counted::{Counted, Ref, Weak};
+use crate::sync::counts::explored;
+use crate::sync::tally::{AtomicUsize, Ordering};
+use crate::sync::{Arc, UnsafeCell};
+
+/// Notes when it is dropped. The checker reports an access that is not ordered before the drop.
+struct Value {
+    accessed: UnsafeCell<()>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Value {
+    fn read(&self) {
+        assert_eq!(self.drops.load(Ordering::Relaxed), 0, "it was dropped");
+        self.accessed.with(|_| ());
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.accessed.with_mut(|_| ());
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+type Strong = Ref<Counted<Value>>;
+
+/// A value with one strong reference, and the number of its drops.
+fn value() -> (Strong, Arc<AtomicUsize>) {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let value = Value { accessed: UnsafeCell::new(()), drops: Arc::clone(&drops) };
+    (explored(|| Ref::counted(value)), drops)
+}
+
+/// Starts a thread with a reference that it owns.
+fn with<T: 'static>(reference: T, f: impl FnOnce(T) + 'static) -> crate::sync::thread::JoinHandle<()> {
+    crate::sync::thread::spawn(move || f(reference))
+}
+
+fn upgrade(weak: Weak<Counted<Value>>) {
+    if let Some(strong) = weak.upgrade() {
+        strong.read();
+    }
+}
+
+/// One thread clones its reference, another one upgrades a weak one, the third drops its own: each drops all it has.
+pub fn clone_against_upgrade_and_drop() {
+    let (one, drops) = value();
+    let (own, weak) = (one.clone(), Ref::downgrade(&one));
+    let clones = with(own, |own| {
+        let again = own.clone();
+        drop(own);
+        again.read();
+    });
+    let upgrades = with(weak, upgrade);
+    drop(one);
+    join(clones);
+    join(upgrades);
+    assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
+}
+
+/// Two threads upgrade weak references, and drop them, while the only strong reference is dropped.
+pub fn two_upgrades_against_the_last_drop() {
+    let (one, drops) = value();
+    let threads = [Ref::downgrade(&one), Ref::downgrade(&one)].map(|weak| with(weak, upgrade));
+    drop(one);
+    threads.into_iter().for_each(join);
+    assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
+}
+
+/// One thread makes a weak reference and drops it, another one drops one that it has, the third drops a strong reference.
+pub fn weak_drops_against_the_last_drop() {
+    let (one, drops) = value();
+    let (own, weak) = (one.clone(), Ref::downgrade(&one));
+    let makes = with(own, |own| drop(Ref::downgrade(&own)));
+    let leaves = with(weak, drop);
+    drop(one);
+    join(makes);
+    join(leaves);
+    assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
+}

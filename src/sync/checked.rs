@@ -70,10 +70,10 @@ impl<T> DerefMut for LockGuard<'_, T> {
 /// executions. The model of the counts themselves makes its values within [`explored`](counts::explored).
 #[cfg(procession_loom)]
 pub(crate) mod counts {
+    use super::super::tally as plain;
     use std::cell::Cell;
-    use std::sync::atomic as plain;
 
-    pub(crate) use std::sync::atomic::Ordering;
+    pub(crate) use super::super::tally::Ordering;
 
     use super::super::checker::cell::UnsafeCell;
     use super::super::checker::sync::atomic as checked;

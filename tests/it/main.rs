@@ -31,6 +31,7 @@ mod scheduling;
 mod scopes;
 mod server;
 mod simulation;
+mod small;
 mod states;
 mod streams;
 mod subprocess;

@@ -1,0 +1,153 @@
+//! Small scenarios on two real workers, for Miri and the sanitizers: each uses one mechanism with unsafe code below it, across
+//! threads, a few times. They assert results only; the tools report what is wrong with the memory.
+
+use std::sync::Arc;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::{two, within};
+
+/// How long a test may take where everything is interpreted.
+const SECONDS: u64 = 600;
+
+/// Runs a scenario on two workers, beside this thread; then the runtime ends, and everything that it held is dropped.
+fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F + Send + 'static) {
+    within(SECONDS, move || {
+        block_on(scenario(two()));
+    });
+}
+
+async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    for answer in 0.. {
+        ctx.receive().await?.send(answer);
+    }
+    Ok(())
+}
+
+#[test]
+fn processes_are_spawned_and_joined() {
+    on_two(async |rt| {
+        let handles: Vec<_> = (0..4).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(vec![n; 3]))).collect();
+        drop(rt.spawn(async |_: Context| Ok::<_, Exit>("detached")));
+        for (n, handle) in handles.into_iter().enumerate() {
+            assert_eq!(handle.await.unwrap(), [n; 3]);
+        }
+    });
+}
+
+#[test]
+fn two_senders_fill_one_mailbox() {
+    on_two(async |rt| {
+        let sum = rt.spawn(async |mut ctx: Context<String>| {
+            let mut sum = 0;
+            for _ in 0..8 {
+                sum += ctx.receive().await?.len();
+            }
+            Ok::<_, Exit>(sum)
+        });
+        for _ in 0..2 {
+            let to = sum.address().clone();
+            drop(rt.spawn(async move |_: Context| (0..4).for_each(|_| to.send("four".to_owned()).unwrap())));
+        }
+        assert_eq!(sum.await.unwrap(), 32);
+    });
+}
+
+#[test]
+fn calls_are_answered_dropped_and_given_up() {
+    on_two(async |rt| {
+        let server = rt.spawn(echo);
+        let to = server.address().clone();
+        let client = rt.spawn(async move |_: Context| to.call(|reply| reply).await);
+        let own = server.call(|reply| reply).await.unwrap();
+        assert_eq!(own + client.await.unwrap(), 1);
+        drop(server.call(|reply| reply).start());
+        let (call, pid) = (server.call(|reply| reply).start(), server.pid());
+        rt.kill(pid).unwrap();
+        let _ = call.await;
+        assert!(server.await.is_err());
+    });
+}
+
+struct Double(u64);
+impl Command for Double {
+    type Reply = u64;
+}
+
+#[test]
+fn yields_are_completed_by_other_threads_or_abandoned() {
+    within(SECONDS, || {
+        let handler = |Double(n): Double, completion: Completion<u64>| {
+            std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
+        };
+        let rt = Runtime::builder().workers(2).handler(handler).build().unwrap();
+        let process = rt.spawn(async |ctx: Context| {
+            let mut sum = 0;
+            for n in 0..3 {
+                sum += ctx.perform(Double(n)).await.unwrap_or(100);
+                ctx.yield_now().await;
+            }
+            Ok::<_, Exit>(sum)
+        });
+        assert_eq!(block_on(process).unwrap(), 106);
+    });
+}
+
+#[test]
+fn a_body_is_replaced_and_its_mail_stays() {
+    on_two(async |rt| {
+        let process = rt.spawn(async |mut ctx: Context<String>| -> Result<String, Exit> {
+            let first = ctx.receive().await?;
+            let new = async move |mut ctx: Context<String>| Ok::<_, Exit>(first + &ctx.receive().await?);
+            Err(ctx.upgrade(new).await.1)
+        });
+        process.send("one ".to_owned()).unwrap();
+        process.send("other".to_owned()).unwrap();
+        assert_eq!(process.await.unwrap(), "one other");
+    });
+}
+
+#[test]
+fn a_kill_meets_a_wake_and_a_message() {
+    on_two(async |rt| {
+        for _ in 0..2 {
+            let held = Arc::new(());
+            let own = held.clone();
+            let process = rt.spawn(async move |mut ctx: Context<Arc<()>>| {
+                let _own = own;
+                while ctx.receive().await.is_ok() {}
+            });
+            let (to, message) = (process.address().clone(), held.clone());
+            let sender = rt.spawn(async move |_: Context| drop(to.send(message)));
+            rt.kill(process.pid()).unwrap();
+            assert!(matches!(process.await, Err(Exit::Killed)));
+            sender.await.unwrap();
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
+    });
+}
+
+#[test]
+fn links_and_monitors_report_an_exit() {
+    on_two(async |rt| {
+        let first = rt.spawn(async |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            Err::<(), _>(Exit::failed("on purpose"))
+        });
+        let pid = first.pid();
+        let watcher = rt.spawn(async move |mut ctx: Context<()>| {
+            let monitor = ctx.monitor(pid);
+            ctx.receive().await?;
+            Ok::<_, Exit>(monitor)
+        });
+        let linked = rt.spawn(async move |mut ctx: Context<()>| {
+            ctx.link(pid)?;
+            first.send(())?;
+            ctx.receive().await
+        });
+        assert!(matches!(linked.await, Err(Exit::Linked { origin, .. }) if origin == pid));
+        watcher.send(()).unwrap();
+        assert!(watcher.await.is_ok());
+    });
+}

@@ -237,6 +237,52 @@ fn a_time_limit_tells_the_handler_and_the_process() {
     });
 }
 
+/// 3.5: a handler that awaits its cancellation is woken when the time limit around it expires, whatever layers are in
+/// between; inside a retry layer, in each attempt.
+#[test]
+fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
+    /// Never answers, and notes when each command was cancelled.
+    #[derive(Clone)]
+    struct Waits(Arc<Mutex<Vec<Instant>>>);
+    impl Handler<Ask> for Waits {
+        fn handle(&self, _: Ask, completion: Completion<u64>) {
+            let told = Arc::clone(&self.0);
+            let host = completion.host().clone();
+            host.clone().spawn_future(async move {
+                completion.cancelled().await;
+                assert!(completion.is_cancelled());
+                told.lock().unwrap().push(host.now());
+            });
+        }
+    }
+    fn told<H: Handler<Ask>>(layers: impl Fn(Waits) -> H + Send + Sync + 'static, due: &'static [u32]) {
+        crate::time::timed(move |host, late| {
+            let (told, begun) = (Arc::default(), host.now());
+            let host = layered(&host, layers(Waits(Arc::clone(&told))));
+            async move {
+                let asked = host.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
+                assert!(matches!(asked.await.unwrap(), Err(Failure::TimedOut)));
+                while told.lock().unwrap().len() < due.len() {
+                    step_aside().await;
+                }
+                let told = told.lock().unwrap();
+                assert_eq!(told.len(), due.len());
+                for (&told, &due) in told.iter().zip(due) {
+                    late.check(told, begun + due * MS);
+                }
+            }
+        });
+    }
+    let limit = 10 * MS;
+    told(move |waits| Timeout::new(waits, limit), &[10]);
+    told(move |waits| Timeout::new(Timeout::new(waits, LONG), limit), &[10]);
+    told(move |waits| Timeout::new(Retry::new(waits, 3, MS), limit), &[10]);
+    told(move |waits| Timeout::new(ConcurrencyLimit::new(RateLimit::new(waits, 1, LONG), 1), limit), &[10]);
+    // The waits between the attempts are 5 ms and 10 ms.
+    told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
+    told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);
+}
+
 /// 3.5: zero is over before the handler hears of it, beyond the end of time is no limit, an answer at once is in time; the
 /// shortest ends with the tick.
 #[test]

@@ -911,6 +911,82 @@ fn ties_keep_nothing_alive() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
+/// 6.3: no table keeps a process after its tie is gone: an unlink removes the link from the tables of both processes, and
+/// a monitor is removed from the watched process when the watcher ends or takes it back. A table that keeps a process
+/// keeps its values, so their drop is seen.
+#[test]
+fn a_tie_is_removed_from_both_processes() {
+    #[derive(Debug, Clone, Copy)]
+    enum Act {
+        Link,
+        Unlink,
+        Monitor,
+        Demonitor,
+        End,
+    }
+    use Act::{Demonitor, End, Link, Monitor, Unlink};
+    async fn obey(mut ctx: Context<(Act, Pid, Reply<()>)>) -> Result<(), Exit> {
+        let mut watch = None;
+        loop {
+            let (act, other, reply) = ctx.receive().await?;
+            match act {
+                Link => ctx.link(other)?,
+                Unlink => ctx.unlink(other),
+                Monitor => watch = Some(ctx.monitor(other)),
+                Demonitor => assert!(ctx.demonitor(watch.take().unwrap())),
+                End => return Ok(()),
+            }
+            reply.send(());
+        }
+    }
+    // What the first process does to the second, the third act by the second to the first.
+    for (first, second) in [
+        (&[Link, Unlink][..], &[][..]),
+        (&[Link], &[Unlink]),
+        (&[Link, Link, Unlink, Unlink], &[Unlink]),
+        (&[Link], &[]),
+        (&[Monitor], &[]),
+        (&[Monitor, Demonitor], &[]),
+        (&[Monitor], &[Monitor]),
+        (&[Link, Monitor, Unlink], &[Link, Monitor]),
+    ] {
+        for first_ends in [true, false] {
+            let rt = lone();
+            let values: [Arc<()>; 2] = Default::default();
+            let both: Vec<_> =
+                values.iter().map(|value| rt.process().value(Arc::clone(value)).spawn(obey).unwrap()).collect();
+            let pids = [both[0].pid(), both[1].pid()];
+            // In both tables there are other ties before and after.
+            let others: Vec<_> = (0..4).map(|_| spawn(&rt)).collect();
+            for own in &both {
+                for other in &others[..2] {
+                    rt.block_on(own.call(|reply| (Link, other.pid(), reply))).unwrap();
+                }
+            }
+            for (own, other, acts) in [(&both[0], pids[1], first), (&both[1], pids[0], second)] {
+                for &act in acts {
+                    rt.block_on(own.call(|reply| (act, other, reply))).unwrap();
+                }
+            }
+            for own in &both {
+                for other in &others[2..] {
+                    rt.block_on(own.call(|reply| (Link, other.pid(), reply))).unwrap();
+                }
+            }
+            settle(&rt);
+            let [ends, stays] = if first_ends { [0, 1] } else { [1, 0] };
+            assert_eq!(Arc::strong_count(&values[ends]), 2);
+            let mut both: Vec<_> = both.into_iter().map(Some).collect();
+            let ending = both[ends].take().unwrap();
+            drop(rt.block_on(ending.call(|reply| (End, pids[stays], reply))));
+            rt.block_on(ending).unwrap();
+            settle(&rt);
+            let counts = values.each_ref().map(Arc::strong_count);
+            assert_eq!((counts[ends], counts[stays]), (1, 2), "{first:?} {second:?}, the first ends: {first_ends}");
+        }
+    }
+}
+
 /// 6.3: a crowd that links, unlinks, monitors, demonitors and dies at random, on two workers: everybody ends, and each
 /// down that was not taken back comes.
 #[test]

@@ -9,13 +9,14 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, select};
 use futures::stream::StreamExt;
 use procession::*;
 
 use crate::time::{FOR_EVER, Late, timed};
-use crate::{step_aside, two, within};
+use crate::{alone, step_aside, two, within};
 
 /// Longer than any test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -702,6 +703,61 @@ fn a_shutdown_tells_every_process() {
                 assert!(handle.is_finished());
                 assert!(matches!(block_on(handle), Err(Exit::Cancelled(reason)) if reason == Reason::SHUTDOWN));
             }
+        });
+    }
+}
+
+/// 6.5: of two concurrent shutdowns the earlier deadline holds, whichever begins first. A panic begins one here that has no
+/// deadline.
+#[test]
+fn of_two_shutdowns_the_earlier_deadline_holds() {
+    for panic_is_first in [true, false] {
+        within(60, move || {
+            let rt = alone().on_panic(OnPanic::ShutDown).build().unwrap();
+            let host = rt.host().clone();
+            // It ignores its cancel, and answers with the deadline that a new child is told.
+            let asks = rt.spawn(async |mut ctx: Context<Option<Reply<Instant>>>| -> Result<(), Exit> {
+                loop {
+                    match ctx.event().await {
+                        Event::Message(Some(reply)) => {
+                            let child = ctx.spawn(async |mut ctx: Context| {
+                                let Event::Cancel { deadline, .. } = ctx.event().await else { unreachable!() };
+                                Ok::<_, Exit>(deadline)
+                            });
+                            reply.send(child.await?);
+                        }
+                        Event::Message(None) => return Ok(()),
+                        _ => {}
+                    }
+                }
+            });
+            let panics = rt.spawn(async |mut ctx: Context<()>| -> Result<(), Exit> {
+                while !matches!(ctx.event().await, Event::Message(())) {}
+                panic!("loud")
+            });
+            for started in [asks.started(), panics.started()] {
+                block_on(started).unwrap();
+            }
+            let panic_now = || {
+                panics.send(()).unwrap();
+                block_on(host.ended(panics.pid()));
+            };
+            let deadline = || block_on(asks.call(Some)).unwrap();
+            if panic_is_first {
+                panic_now();
+                assert!(deadline() - host.now() > 2 * LONG, "it has no deadline");
+            }
+            let begun = host.now();
+            let mut shutdown = Box::pin(rt.shutdown(LONG));
+            assert!((&mut shutdown).now_or_never().is_none());
+            let latest = host.now() + LONG;
+            if !panic_is_first {
+                panic_now();
+            }
+            let deadline = deadline();
+            assert!((begun + LONG..=latest).contains(&deadline), "{deadline:?}");
+            asks.send(None).unwrap();
+            assert_eq!(block_on(shutdown).left, []);
         });
     }
 }

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
+/// The least wait before another start after one that failed at once. So a retry does not use a whole worker while starts
+/// are refused, and the clock of a simulation can advance.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
 /// The restarts of the last while, as in OTP's `supervisor` (`intensity` and `period`).
 #[derive(Debug, Clone)]
 pub(crate) struct Intensity {

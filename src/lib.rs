@@ -201,7 +201,9 @@ pub use simulation::Simulation;
 pub use simulation::check::check;
 pub use spawn::ProcessBuilder;
 pub use stream::{Replier, Replies, StreamHandler};
-pub use supervisor::{Child, ChildKey, ChildState, GaveUp, Restart, Supervisor, SupervisorMessage, Tree, TreeChild};
+pub use supervisor::{
+    Child, ChildKey, ChildState, GaveUp, Restart, StartFailed, Supervisor, SupervisorMessage, Tree, TreeChild,
+};
 pub use time::Sleep;
 pub use time::interval::{Interval, Missed};
 pub use time::later::TimerRef;

@@ -22,12 +22,12 @@ use crate::context::Context;
 use crate::control::Control;
 use crate::counted::Ref;
 use crate::host::Host;
-use crate::intensity::Intensity;
+use crate::intensity::{Intensity, RETRY_PAUSE};
 use crate::join::{JoinHandle, KillOnDrop};
 use crate::mailbox::Bound;
 use crate::me::Me;
 use crate::process::exit::{Exit, Reason};
-use crate::process::refusal::SpawnError;
+use crate::process::refusal::{SpawnError, SpawnRefusal};
 use crate::receive::Mailbox;
 use crate::spawn::ProcessBuilder;
 use crate::sync::{Arc, Mutex};
@@ -44,6 +44,12 @@ use crate::time::Sleep;
 /// A member that ends, however it does, is replaced. What it had not read goes to others, before all that came later; what
 /// it had taken and not finished is lost with it, as with any process. If too many end in a short time
 /// ([`restarts`](Self::restarts)) the pool fails, and its members are killed.
+///
+/// The runtime can refuse a member, because the limit of processes is reached:
+/// - If one of the first members is refused, the pool's own start fails, and the members that it has started are killed.
+/// - If a replacement is refused, that counts as a restart, and the pool tries again after 1 ms. Meanwhile messages for that
+///   member wait in the queue of the pool. After a shutdown of the runtime it does not try again, and fails.
+/// - If a member by which the pool would [grow](Self::up_to) is refused, the pool stays as it is.
 ///
 /// Cancelled, the pool cancels its members with the same reason and time, and ends when they have; what was unread then
 /// is a [dead letter](Host::dead_letters). Killed, it takes them with it.
@@ -182,9 +188,20 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
+    /// Places whose replacement was refused, and when they are tried again.
+    vacancies: Vec<Vacancy<M>>,
+    retry: Option<Sleep>,
     /// How long one has to be idle; when that is looked at next; and how much the last one had taken when it was seen
     /// idle.
     idle: (Duration, Option<Sleep>, u64),
+}
+
+/// A place of a member that has ended, and whose replacement was refused.
+struct Vacancy<M: Send + 'static> {
+    place: usize,
+    former: Ref<Control<M>>,
+    /// Why it is vacant.
+    exit: Exit,
 }
 
 /// A member, or one that was; resolves to how it ended, and where it stood.
@@ -227,6 +244,8 @@ where
             most: plan.most,
             room,
             intensity: Intensity::new(plan.restarts, plan.within),
+            vacancies: Vec::new(),
+            retry: None,
             idle: (plan.idle, None, 0),
         }
     }
@@ -241,16 +260,42 @@ where
         Ok(())
     }
 
-    /// Fills a place, as often as it may be tried; of the last failure the pool dies.
-    fn fill(&mut self, place: usize, mut exit: Exit) -> Result<(), Exit> {
-        while self.intensity.allows(self.me.now()) {
-            match self.add(place) {
-                Ok(()) => return Ok(()),
-                Err(refused) => exit = refused,
+    /// Replaces a member that has ended. If the replacement is refused, the pool tries again after a pause, in a later turn.
+    ///
+    /// # Errors
+    /// The pool has to fail: there were too many replacements, or the runtime has shut down.
+    fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
+        // The pool may have shrunk meanwhile, and may have grown again.
+        if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
+            return Ok(());
+        }
+        if !self.intensity.allows(self.me.now()) {
+            let (most, within) = (self.intensity.most(), self.intensity.within());
+            let error = format!("more than {most} members of a pool ended within {within:?}, the last one: {exit}");
+            return Err(Exit::failed(error));
+        }
+        match self.add(place) {
+            Err(exit) if exit.error() == Some(&SpawnRefusal::ShutDown) => return Err(exit),
+            Err(exit) => self.vacancies.push(Vacancy { place, former, exit }),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Tries again to fill the places whose replacement was refused, after a pause.
+    fn fill_vacancies(&mut self, cx: &mut Cx<'_>) -> Result<(), Exit> {
+        while !self.vacancies.is_empty() {
+            let retry = self.retry.get_or_insert_with(|| self.me.sleep(RETRY_PAUSE));
+            if Pin::new(retry).poll(cx).is_pending() {
+                return Ok(());
+            }
+            self.retry = None;
+            for Vacancy { place, former, exit } in std::mem::take(&mut self.vacancies) {
+                self.fill(place, former, exit)?;
             }
         }
-        let (most, within) = (self.intensity.most(), self.intensity.within());
-        Err(Exit::failed(format!("more than {most} members of a pool ended within {within:?}, the last one: {exit}")))
+        self.retry = None;
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), Exit> {
@@ -259,10 +304,9 @@ where
 
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Result<(), Exit>> {
         while let Poll::Ready(Some((place, member, exit))) = self.crew.poll_next_unpin(cx) {
-            if self.members.list().get(place).is_some_and(|there| there.is_same(&member)) {
-                self.fill(place, exit)?;
-            }
+            self.fill(place, member, exit)?;
         }
+        self.fill_vacancies(cx)?;
         if self.members.is_pressed() && self.size < self.most {
             // Refused by the host, it stays as it is.
             let _ = self.add(self.size);

@@ -18,9 +18,9 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 pub use self::child::Child;
-use self::child::{Brood, News, NextNews};
+use self::child::{Brood, News, NextNews, NotMade};
 pub use self::plan::Restart;
-use self::plan::{Action, End, Fate, Id, Phase, Plan, Strategy};
+use self::plan::{Action, End, Fate, Id, Over, Phase, Plan, Strategy};
 pub use self::tree::{ChildState, Tree, TreeChild};
 use crate::body::BodyFuture;
 use crate::call::Reply;
@@ -34,6 +34,7 @@ use crate::name::Name;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
+use crate::process::refusal::SpawnRefusal;
 use crate::process::{Events, Next, Process, StepOutput};
 use crate::sync::Arc;
 use crate::time::Sleep;
@@ -49,8 +50,18 @@ const NEWS_AT_ONCE: usize = 256;
 /// Whoever is stopped is cancelled ([`Reason::PARENT`]), in the reverse order, one after another, each with a
 /// [time of its own](Child::shutdown) before it is killed.
 ///
-/// Too many restarts within a time that slides ([`intensity`](Self::intensity)), failed starts included, and it gives up:
-/// it stops all its children and fails with [`GaveUp`], which its own supervisor hears.
+/// The supervisor gives up if there are too many restarts within a sliding window ([`intensity`](Self::intensity)): it stops
+/// all its children and fails with [`GaveUp`], which its own supervisor hears. A failed start counts as a restart.
+///
+/// The runtime can refuse a start: the limit of processes is reached, or the name is taken. As in OTP:
+/// - If the first start of a child is refused, the supervisor's own start fails: it stops the children that it has started,
+///   in reverse order, and fails with [`StartFailed`]. For a supervisor above it, that is a refused start too.
+/// - If a restart is refused, that counts towards the intensity. The supervisor tries again after the child's
+///   [back-off](Child::backoff), and after 1 ms at least.
+/// - If the start of a child that was [added](SupervisorMessage::Add) is refused, the answer is the error, and the child is
+///   forgotten. If a [requested](SupervisorMessage::Restart) start of a child that was down is refused, the answer is the
+///   error, and the child stays down.
+/// - After a shutdown of the runtime no start can succeed: the supervisor does not try again, and ends.
 ///
 /// Cancelled, it stops its children, with the reason that it was given, and ends with that; a shutdown of the runtime ends
 /// supervisors first, from the top, and what no supervisor keeps after them. So does the abnormal end of a process that it
@@ -105,6 +116,17 @@ pub struct Supervisor {
     ending: Option<Ending>,
 }
 
+/// What a supervisor did of its plan in one go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acted {
+    /// There was nothing to do.
+    Idle,
+    /// All that could be done.
+    Done,
+    /// A start failed at once. The rest is for the next turn.
+    NotStarted,
+}
+
 /// A child that it has.
 struct Kept {
     child: Child,
@@ -136,8 +158,9 @@ pub enum SupervisorMessage {
     /// Stops a child, which stays one, down; a [temporary](Restart::Temporary) one is forgotten. Answered when it has ended:
     /// whether there is such a child.
     Stop(ChildKey, Reply<bool>),
-    /// Begins another life of a child, after the present one was stopped if it lives. It does not count as a restart.
-    /// Answered when it has started: with [`Exit::NoProcess`] if there is no such child.
+    /// Begins another life of a child. If the child lives, it is stopped first. This does not count as a restart, and the
+    /// child's [back-off](Child::backoff) begins anew. Answered when the child has started, or with [`Exit::NoProcess`] if
+    /// there is no such child.
     Restart(ChildKey, Reply<Result<Pid, Exit>>),
     /// Stops a child and forgets it. Answered when it has ended: whether there was such a child.
     Remove(ChildKey, Reply<bool>),
@@ -204,6 +227,26 @@ impl fmt::Display for GaveUp {
 
 // How the child ended is no source of this: it would be taken for the exit of whoever lets this error out.
 impl Error for GaveUp {}
+
+/// Error of a [`Supervisor`] that could not begin: the first start of a child was refused, because the limit of processes
+/// was reached or the name was taken. [`Exit::error`] finds it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StartFailed {
+    /// Name of the child, or its number in the order if it has no name.
+    pub child: String,
+    /// Why the start was refused.
+    pub reason: Exit,
+}
+
+impl fmt::Display for StartFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the child {} could not be started: {}", self.child, self.reason)
+    }
+}
+
+// The reason is no source, as in `GaveUp`.
+impl Error for StartFailed {}
 
 impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,16 +331,26 @@ impl Supervisor {
         }
     }
 
-    fn start(&mut self, me: &Me<SupervisorMessage>, id: Id) {
-        let Some(Kept { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return };
+    /// Begins a life of a child. Returns false if there is none: the start failed at once.
+    fn start(&mut self, me: &Me<SupervisorMessage>, id: Id) -> bool {
+        let Some(Kept { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return true };
         match make.make(me, id, spec) {
             Ok((member, life)) => {
                 self.pids.insert(member.pid, id);
                 self.brood.insert(id, member);
                 self.lives.push(NextNews(Some(life)));
+                return true;
             }
-            Err(exit) => self.has_ended(me, id, exit),
+            Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, exit),
+            Err(NotMade::Refused(exit)) => {
+                if exit.error() == Some(&SpawnRefusal::ShutDown) {
+                    // No later start can succeed.
+                    self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
+                }
+                self.has_ended(me, id, Over::Refused, exit);
+            }
         }
+        false
     }
 
     fn stop(&self, me: &Me<SupervisorMessage>, id: Id) {
@@ -328,11 +381,18 @@ impl Supervisor {
         }
     }
 
-    fn has_ended(&mut self, me: &Me<SupervisorMessage>, id: Id, exit: Exit) {
+    /// A life of a child has ended: its start counts as refused if the child is a supervisor and that is why it ended.
+    fn life_has_ended(&mut self, me: &Me<SupervisorMessage>, id: Id, exit: Exit) {
+        let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
+        let was_refused = is_supervisor && exit.error::<StartFailed>().is_some();
+        self.has_ended(me, id, if was_refused { Over::Refused } else { Over::Ended }, exit);
+    }
+
+    fn has_ended(&mut self, me: &Me<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
         if let Some(member) = self.brood.remove(id) {
             self.pids.remove(&member.pid);
         }
-        let fate = self.plan.exited(id, &exit, me.now(), || me.random());
+        let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
         let Some(kept) = self.children.get_mut(&id) else { return };
         kept.last = Some(exit);
         kept.restarts += u64::from(fate == Fate::Again);
@@ -425,7 +485,7 @@ impl Supervisor {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
             match news {
                 News::Started => self.has_started(me, id),
-                News::Ended(exit) => self.has_ended(me, id, exit),
+                News::Ended(exit) => self.life_has_ended(me, id, exit),
             }
             if let Some(life) = life {
                 self.lives.push(NextNews(Some(life)));
@@ -434,13 +494,15 @@ impl Supervisor {
         false
     }
 
-    /// Does what the plan says; false if there was nothing to do.
-    fn act(&mut self, me: &Me<SupervisorMessage>) -> bool {
-        let mut acted = false;
+    /// Does what the plan says. A start that fails at once ends the turn: the next start may fail at once too, and then a
+    /// loop here has no end.
+    fn act(&mut self, me: &Me<SupervisorMessage>) -> Acted {
+        let mut acted = Acted::Idle;
         while let Some(action) = self.plan.next(me.now()) {
-            acted = true;
+            acted = Acted::Done;
             match action {
-                Action::Start(id) => self.start(me, id),
+                Action::Start(id) if !self.start(me, id) => return Acted::NotStarted,
+                Action::Start(_) => {}
                 Action::Stop(id) => self.stop(me, id),
             }
         }
@@ -457,10 +519,14 @@ impl Supervisor {
     }
 
     fn exit(&self, end: &End) -> Exit {
+        let name = |id: &Id| {
+            let name = self.children.get(id).and_then(|kept| kept.child.spec.name.as_deref());
+            name.map_or_else(|| format!("number {id}"), str::to_owned)
+        };
         match (end, &self.ending) {
+            (End::StartFailed(id, reason), _) => Exit::failed(StartFailed { child: name(id), reason: reason.clone() }),
             (End::GaveUp(id, last), _) => {
-                let name = self.children.get(id).and_then(|kept| kept.child.spec.name.as_deref());
-                let child = name.map_or_else(|| format!("number {id}"), str::to_owned);
+                let child = name(id);
                 let intensity = self.plan.intensity();
                 let (restarts, within) = (intensity.most(), intensity.within());
                 Exit::failed(GaveUp { child, restarts, within, last: last.clone() })
@@ -503,10 +569,10 @@ impl Process for Supervisor {
                 return Err(self.exit(end));
             }
             let acted = self.act(me);
-            if !heard_all {
+            if !heard_all || acted == Acted::NotStarted {
                 return Ok(Next::Again);
             }
-            if !acted && !self.set_alarm(me, &mut cx) {
+            if acted == Acted::Idle && !self.set_alarm(me, &mut cx) {
                 break;
             }
         }

@@ -25,9 +25,10 @@ use crate::me::Me;
 use crate::name::Name;
 use crate::pool::members::{Members, Routing};
 use crate::process::Process;
-use crate::process::exit::Exit;
+use crate::process::exit::{Exit, Reason};
 use crate::process::panic::catch;
 use crate::process::pid::Pid;
+use crate::process::refusal::SpawnError;
 use crate::receive::Mailbox;
 use crate::spawn::ProcessBuilder;
 use crate::sync::{Arc, Mutex};
@@ -138,7 +139,7 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            let made = catch(&make).map_err(Exit::Panicked)?;
+            let made = catch(&make).map_err(NotMade::panicked)?;
             let brood = (&made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.brood));
             Ok((process.spawn_process(made)?, brood))
         })
@@ -148,7 +149,7 @@ impl Child {
     where
         T: Send + 'static,
         N: Send + 'static,
-        S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, Exit> + Send + 'static,
+        S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, NotMade> + Send + 'static,
     {
         let spec = Spec {
             name,
@@ -208,7 +209,28 @@ type Spawned<T, N> = (JoinHandle<T, N>, Option<Arc<Brood>>);
 /// What makes the lives of a child.
 pub(super) trait Make: Send {
     /// Begins a life.
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), Exit>;
+    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), NotMade>;
+}
+
+/// Why a life did not begin.
+#[derive(Debug)]
+pub(super) enum NotMade {
+    /// A function of the child panicked.
+    Panicked(Exit),
+    /// The runtime refused the process or its name.
+    Refused(Exit),
+}
+
+impl NotMade {
+    fn panicked(text: Reason) -> Self {
+        Self::Panicked(Exit::Panicked(text))
+    }
+}
+
+impl<B> From<SpawnError<B>> for NotMade {
+    fn from(error: SpawnError<B>) -> Self {
+        Self::Refused(error.into())
+    }
 }
 
 struct Maker<N: Send + 'static, S> {
@@ -220,18 +242,18 @@ impl<T, N, S> Make for Maker<N, S>
 where
     T: Send + 'static,
     N: Send + 'static,
-    S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, Exit> + Send,
+    S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, NotMade> + Send,
 {
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), Exit> {
+    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), NotMade> {
         let mut process = supervisor.process();
         if let Some(options) = &spec.options {
-            process = catch(|| options(process)).map_err(Exit::Panicked)?;
+            process = catch(|| options(process)).map_err(NotMade::panicked)?;
         }
         process = process.supervised();
         if spec.kept {
             let kept = match &self.kept {
                 Some(kept) if !kept.is_gone() => Arc::clone(kept),
-                _ => Kept::open(supervisor, spec.name.clone())?,
+                _ => Kept::open(supervisor, spec.name.clone()).map_err(NotMade::Refused)?,
             };
             process = process.refuse_when_full();
             self.kept = Some(kept);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::clock::Instant;
-use crate::intensity::Intensity;
+use crate::intensity::{Intensity, RETRY_PAUSE};
 use crate::process::exit::Exit;
 
 /// Which child is meant; never used for another one. A higher one is later in the order.
@@ -100,14 +100,37 @@ enum Then {
     Forget,
 }
 
+/// Why a child is to be started. It decides what a start that fails means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The supervisor begins with this child. If the start is refused, the supervisor's own start fails.
+    Given,
+    /// The child was added while the supervisor runs. If the start fails, the plan forgets the child.
+    Added,
+    /// The child was down, and a caller asked for a start. If the start is refused, the child stays down.
+    Requested,
+    /// Any other start. If it fails, that counts as a restart.
+    Restart,
+}
+
+/// How a child came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Its life ended.
+    Ended,
+    /// The function that makes the child failed: there was no life.
+    Unmade,
+    /// The runtime refused the start: there was no life. Also of a supervisor whose own first start was refused.
+    Refused,
+}
+
 #[derive(Debug)]
 struct Child {
     policy: Policy,
     phase: Phase,
     /// Is to be stopped, and then this.
     stop: Option<Then>,
-    /// If its first start fails it is forgotten.
-    on_trial: bool,
+    cause: Cause,
     /// How many restarts in a row found it unstable.
     attempt: u32,
 }
@@ -137,6 +160,8 @@ pub(crate) enum End {
     Asked,
     /// This child died once too often, of this.
     GaveUp(Id, Exit),
+    /// The first start of this child was refused, for this reason.
+    StartFailed(Id, Exit),
 }
 
 #[derive(Debug)]
@@ -182,12 +207,13 @@ impl Plan {
         &self.intensity
     }
 
-    /// Appends a child, which is started after those that are to be started in their turn. One that is `on_trial` is
-    /// forgotten if its first start fails.
+    /// Appends a child, which starts after the children that wait for their turn. A child that is `on_trial` is forgotten
+    /// if its first start fails. If the first start of any other child is refused, all ends.
     pub(crate) fn add(&mut self, policy: Policy, on_trial: bool, now: Instant) -> Id {
         let id = self.next_id;
         self.next_id += 1;
-        self.children.insert(id, Child { policy, phase: Phase::Down, stop: None, on_trial, attempt: 0 });
+        let cause = if on_trial { Cause::Added } else { Cause::Given };
+        self.children.insert(id, Child { policy, phase: Phase::Down, stop: None, cause, attempt: 0 });
         self.wait_for_turn(id, now);
         id
     }
@@ -254,13 +280,20 @@ impl Plan {
             && child.phase == Phase::Starting
         {
             child.phase = Phase::Up(now);
-            child.on_trial = false;
+            child.cause = Cause::Restart;
             self.turns.remove(&id);
         }
     }
 
     /// A child has ended, started or not; `random` draws a number.
-    pub(crate) fn exited(&mut self, id: Id, exit: &Exit, now: Instant, random: impl FnOnce() -> u64) -> Fate {
+    pub(crate) fn exited(
+        &mut self,
+        id: Id,
+        over: Over,
+        exit: &Exit,
+        now: Instant,
+        random: impl FnOnce() -> u64,
+    ) -> Fate {
         let Some(child) = self.children.get_mut(&id) else { return Fate::Forgotten };
         let phase = std::mem::replace(&mut child.phase, Phase::Down);
         debug_assert!(phase.lives(), "who ends has lived");
@@ -282,8 +315,18 @@ impl Plan {
         if self.end.is_some() {
             return Fate::Down;
         }
-        if child.on_trial && phase == Phase::Starting {
-            return self.forget(id);
+        let was_refused = over == Over::Refused && phase == Phase::Starting;
+        match std::mem::replace(&mut child.cause, Cause::Restart) {
+            Cause::Added => return self.forget(id),
+            Cause::Given if was_refused => {
+                self.give_up(End::StartFailed(id, exit.clone()));
+                return Fate::Down;
+            }
+            Cause::Requested if was_refused => {
+                self.turns.remove(&id);
+                return Fate::Down;
+            }
+            _ => {}
         }
         if !child.policy.restart.follows(exit) {
             let is_temporary = child.policy.restart == Restart::Temporary;
@@ -294,28 +337,33 @@ impl Plan {
             self.give_up(End::GaveUp(id, exit.clone()));
             return Fate::Down;
         }
+        let wait = self.back_off(id, phase, now, random);
+        // There was no life that took time, so the wait must.
+        let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
+        self.start_again(id, now + wait);
+        Fate::Again
+    }
+
+    /// Returns how long a child that ended in this phase has to wait for its next life.
+    fn back_off(&mut self, id: Id, phase: Phase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
         let child = self.child(id);
-        let wait = match child.policy.backoff {
-            None => Duration::ZERO,
-            Some(backoff) => {
-                if matches!(phase, Phase::Up(since) if backoff.is_stable(now - since)) {
-                    child.attempt = 0;
-                }
-                let wait = backoff.wait(child.attempt, random);
-                child.attempt = child.attempt.saturating_add(1);
-                wait
-            }
-        };
+        let Some(backoff) = child.policy.backoff else { return Duration::ZERO };
+        if matches!(phase, Phase::Up(since) if backoff.is_stable(now - since)) {
+            child.attempt = 0;
+        }
+        let wait = backoff.wait(child.attempt, random);
+        child.attempt = child.attempt.saturating_add(1);
+        wait
+    }
+
+    /// Starts a child that is down, not before this time, and the others that the strategy restarts with it.
+    fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // One that had its turn is on its own now; one that did not keeps it.
-            Strategy::OneForOne => {
-                self.wait_for_time(id, now + wait);
-                return Fate::Again;
-            }
+            // A child that had its turn does not wait for others. A child that did not have its turn keeps it.
+            Strategy::OneForOne => return self.wait_for_time(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
         };
-        let at = now + wait;
         self.wait_for_turn(id, at);
         let others: Vec<Id> =
             self.children.range(first..).map(|(&other, _)| other).filter(|&other| other != id).collect();
@@ -327,7 +375,7 @@ impl Plan {
                     self.due.remove(&(own, other));
                     self.wait_for_turn(other, own.max(at));
                 }
-                // A temporary child that has to go with the others does not come back.
+                // A temporary child that is stopped with the others is not started again.
                 _ if child.policy.restart == Restart::Temporary => self.wind_up(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
@@ -335,7 +383,6 @@ impl Plan {
                 }
             }
         }
-        Fate::Again
     }
 
     // ---- What is wanted
@@ -384,14 +431,17 @@ impl Plan {
         Some(if then == Then::Forget { self.forget(id) } else { Fate::Down })
     }
 
-    /// Ends a child and begins another life of it, which does not count as a restart. False if there is no such child, or
-    /// all are to end.
+    /// Ends a child and begins another life of it, which does not count as a restart. Its back-off begins anew. Returns
+    /// false if there is no such child, or if all are to end.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || !self.children.contains_key(&id) {
             return false;
         }
         let child = self.child(id);
         child.attempt = 0;
+        if child.phase == Phase::Down && child.cause != Cause::Added {
+            child.cause = Cause::Requested;
+        }
         if child.phase.lives() {
             self.wind_up(id, Then::Start(now));
         } else {

@@ -27,6 +27,7 @@ mod pools;
 mod preemption;
 mod priorities;
 mod process;
+mod refused;
 mod scheduling;
 mod scopes;
 mod server;

@@ -258,11 +258,10 @@ fn restart_policies_are_kept() {
     });
 }
 
-/// 6.4: starts that fail count as restarts: a factory that panics, a name that is taken, a body that ends too soon.
+/// 6.4: a start that fails counts as a restart: a factory panics, or a body ends too soon.
 #[test]
 fn failed_starts_count() {
     everywhere(async |host| {
-        let taken = host.process().name(B).spawn(obey).unwrap();
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);
         let panics = Child::process(A, move || -> Raw {
@@ -271,9 +270,7 @@ fn failed_starts_count() {
         });
         let never_ready =
             Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::ready_by_hand);
-        for (child, last) in
-            [(panics, "no process"), (Child::new(B, obey), "the name is taken"), (never_ready, "not today")]
-        {
+        for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
             // The first one has to be stopped before the tree ends, which does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
@@ -283,7 +280,6 @@ fn failed_starts_count() {
             assert!(tree.await.is_err());
         }
         assert_eq!(tries.load(SeqCst), 5);
-        taken.abort();
     });
 }
 

@@ -49,7 +49,7 @@ fn children_start_in_order_each_when_the_one_before_has() {
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
     assert!(!plan.is_settled());
     // It fails to start: it is tried again before the third one begins.
-    assert_eq!(plan.exited(1, &boom(), at(2), || 0), Fate::Again);
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Again);
     assert_eq!(next(&mut plan, at(2)), [Start(1)]);
     plan.started(1, at(3));
     assert_eq!(next(&mut plan, at(3)), [Start(2)]);
@@ -59,10 +59,10 @@ fn children_start_in_order_each_when_the_one_before_has() {
 fn one_for_one_restarts_the_one_that_died() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
-    plan.exited(1, &boom(), at(5), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Start(1)]);
     // Another one does not wait for it.
-    plan.exited(0, &boom(), at(6), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Start(0)]);
 }
 
@@ -70,13 +70,13 @@ fn one_for_one_restarts_the_one_that_died() {
 fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
-    plan.exited(1, &boom(), at(5), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
     assert_eq!(next(&mut plan, at(5)), []);
-    plan.exited(2, &Exit::Cancelled("parent".into()), at(6), || 0);
+    plan.exited(2, Over::Ended, &Exit::Cancelled("parent".into()), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Stop(0)]);
     // Dies of something else meanwhile: it was to end, and that is all.
-    plan.exited(0, &boom(), at(7), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(7), || 0);
     assert_eq!(bring_up(&mut plan, at(7)), [0, 1, 2]);
 }
 
@@ -84,10 +84,10 @@ fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
 fn rest_for_one_leaves_those_before_alone() {
     let mut plan = plan(Strategy::RestForOne, &[Permanent; 4]);
     bring_up(&mut plan, at(0));
-    plan.exited(1, &boom(), at(5), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     for id in [3, 2] {
         assert_eq!(next(&mut plan, at(5)), [Stop(id)]);
-        plan.exited(id, &Exit::Killed, at(5), || 0);
+        plan.exited(id, Over::Ended, &Exit::Killed, at(5), || 0);
     }
     assert_eq!(bring_up(&mut plan, at(6)), [1, 2, 3]);
 }
@@ -96,11 +96,11 @@ fn rest_for_one_leaves_those_before_alone() {
 fn two_that_die_at_once_are_one_restart_of_the_group_each() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
-    plan.exited(0, &boom(), at(5), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
     // It had been told nothing yet, and was to be: its death is no restart of its own.
-    plan.exited(1, &boom(), at(5), || 0);
-    plan.exited(2, &boom(), at(5), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
+    plan.exited(2, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(bring_up(&mut plan, at(6)), [0, 1, 2]);
 }
 
@@ -108,13 +108,13 @@ fn two_that_die_at_once_are_one_restart_of_the_group_each() {
 fn transient_and_temporary_children() {
     let mut plan = plan(Strategy::OneForOne, &[Transient, Temporary, Permanent]);
     bring_up(&mut plan, at(0));
-    plan.exited(0, &boom(), at(1), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
-    plan.exited(0, &Exit::Normal, at(2), || 0);
-    assert_eq!(plan.exited(1, &boom(), at(2), || 0), Fate::Forgotten);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Forgotten);
     assert_eq!(next(&mut plan, at(2)), []);
-    plan.exited(2, &Exit::Normal, at(3), || 0);
+    plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
     assert_eq!(next(&mut plan, at(3)), [Start(2)]);
     assert_eq!(plan.children.keys().copied().collect::<Vec<_>>(), [0, 2]);
     assert_eq!(plan.phase(0), Some(Phase::Down));
@@ -126,18 +126,18 @@ fn transient_and_temporary_children() {
     assert_eq!(bring_up(&mut plan, at(5)), [last]);
     assert_eq!(plan.stop(last), None);
     assert_eq!(next(&mut plan, at(5)), [Stop(last)]);
-    assert_eq!(plan.exited(last, &Exit::Killed, at(5), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(last, Over::Ended, &Exit::Killed, at(5), || 0), Fate::Forgotten);
 }
 
 #[test]
 fn a_temporary_child_that_goes_with_the_others_does_not_come_back() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent, Temporary, Transient]);
     bring_up(&mut plan, at(0));
-    plan.exited(0, &boom(), at(1), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Stop(2)]);
-    plan.exited(2, &Exit::Normal, at(1), || 0);
+    plan.exited(2, Over::Ended, &Exit::Normal, at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Stop(1)]);
-    assert_eq!(plan.exited(1, &Exit::Normal, at(1), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(1), || 0), Fate::Forgotten);
     assert_eq!(bring_up(&mut plan, at(1)), [0, 2]);
 }
 
@@ -146,13 +146,13 @@ fn past_the_intensity_it_stops_all_and_gives_up() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     for ms in 1..=3 {
-        plan.exited(1, &boom(), at(ms), || 0);
+        plan.exited(1, Over::Ended, &boom(), at(ms), || 0);
         assert_eq!(bring_up(&mut plan, at(ms)), [1]);
     }
-    plan.exited(1, &boom(), at(4), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(4), || 0);
     assert!(plan.ended().is_none());
     assert_eq!(next(&mut plan, at(4)), [Stop(0)]);
-    plan.exited(0, &Exit::Normal, at(5), || 0);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(5), || 0);
     assert!(matches!(plan.ended(), Some(End::GaveUp(1, Exit::Panicked(_)))));
     assert_eq!((next(&mut plan, at(5)), plan.next_time()), (vec![], None));
 }
@@ -162,12 +162,128 @@ fn failed_starts_count() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent]);
     for ms in 0..3 {
         assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
-        plan.exited(0, &boom(), at(ms), || 0);
+        plan.exited(0, Over::Ended, &boom(), at(ms), || 0);
     }
     assert_eq!(next(&mut plan, at(3)), [Start(0)]);
-    plan.exited(0, &boom(), at(3), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(3), || 0);
     assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))));
     assert!(!plan.is_settled(), "it has not started");
+}
+
+#[test]
+fn a_refused_first_start_stops_those_before_it() {
+    for over in [Over::Refused, Over::Unmade, Over::Ended] {
+        let mut plan = plan(Strategy::OneForOne, &[Permanent, Permanent, Temporary]);
+        for id in 0..2 {
+            assert_eq!(next(&mut plan, at(0)), [Start(id)]);
+            plan.started(id, at(0));
+        }
+        assert_eq!(next(&mut plan, at(0)), [Start(2)]);
+        let fate = plan.exited(2, over, &boom(), at(1), || 0);
+        if over != Over::Refused {
+            // The child itself has failed: a temporary child is forgotten, and the others go on.
+            assert_eq!((fate, next(&mut plan, at(1))), (Fate::Forgotten, vec![]));
+            assert!(plan.is_settled());
+            continue;
+        }
+        assert_eq!(fate, Fate::Down);
+        for id in [1, 0] {
+            assert!(plan.ended().is_none());
+            assert_eq!(next(&mut plan, at(1)), [Stop(id)]);
+            plan.exited(id, Over::Ended, &Exit::Normal, at(2), || 0);
+        }
+        assert!(matches!(plan.ended(), Some(End::StartFailed(2, Exit::Panicked(_)))));
+        assert!(!plan.is_settled() && plan.next(at(9)).is_none());
+    }
+}
+
+#[test]
+fn a_refused_restart_counts_and_waits() {
+    let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
+    for (over, backoff, waits) in [
+        (Over::Refused, None, [1, 1, 1]),
+        (Over::Unmade, None, [1, 1, 1]),
+        (Over::Ended, None, [0, 0, 0]),
+        (Over::Refused, Some(backoff), [20, 40, 40]),
+        (Over::Refused, Some(Backoff::new(Duration::ZERO, Duration::ZERO)), [1, 1, 1]),
+    ] {
+        let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(4, MS(1_000)));
+        plan.add(Policy { restart: Permanent, backoff }, false, at(0));
+        bring_up(&mut plan, at(0));
+        plan.exited(0, Over::Ended, &boom(), at(0), || 0);
+        let mut now = 50;
+        assert_eq!(next(&mut plan, at(now)), [Start(0)]);
+        for wait in waits {
+            assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Again);
+            assert_eq!(plan.next_time(), Some(at(now + wait)));
+            now += wait;
+            assert_eq!(next(&mut plan, at(now)), [Start(0)]);
+        }
+        assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Down);
+        assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))), "{over:?} {waits:?}");
+    }
+}
+
+#[test]
+fn a_refused_start_of_a_new_child_is_its_end() {
+    for over in [Over::Refused, Over::Unmade, Over::Ended] {
+        let mut plan = plan(Strategy::OneForAll, &[Permanent]);
+        bring_up(&mut plan, at(0));
+        let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(1));
+        assert_eq!(next(&mut plan, at(1)), [Start(added)]);
+        assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), Fate::Forgotten);
+        assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
+        // One that has started is a child like the others.
+        let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
+        assert_eq!(bring_up(&mut plan, at(2)), [added]);
+        assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), Fate::Again);
+    }
+}
+
+#[test]
+fn a_refused_start_on_request_leaves_the_child_down() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
+    bring_up(&mut plan, at(0));
+    assert_eq!(plan.stop(0), None);
+    assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(1), || 0);
+    for ms in 2..10 {
+        assert!(plan.restart(0, at(ms)));
+        assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
+        assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), Fate::Down);
+        assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
+    }
+    // A child that lived is one that the supervisor has to keep: the refused start is a restart.
+    assert!(plan.restart(1, at(10)));
+    assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
+    plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(next(&mut plan, at(10)), [Start(1)]);
+    assert_eq!(plan.exited(1, Over::Refused, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(bring_up(&mut plan, at(11)), [1]);
+}
+
+#[test]
+fn a_restart_on_request_begins_the_back_off_anew() {
+    let backoff = Backoff::new(MS(10), MS(80)).jitter(false);
+    let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
+    plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
+    bring_up(&mut plan, at(0));
+    let mut now = 0;
+    let mut dies = |plan: &mut Plan, wait: u64| {
+        now += 1;
+        plan.exited(0, Over::Ended, &boom(), at(now), || 0);
+        assert_eq!(plan.next_time(), Some(at(now + wait)));
+        now += wait;
+        assert_eq!(bring_up(plan, at(now)), [0]);
+        now
+    };
+    dies(&mut plan, 10);
+    let now = dies(&mut plan, 20);
+    assert!(plan.restart(0, at(now)));
+    assert_eq!(next(&mut plan, at(now)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(now), || 0);
+    assert_eq!(bring_up(&mut plan, at(now)), [0]);
+    dies(&mut plan, 10);
 }
 
 #[test]
@@ -179,7 +295,7 @@ fn backoff_waits_and_begins_anew_after_a_stable_life() {
     let mut now = 0;
     for (lives, wait) in [(1, 10), (1, 20), (1, 40), (99, 40), (100, 10), (1, 20)] {
         now += lives;
-        plan.exited(0, &boom(), at(now), || 0);
+        plan.exited(0, Over::Ended, &boom(), at(now), || 0);
         assert_eq!(plan.next_time(), Some(at(now + wait)));
         assert_eq!(next(&mut plan, at(now + wait - 1)), []);
         now += wait;
@@ -195,9 +311,9 @@ fn a_group_waits_for_the_one_that_backs_off() {
         plan.add(Policy { restart: Permanent, backoff }, false, at(0));
     }
     bring_up(&mut plan, at(0));
-    plan.exited(0, &boom(), at(1), || 0);
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
     assert_eq!((next(&mut plan, at(1)), plan.next_time()), (vec![Stop(1)], None));
-    plan.exited(1, &Exit::Normal, at(2), || 0);
+    plan.exited(1, Over::Ended, &Exit::Normal, at(2), || 0);
     assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 
@@ -207,9 +323,9 @@ fn a_group_waits_for_the_one_that_backs_off() {
         plan.add(Policy { restart: Permanent, backoff }, false, at(0));
     }
     bring_up(&mut plan, at(0));
-    plan.exited(1, &boom(), at(1), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
-    plan.exited(0, &Exit::Normal, at(2), || 0);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
     assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 }
@@ -222,14 +338,14 @@ fn children_come_and_go_while_it_runs() {
     assert_eq!(bring_up(&mut plan, at(1)), [third]);
     assert_eq!(plan.stop(0), None);
     assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
-    plan.exited(0, &Exit::Killed, at(2), || 0);
+    plan.exited(0, Over::Ended, &Exit::Killed, at(2), || 0);
     assert_eq!(plan.remove(0), Some(Fate::Forgotten));
     assert_eq!(plan.remove(1), None);
     assert_eq!(next(&mut plan, at(3)), [Stop(1)]);
-    assert_eq!(plan.exited(1, &Exit::Normal, at(3), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(3), || 0), Fate::Forgotten);
     assert!(plan.restart(third, at(4)));
     assert_eq!(next(&mut plan, at(4)), [Stop(third)]);
-    plan.exited(third, &Exit::Normal, at(4), || 0);
+    plan.exited(third, Over::Ended, &Exit::Normal, at(4), || 0);
     assert_eq!(next(&mut plan, at(4)), [Start(third)]);
     assert!(!plan.restart(1, at(5)));
     assert_eq!((plan.stop(0), plan.remove(77)), (Some(Fate::Forgotten), Some(Fate::Forgotten)));
@@ -246,10 +362,10 @@ fn a_shutdown_stops_in_reverse_whatever_goes_on() {
     // It starts, too late.
     plan.started(1, at(0));
     assert_eq!(next(&mut plan, at(0)), []);
-    plan.exited(1, &boom(), at(0), || 0);
+    plan.exited(1, Over::Ended, &boom(), at(0), || 0);
     assert_eq!(next(&mut plan, at(0)), [Stop(0)]);
     assert!(plan.ended().is_none());
-    plan.exited(0, &Exit::Normal, at(0), || 0);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(0), || 0);
     assert!(matches!(plan.ended(), Some(End::Asked)));
 }
 
@@ -278,7 +394,7 @@ fn random_deaths_do_as_the_model_says() {
             let victim = *up.iter().nth(rng.below(up.len())).expect("it is below");
             up.remove(&victim);
             let exit = [boom(), Exit::Killed, Exit::Normal, Exit::Cancelled("asked".into())][rng.below(4)].clone();
-            let fate = plan.exited(victim, &exit, at(now), || 0);
+            let fate = plan.exited(victim, Over::Ended, &exit, at(now), || 0);
             let (restart, wait) = kinds[victim as usize];
             let is_failure = matches!(exit, Exit::Panicked(_) | Exit::Killed);
             if restart == Temporary || restart == Transient && !is_failure {
@@ -299,7 +415,7 @@ fn random_deaths_do_as_the_model_says() {
                 assert_eq!(next(&mut plan, at(now)), [Stop(other)], "seed {seed}");
                 assert!(plan.ended().is_none());
                 now += rng.below(2) as u64;
-                plan.exited(other, &Exit::Killed, at(now), || 0);
+                plan.exited(other, Over::Ended, &Exit::Killed, at(now), || 0);
             }
             if gives_up {
                 let Some(End::GaveUp(who, _)) = plan.ended() else { panic!("seed {seed}: {plan:?}") };
@@ -347,7 +463,7 @@ fn no_child_ever_has_two_lives() {
                 4..=6 if !alive.is_empty() => {
                     let (id, _) = alive.swap_remove(rng.below(alive.len()));
                     let exit = [boom(), Exit::Normal, Exit::Killed][rng.below(3)].clone();
-                    plan.exited(id, &exit, at(now), || rng.next());
+                    plan.exited(id, Over::Ended, &exit, at(now), || rng.next());
                 }
                 _ if !alive.is_empty() => {
                     let which = rng.below(alive.len());
@@ -378,7 +494,7 @@ fn no_child_ever_has_two_lives() {
             match alive.iter().max().copied() {
                 Some(last) => {
                     alive.retain(|&other| other != last);
-                    plan.exited(last.0, &Exit::Normal, at(now), || 0);
+                    plan.exited(last.0, Over::Ended, &Exit::Normal, at(now), || 0);
                 }
                 None => break,
             }

@@ -1,0 +1,497 @@
+//! SPEC 6.4, 4.9: starts that the runtime refuses: a supervisor or a pool does not try again without end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use procession::*;
+
+use crate::time::timed;
+use crate::{alone, everywhere, step_aside, within};
+
+const A: Name<Do> = Name::new("a");
+const B: Name<Do> = Name::new("b");
+const C: Name<Do> = Name::new("c");
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+enum Do {
+    Ping(Reply<()>),
+    End,
+}
+
+async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
+    loop {
+        match ctx.receive().await? {
+            Do::Ping(reply) => reply.send(()),
+            Do::End => return Err(Exit::failed("told to")),
+        }
+    }
+}
+
+/// Makes the runtime refuse a start: it takes the last place of a host, or the name of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Limit,
+    Name,
+}
+
+const OBSTACLES: [Obstacle; 2] = [Obstacle::Limit, Obstacle::Name];
+
+impl Obstacle {
+    fn put(self, host: &Host) -> JoinHandle<(), Do> {
+        let process = match self {
+            Self::Limit => host.process(),
+            Self::Name => host.process().name(A),
+        };
+        process.spawn(obey).unwrap()
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Limit => "the limit of",
+            Self::Name => "the name is taken",
+        }
+    }
+
+    /// A host with room for a supervisor and its only child.
+    fn host(self, host: &Host) -> Host {
+        let few = HostBuilder::new("few");
+        host.add_host(if self == Self::Limit { few.max_processes(2) } else { few }).unwrap()
+    }
+}
+
+/// Counts the starts of a child, and puts an obstacle in the way of the second one.
+#[derive(Clone)]
+struct Starts {
+    host: Host,
+    obstacle: Obstacle,
+    times: Arc<Mutex<Vec<Instant>>>,
+    blocker: Arc<Mutex<Option<JoinHandle<(), Do>>>>,
+}
+
+impl Starts {
+    fn new(host: &Host, obstacle: Obstacle) -> Self {
+        Self { host: host.clone(), obstacle, times: Arc::default(), blocker: Arc::default() }
+    }
+
+    fn child(&self) -> Child {
+        let starts = self.clone();
+        Child::new(A, obey).options(move |process| {
+            starts.begin();
+            process
+        })
+    }
+
+    fn begin(&self) {
+        let count = {
+            let mut times = self.times.lock().unwrap();
+            times.push(self.host.now());
+            times.len()
+        };
+        if count == 2 {
+            *self.blocker.lock().unwrap() = Some(self.obstacle.put(&self.host));
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.times.lock().unwrap().len()
+    }
+
+    async fn reach(&self, count: usize) {
+        while self.count() < count {
+            step_aside().await;
+        }
+    }
+
+    async fn unblock(&self) {
+        let blocker = self.blocker.lock().unwrap().take().unwrap();
+        blocker.abort();
+        let _ = blocker.await;
+    }
+}
+
+async fn until_up(tree: &Address<SupervisorMessage>) -> TreeChild {
+    loop {
+        let family = tree.call(SupervisorMessage::List).await.expect("the supervisor lives");
+        if family.children[0].state == ChildState::Up {
+            return family.children[0].clone();
+        }
+        step_aside().await;
+    }
+}
+
+/// 6.4: a restart that is refused counts as a restart and ends the turn. The supervisor stays responsive, tries again
+/// after a pause, and succeeds when the obstacle is gone.
+#[test]
+fn a_refused_restart_is_tried_again_in_later_turns() {
+    for obstacle in OBSTACLES {
+        timed(move |host, late| async move {
+            let few = obstacle.host(&host);
+            let starts = Starts::new(&few, obstacle);
+            let supervisor = Supervisor::one_for_one().intensity(1_000, HOUR).add(starts.child());
+            let tree = few.spawn_process(supervisor);
+            tree.started().await.unwrap();
+            let address = tree.address();
+            few.send(A, Do::End).unwrap();
+            starts.reach(3).await;
+            assert!(tree.call(SupervisorMessage::Count).await.unwrap() == 0, "it answers between two attempts");
+            starts.reach(5).await;
+            starts.unblock().await;
+            let child = until_up(&address).await;
+            assert_eq!(child.restarts + 1, starts.count() as u64, "each attempt is a restart");
+            let times = starts.times.lock().unwrap().clone();
+            for pair in times.windows(2).skip(1) {
+                late.check(pair[1], pair[0] + ms(1));
+            }
+            few.call(A, Do::Ping).await.unwrap();
+        });
+    }
+}
+
+/// 6.4: a restart that is refused waits for the back-off of its child.
+#[test]
+fn a_refused_restart_waits_for_the_back_off() {
+    for obstacle in OBSTACLES {
+        timed(move |host, late| async move {
+            let few = obstacle.host(&host);
+            let starts = Starts::new(&few, obstacle);
+            let child = starts.child().backoff(Backoff::new(ms(5), ms(20)).jitter(false));
+            let tree = few.spawn_process(Supervisor::one_for_one().intensity(1_000, HOUR).add(child));
+            tree.started().await.unwrap();
+            few.send(A, Do::End).unwrap();
+            starts.reach(6).await;
+            starts.unblock().await;
+            until_up(&tree.address()).await;
+            let times = starts.times.lock().unwrap().clone();
+            // The first wait, 5 ms, was that of the restart after the end of the child.
+            for (pair, wait) in times[1..].windows(2).zip([10, 20, 20, 20]) {
+                late.check(pair[1], pair[0] + ms(wait));
+            }
+        });
+    }
+}
+
+/// 6.4: refused restarts reach the intensity exactly, and then the supervisor gives up.
+#[test]
+fn refused_restarts_reach_the_intensity() {
+    for obstacle in OBSTACLES {
+        everywhere(async move |host| {
+            let few = obstacle.host(&host);
+            let starts = Starts::new(&few, obstacle);
+            let tree = few.spawn_process(Supervisor::one_for_one().intensity(4, HOUR).add(starts.child()));
+            tree.started().await.unwrap();
+            few.send(A, Do::End).unwrap();
+            let exit = tree.await.unwrap_err();
+            let gave_up = exit.error::<GaveUp>().unwrap();
+            assert!(gave_up.last.to_string().contains(obstacle.text()), "{gave_up}");
+            // One first start, and as many restarts as are allowed.
+            assert_eq!(starts.count(), 1 + 4);
+            starts.unblock().await;
+        });
+    }
+}
+
+/// 6.4: a group restarts as a whole when the refused member of the group can start.
+#[test]
+fn a_group_waits_for_a_member_whose_restart_is_refused() {
+    for strategy in [Supervisor::one_for_all, Supervisor::rest_for_one] {
+        everywhere(async move |host| {
+            let starts = Starts::new(&host, Obstacle::Name);
+            let supervisor = strategy().intensity(1_000, HOUR).add(starts.child()).child(B, obey);
+            let tree = host.spawn_process(supervisor);
+            tree.started().await.unwrap();
+            let b = host.whereis(B);
+            host.send(A, Do::End).unwrap();
+            starts.reach(4).await;
+            assert_eq!((tree.call(SupervisorMessage::Count).await.unwrap(), host.whereis(B)), (0, None));
+            starts.unblock().await;
+            while tree.call(SupervisorMessage::Count).await.unwrap() < 2 {
+                step_aside().await;
+            }
+            host.call(A, Do::Ping).await.unwrap();
+            assert!(host.whereis(B).is_some_and(|pid| Some(pid) != b));
+        });
+    }
+}
+
+/// Notes when a child begins and when its life is over.
+fn noted(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
+    struct Over(Arc<Mutex<Vec<String>>>, Name<Do>);
+    impl Drop for Over {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push(format!("-{}", self.1));
+        }
+    }
+    let log = Arc::clone(log);
+    Child::new(name, move |ctx| {
+        let log = Arc::clone(&log);
+        async move {
+            log.lock().unwrap().push(format!("+{name}"));
+            let _over = Over(log, name);
+            obey(ctx).await
+        }
+    })
+}
+
+/// 6.4: if the first start of a child is refused, the supervisor's own start fails, and the children before it are stopped
+/// in reverse order. It is tried once. A kept mailbox changes nothing.
+#[test]
+fn a_refused_first_start_fails_the_supervisor() {
+    everywhere(async |host| {
+        let taken = host.process().name(A).spawn(obey).unwrap();
+        let full = host.add_host(HostBuilder::new("full").max_processes(3)).unwrap();
+        for (host, keeps, text) in
+            [(&host, false, "the name is taken"), (&host, true, "is taken by"), (&full, false, "the limit of 3")]
+        {
+            let (log, tries) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
+            let counts = Arc::clone(&tries);
+            let refused = Child::new(A, obey).options(move |process| {
+                counts.fetch_add(1, SeqCst);
+                process
+            });
+            let refused = if keeps { refused.keep_mailbox() } else { refused };
+            let tree = Supervisor::one_for_one().add(noted(B, &log)).add(noted(C, &log)).add(refused);
+            let tree = host.spawn_process(tree);
+            let exit = tree.started().await.unwrap_err();
+            let failed = exit.error::<StartFailed>().unwrap();
+            assert_eq!(failed.child, "a");
+            assert!(failed.reason.to_string().contains(text), "{failed}");
+            assert!(exit.to_string().contains("the child a could not be started"), "{exit}");
+            assert!(tree.await.is_err());
+            assert_eq!(*log.lock().unwrap(), ["+b", "+c", "-c", "-b"]);
+            assert_eq!(tries.load(SeqCst), 1);
+        }
+        assert_eq!(full.processes_alive(), 1, "only the holder of the name");
+        taken.abort();
+    });
+}
+
+/// 6.4: a supervisor whose first start fails is a refused start for the supervisor above it.
+#[test]
+fn a_refused_first_start_fails_the_supervisors_above() {
+    everywhere(async |host| {
+        let taken = host.process().name(A).spawn(obey).unwrap();
+        let made = Arc::new(AtomicUsize::new(0));
+        let log = Arc::default();
+        let (counts, inner) = (Arc::clone(&made), Arc::clone(&log));
+        let below = move || {
+            counts.fetch_add(1, SeqCst);
+            Supervisor::one_for_one().add(noted(C, &inner)).child(A, obey)
+        };
+        let tree = Supervisor::one_for_one().add(noted(B, &log)).add(Child::process(Name::new("sub"), below));
+        let exit = host.spawn_process(tree).started().await.unwrap_err();
+        let failed = exit.error::<StartFailed>().unwrap();
+        assert_eq!(failed.child, "sub");
+        assert_eq!(failed.reason.error::<StartFailed>().unwrap().child, "a");
+        taken.abort();
+        while log.lock().unwrap().len() < 4 {
+            step_aside().await;
+        }
+        assert_eq!((*log.lock().unwrap()).join(" "), "+b +c -c -b");
+        assert_eq!(made.load(SeqCst), 1);
+    });
+}
+
+/// 6.4: a refused start of a child that is added at run time is the answer, and the supervisor goes on. So is a refused
+/// start of a child that was down and is requested; it stays down.
+#[test]
+fn refused_starts_at_run_time_are_answered() {
+    for obstacle in OBSTACLES {
+        everywhere(async move |host| {
+            let few = obstacle.host(&host);
+            let tree = few.spawn_process(Supervisor::one_for_one());
+            tree.started().await.unwrap();
+            let refuses = |answer: Result<Pid, Exit>| {
+                let exit = answer.unwrap_err();
+                assert!(exit.to_string().contains(obstacle.text()), "{exit}");
+                assert!(exit.error::<SpawnRefusal>().is_some(), "{exit:?}");
+            };
+            let add = || tree.call(|reply| SupervisorMessage::Add(Child::new(A, obey), reply));
+            let blocker = obstacle.put(&few);
+            refuses(add().await.unwrap());
+            assert!(tree.call(SupervisorMessage::List).await.unwrap().children.is_empty());
+            blocker.abort();
+            let _ = blocker.await;
+            let pid = add().await.unwrap().unwrap();
+
+            assert!(tree.call(|reply| SupervisorMessage::Stop(pid.into(), reply)).await.unwrap());
+            let blocker = obstacle.put(&few);
+            let restart = || tree.call(|reply| SupervisorMessage::Restart(A.into(), reply));
+            for _ in 0..5 {
+                refuses(restart().await.unwrap());
+            }
+            let family = tree.call(SupervisorMessage::List).await.unwrap();
+            let states: Vec<_> = family.children.iter().map(|child| (child.state, child.restarts)).collect();
+            assert_eq!(states, [(ChildState::Down, 0)]);
+            blocker.abort();
+            let _ = blocker.await;
+            restart().await.unwrap().unwrap();
+            few.call(A, Do::Ping).await.unwrap();
+        });
+    }
+}
+
+/// Counts the starts of a child. The second one waits until the runtime has shut down, and then the runtime refuses it.
+#[derive(Clone, Default)]
+struct Gate(Arc<Held>);
+
+#[derive(Default)]
+struct Held {
+    starts: AtomicUsize,
+    is_held: AtomicBool,
+    go_on: AtomicBool,
+}
+
+impl Gate {
+    fn pass(&self) {
+        if self.0.starts.fetch_add(1, SeqCst) == 1 {
+            self.0.is_held.store(true, SeqCst);
+            while !self.0.go_on.load(SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Has a child named `a` end, and shuts the runtime down while it starts again. Returns the number of starts.
+fn starts_at_the_end(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> + Send + 'static) -> usize {
+    within(60, || {
+        let rt = alone().build().unwrap();
+        let gate = Gate::default();
+        let exit = keep(&rt, gate.clone());
+        while rt.send(A, Do::End).is_err() {
+            std::thread::yield_now();
+        }
+        while !gate.0.is_held.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(!block_on(rt.shutdown(Duration::ZERO)).left.is_empty(), "a step does not return");
+        gate.0.go_on.store(true, SeqCst);
+        let exit = block_on(exit);
+        assert!(matches!(exit, Exit::Killed | Exit::Cancelled(_)), "{exit}");
+        gate.0.starts.load(SeqCst)
+    })
+}
+
+/// 6.4, 6.5: a supervisor does not try again when the runtime has shut down.
+#[test]
+fn a_supervisor_does_not_retry_after_a_shutdown() {
+    let starts = starts_at_the_end(|host, gate| {
+        let child = Child::new(A, obey).options(move |process| {
+            gate.pass();
+            process
+        });
+        let tree = host.spawn_process(Supervisor::one_for_one().intensity(100, HOUR).add(child));
+        tree.map(Result::unwrap_err).boxed()
+    });
+    assert_eq!(starts, 2);
+}
+
+// ---- Pools
+
+/// A value in the body of a pool. Each start of a member clones the body.
+struct OnClone<F: Fn()>(Arc<F>);
+
+impl<F: Fn()> Clone for OnClone<F> {
+    fn clone(&self) -> Self {
+        (self.0)();
+        Self(Arc::clone(&self.0))
+    }
+}
+
+type Work = BoxFuture<'static, Result<(), Exit>>;
+
+/// A pool of `size` members that calls `start` before each start of a member.
+fn pool(
+    size: usize,
+    start: impl Fn() + Send + Sync + 'static,
+) -> Pool<Do, impl FnOnce(Context<Do>) -> Work + Clone + Send + 'static> {
+    let start = OnClone(Arc::new(start));
+    Pool::new(size, move |ctx: Context<Do>| {
+        drop(start);
+        obey(ctx).boxed()
+    })
+}
+
+/// A refused replacement counts as a restart and ends the turn. Messages wait in the queue of the pool, and the pool tries
+/// again until the obstacle is gone.
+#[test]
+fn a_pool_tries_a_refused_replacement_again_in_later_turns() {
+    timed(|host, late| async move {
+        let few = Obstacle::Limit.host(&host);
+        let starts = Starts::new(&few, Obstacle::Limit);
+        let begin = starts.clone();
+        let pool = few.spawn_pool(pool(1, move || begin.begin()).restarts(1_000, HOUR));
+        pool.started().await.unwrap();
+        pool.send(Do::End).unwrap();
+        starts.reach(3).await;
+        let call = pool.call(Do::Ping).start();
+        let count = starts.count();
+        starts.reach(count + 2).await;
+        starts.unblock().await;
+        call.await.unwrap();
+        let times = starts.times.lock().unwrap().clone();
+        for pair in times.windows(2).skip(1) {
+            late.check(pair[1], pair[0] + ms(1));
+        }
+        let count = starts.count();
+        pool.call(Do::Ping).await.unwrap();
+        assert_eq!(starts.count(), count, "one member is enough");
+    });
+}
+
+/// Refused replacements count: with one too many the pool fails.
+#[test]
+fn refused_replacements_reach_the_limit_of_a_pool() {
+    everywhere(async |host| {
+        let few = Obstacle::Limit.host(&host);
+        let starts = Starts::new(&few, Obstacle::Limit);
+        let begin = starts.clone();
+        let pool = few.spawn_pool(pool(1, move || begin.begin()).restarts(4, HOUR));
+        pool.started().await.unwrap();
+        pool.send(Do::End).unwrap();
+        let exit = pool.await.unwrap_err();
+        assert!(exit.to_string().starts_with("failed: more than 4 members of a pool ended within 3600s"), "{exit}");
+        assert!(exit.to_string().contains(Obstacle::Limit.text()), "{exit}");
+        assert_eq!(starts.count(), 1 + 4);
+        starts.unblock().await;
+    });
+}
+
+/// If one of its first members is refused, the pool fails at its start, and ends the members before it.
+#[test]
+fn a_refused_first_member_fails_the_pool() {
+    everywhere(async |host| {
+        let few = host.add_host(HostBuilder::new("few").max_processes(3)).unwrap();
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&tries);
+        let pool = few.spawn_pool(pool(5, move || {
+            counts.fetch_add(1, SeqCst);
+        }));
+        let exit = pool.started().await.unwrap_err();
+        assert_eq!(exit.error(), Some(&SpawnRefusal::Limit(3)));
+        assert_eq!(tries.load(SeqCst), 3);
+        assert!(pool.await.is_err());
+        while few.processes_alive() > 0 {
+            step_aside().await;
+        }
+    });
+}
+
+/// 6.5: a pool does not try again when the runtime has shut down.
+#[test]
+fn a_pool_does_not_retry_after_a_shutdown() {
+    let starts = starts_at_the_end(|host, gate| {
+        let pool = pool(1, move || gate.pass()).restarts(100, HOUR);
+        let pool = host.process().name(A).spawn_pool(pool).unwrap();
+        pool.map(Result::unwrap_err).boxed()
+    });
+    assert_eq!(starts, 2);
+}

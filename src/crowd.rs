@@ -28,17 +28,20 @@ pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
 /// Keeps a task that is woken so.
 #[cold]
 pub(crate) fn join(task: Job) {
-    CROWD.with(|crowd| crowd.borrow_mut().push(task));
+    let mut task = Some(task);
+    let _ = CROWD.try_with(|crowd| crowd.borrow_mut().extend(task.take()));
+    // The thread-local is gone if the thread ends just now: then the task does not wait for the others.
+    task.into_iter().for_each(|task| placing::at(Placing::Next, || task.schedule()));
 }
 
 /// Queues all that this thread keeps.
 pub(crate) fn release() {
     // Out of reach first: a task that nobody takes any more is dropped there, and that is somebody's code.
-    let mut crowd = CROWD.with(RefCell::take);
+    let Ok(mut crowd) = CROWD.try_with(RefCell::take) else { return };
     crowd.iter().for_each(|task| lead(task, 1));
     crowd.iter().for_each(|task| lead(task, 0));
     placing::at(Placing::Next, || crowd.drain(..).for_each(Job::schedule));
-    CROWD.with(|kept| {
+    let _ = CROWD.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if kept.capacity() == 0 {
             *kept = crowd;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::pin;
-use std::task::{Context as Cx, Poll};
+use std::task::{Context as Cx, Poll, Waker};
 
 use futures::task::AtomicWaker;
 
@@ -18,20 +18,21 @@ use crate::host::Host;
 use crate::inherited::Inherited;
 use crate::job::Job;
 use crate::join::JoinHandle;
+use crate::observe::State;
 use crate::process::Process;
 use crate::process::placing::Comes;
-use crate::runtime::Runtime;
-use crate::sync::{Arc, Mutex, planted, thread, thread_local};
+use crate::runtime::{Budget, OwnWaker, Runtime};
+use crate::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::task::{Machine, Raw};
-
-/// How many local processes run before their thread's own future has a turn.
-const TASKS_PER_POLL: usize = 200;
 
 /// Spawns and drives processes that are not `Send`: see [`Runtime::local`].
 ///
 /// They may hold an `Rc`, a `RefCell`, anything of their thread. They run while [`run`](Self::run) or
 /// [`block_on`](Self::block_on) is polled, which lends the thread to all other processes too; their addresses and handles
-/// go to any thread. Dropped, it kills those that still live and ends them here, on their thread.
+/// go to any thread.
+///
+/// Dropped, it kills those that still live and ends them here, on their thread. A process in whose step it is dropped is
+/// killed too, but it ends after that step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -77,16 +78,8 @@ struct Queue {
 #[derive(Clone)]
 struct OnThread {
     queue: Arc<Queue>,
-    /// By the address of what each thread has of its own.
+    /// The thread's [number](this_thread).
     thread: usize,
-}
-
-/// Which thread this is.
-fn here() -> usize {
-    thread_local! {
-        static MARK: u8 = const { 0 };
-    }
-    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
 impl Schedule for OnThread {
@@ -95,7 +88,7 @@ impl Schedule for OnThread {
     }
 
     fn is_here(&self) -> bool {
-        here() == self.thread
+        this_thread() == self.thread
     }
 }
 
@@ -138,7 +131,7 @@ impl Local<'_> {
 
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
-        let schedule = OnThread { queue: Arc::clone(&self.queue), thread: here() };
+        let schedule = OnThread { queue: Arc::clone(&self.queue), thread: this_thread() };
         let launched = host.launch(machine, Inherited::default(), schedule);
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
@@ -153,52 +146,124 @@ impl Local<'_> {
         host.join_or_refuse(launched)
     }
 
-    /// As [`Runtime::run`], and drives the processes of this thread too.
+    /// As [`Runtime::run`], and drives the processes of this thread too, within the same limits: a poll ends after 200 of
+    /// their steps, or 100 µs, and no step of theirs begins while `future` is woken.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
-    /// As [`Runtime::block_on`], and drives the processes of this thread too.
+    /// As [`Runtime::block_on`], and drives the processes of this thread too: no step of theirs begins while `future` is
+    /// woken.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }
 
     async fn drive<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
+        let threads = self.runtime.threads();
+        let wakes = OwnWaker::new();
+        let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
         std::future::poll_fn(|cx: &mut Cx<'_>| {
             self.queue.driver.register(cx.waker());
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(output);
-            }
-            for _ in 0..TASKS_PER_POLL {
-                match self.queue.pop() {
-                    Some(ready) => Job::Process(ready).run_here(),
-                    None => return Poll::Pending,
+            wakes.set_outer(cx.waker());
+            let mut budget = Budget::of_a_poll(threads.time());
+            let mut polls = 0;
+            while !budget.is_over() {
+                if own.is_woken() {
+                    polls += 1;
+                    let polled = own.poll(|| future.as_mut().poll(&mut Cx::from_waker(&waker)));
+                    if polled.is_ready() {
+                        return polled;
+                    }
+                    budget.spend_own(threads.time());
+                }
+                if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
+                    polls = 0;
+                } else if !own.comes_first(polls, 0) && !budget.is_over() {
+                    // If the future yields, its wake has reached the thread: other processes come before its next poll.
+                    return Poll::Pending;
                 }
             }
-            // There may be more; whoever polls this has its turn first.
+            // There may be more. The executor has its turn first.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await
     }
+
+    /// Runs processes of this thread until one of them makes the future come first, or none is ready. False if it ran none.
+    fn run_some(&self, budget: &mut Budget, is_first: impl Fn() -> bool, becomes_first: impl Fn() -> bool) -> bool {
+        let threads = self.runtime.threads();
+        if is_first() {
+            return false;
+        }
+        let mut any = false;
+        while !budget.is_over() {
+            let Some(ready) = self.queue.pop() else { break };
+            Job::Process(ready).run_here();
+            any = true;
+            if let Some(now) = budget.spend(|| threads.time()) {
+                threads.fire_due(now);
+            }
+            if becomes_first() {
+                break;
+            }
+        }
+        any
+    }
 }
 
 impl Drop for Local<'_> {
     fn drop(&mut self) {
-        // Nobody drives them any more: whoever lives is killed, and ends here.
-        let alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
+        // No thread drives the processes any more: those that live are killed, and end here.
+        let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
+        // Between two of its steps none of them runs, so one that does is in a step that has called this. It ends when that
+        // step has returned, which is after this.
+        alive.retain(|control| control.head().state() != Some(State::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
             }
-            // A kill does not wake one that is being woken by another thread, which may not have queued it yet: it comes
-            // in a moment, and after this nobody could run it, nor drop it.
+            // A kill does not wake a process that another thread is waking. That thread may not have queued it yet, and
+            // after this loop no thread could run or drop it.
             if alive.iter().all(|control| control.head().has_ended()) || planted!("local_drop_looks_once") {
                 break;
             }
             thread::yield_now();
         }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::Exit;
+
+    /// The thread is driven by one `Local`. A process drops another one, which has spawned this process.
+    #[test]
+    fn a_local_can_be_dropped_inside_one_of_its_own_processes() {
+        let rt: &'static Runtime = Box::leak(Box::new(Runtime::builder().workers(0).build().expect("no threads")));
+        let driver = rt.local();
+        let owner =
+            Local { runtime: rt, queue: Arc::clone(&driver.queue), spawned: RefCell::default(), _here: PhantomData };
+        let (holds, steps) = (Rc::new(Cell::new(None::<Local<'static>>)), Rc::new(Cell::new(0)));
+        let (held, count) = (Rc::clone(&holds), Rc::clone(&steps));
+        let drops = owner.spawn(async move |ctx: Context| -> Result<(), Exit> {
+            drop(held.take());
+            count.set(count.get() + 1);
+            ctx.yield_now().await;
+            count.set(count.get() + 1);
+            Ok(())
+        });
+        let waits = owner.spawn(async |mut ctx: Context<()>| ctx.receive().await);
+        holds.set(Some(owner));
+        let (dropped, waited) = driver.block_on(async { futures::join!(drops, waits) });
+        assert!(matches!((dropped, waited), (Err(Exit::Killed), Err(Exit::Killed))));
+        // The step in which it was dropped went on to its end, and no other came.
+        assert_eq!((steps.get(), Rc::strong_count(&steps)), (1, 1));
     }
 }

@@ -7,13 +7,13 @@
 use std::cell::RefCell;
 
 use crate::sync::tally::{AtomicU64, Ordering};
-use crate::sync::{Arc, CachePadded, thread_local};
+use crate::sync::{Arc, CachePadded, Lasting, thread_local};
 
 const NOBODY: u64 = u64::MAX;
 
 thread_local! {
     /// The word of the place that this thread is at.
-    static HERE: RefCell<Option<Arc<Asked>>> = const { RefCell::new(None) };
+    static HERE: Lasting<RefCell<Option<Arc<Asked>>>> = const { Lasting::new(RefCell::new(None)) };
 }
 
 /// Who is asked at one place.
@@ -42,7 +42,7 @@ pub(crate) struct Seat(Option<Arc<Asked>>);
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let _ = HERE.try_with(|here| here.replace(self.0.take()));
+        HERE.with(|here| here.replace(self.0.take()));
     }
 }
 

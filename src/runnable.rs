@@ -1,5 +1,7 @@
 //! Jobs as what the scheduler runs: how they come into its queues, and what a turn is.
 
+use std::cell::RefCell;
+
 use crate::clock::Instant;
 use crate::crowd;
 use crate::host::{Host, Pocket};
@@ -12,7 +14,7 @@ use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, thread_local};
 
 thread_local! {
-    static CURRENT: Here<Job> = const { Here::new(None) };
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
 }
 
 impl Task for Job {

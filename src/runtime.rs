@@ -6,14 +6,13 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::pin;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::blocking::{self, Pool, WhenFull};
 use crate::body::{Body, BodyFuture, Output};
 use crate::chance::{self, Rng};
-use crate::clock::{Clock, Instant};
-use crate::control::{Listening, poll_news};
+use crate::clock::Clock;
 use crate::crowd;
 use crate::dispatch::Handler;
 use crate::handler::{self, Answer};
@@ -32,6 +31,8 @@ use crate::relay::{Place, Relay};
 use crate::runnable::{Threads, all_to_threads, to_threads};
 pub use crate::scheduler::LocalOrder;
 use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
+/// For [`Runtime::local`], which lends a thread by the same rules.
+pub(crate) use crate::scheduler::{Budget, OwnWaker};
 use crate::stream::{ByStream, Replier, StreamHandler};
 use crate::sync::atomic::Ordering;
 use crate::sync::tally::AtomicU32;
@@ -41,8 +42,9 @@ use crate::time::timers::Timers;
 
 /// How long a dropped runtime waits for steps that are under way.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same after a shutdown whose deadline has passed: everybody had the time.
-const PATIENCE_AFTER_DEADLINE: Duration = Duration::from_millis(100);
+/// How long after its deadline a shutdown waits for steps that are under way. A worker that is about to stop needs some
+/// time for that, so without this a short step would be taken for one that does not return.
+const GRACE: Duration = Duration::from_millis(10);
 
 /// Runs something that blocks, inside a step: what else this worker would do, another one takes over at once. It stays so
 /// until the step returns; then this worker goes on, or goes, if there are enough of them without it.
@@ -86,6 +88,10 @@ impl scheduler::Driver for Time {
 
     fn wait(&self) -> Option<Duration> {
         self.timers.wait()
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.timers.nearest().is_some_and(|at| at.ns() <= now.as_nanos() as u64)
     }
 
     fn keep_time(&self) -> Option<Duration> {
@@ -168,6 +174,10 @@ impl Runtime {
         Builder::new()
     }
 
+    pub(crate) fn threads(&self) -> &Arc<Threads> {
+        &self.threads
+    }
+
     /// The handle that everybody may hold.
     pub fn host(&self) -> &Host {
         &self.host
@@ -176,7 +186,11 @@ impl Runtime {
     /// Runs a future on this thread, which lends itself to the runtime until the future is done: in between it runs
     /// processes, and sleeps when there are none.
     ///
-    /// It works on any thread, also inside a step, where it keeps the worker.
+    /// When `future` has been woken, at most the step that is in progress on this thread comes before its next poll. If
+    /// `future` wakes itself in its own poll, one step comes in between. A deadline that `future` waits for is noticed at
+    /// the latest 16 steps after it has passed, and after each step while steps take more than 20 µs.
+    ///
+    /// It works on any thread, also inside a step, where it keeps the worker, and in the destructor of a thread-local.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         // What this thread keeps may be what is waited for.
         crowd::release();
@@ -186,9 +200,16 @@ impl Runtime {
     /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole
     /// runtime can live inside another executor, with no thread of its own.
     ///
-    /// It runs a bounded number of processes per poll, and is woken by the waker of whoever polls it when there is
-    /// more. Dropped, it passes on what it holds. A process that keeps its thread keeps the future from being polled;
-    /// beyond the places for workers and lent threads together, a further lender drives nothing until one is free.
+    /// A poll ends after 200 steps, or after 100 µs, so that other tasks of the executor have their turn. The clock is
+    /// read after each step while steps are long, and at least once in 16 steps, so a poll exceeds that time by one long
+    /// step, or by up to 16 steps if they have just become long. If there is more to do, the poll wakes its own waker
+    /// before it returns. When `future` has been woken, at most the step that is in progress comes before its next poll, as
+    /// in [`block_on`](Self::block_on).
+    ///
+    /// Dropped, it passes on what it holds. One that is never polled again, or passed to [`std::mem::forget`], delays no
+    /// other thread, but keeps one of the 48 places that workers and lent threads share. Beyond those, a further lender
+    /// drives nothing until one is free. For that reason all futures of this kind are woken when there is work for which no
+    /// worker and no blocked thread is free.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.threads.run(future).await
     }
@@ -206,8 +227,9 @@ impl Runtime {
     /// Ends the runtime in order: refuses new work from outside, tells every process to end, keeps running until the
     /// last one has, clean-up commands included, or `within` is over; then kills.
     ///
-    /// Returns at its deadline even if a step never ends, and says who was left. A runtime without workers is driven
-    /// by this future itself, and can do that only if every step returns.
+    /// Returns at its deadline even if a step never ends, and says who was left: for a thread that is in such a step it
+    /// waits up to 10 ms longer. A runtime without workers is driven by this future itself, and can do that only if every
+    /// step returns.
     ///
     /// It takes the runtime, so that one can't be what waits for it; any other executor can.
     ///
@@ -222,14 +244,14 @@ impl Runtime {
     /// ```
     pub async fn shutdown(mut self, within: Duration) -> Shutdown {
         let host = self.host.clone();
-        host.begin_shutdown(host.now() + within);
-        let ended = AllEnded { host: host.clone(), listening: Listening::default(), within, alarm: None };
-        let ended = pin!(ended);
+        let deadline = host.now() + within;
+        host.begin_shutdown(deadline);
+        let ended = pin!(host.clone().ended_by(deadline, alarm::ring));
         let ended = if self.threads.workers() == 0 { self.threads.run(ended).await } else { ended.await };
         // Whoever is spawned from here on, by a thread that began to before, is not left: it never was.
         let left = if ended { Vec::new() } else { host.left() };
         if !left.is_empty() {
-            self.patience = PATIENCE_AFTER_DEADLINE;
+            self.patience = (deadline + GRACE).saturating_duration_since(host.now());
         }
         drop(self);
         Shutdown { left }
@@ -276,38 +298,6 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Resolves to true when every process has ended, or to false when the time is over, by a clock that needs no worker.
-struct AllEnded {
-    host: Host,
-    listening: Listening,
-    within: Duration,
-    alarm: Option<(Alarm, Instant)>,
-}
-
-impl Future for AllEnded {
-    type Output = bool;
-
-    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<bool> {
-        let this = &mut *self;
-        let host = &this.host;
-        // One that was spawned when the shutdown began may have its pid and not be counted yet: it will end, and say so.
-        let ended = || (host.all_ended() && host.alive().is_empty()).then_some(());
-        if poll_news(&host.shared().emptied, &mut this.listening, cx, ended).is_ready() {
-            return Poll::Ready(true);
-        }
-        let now = this.host.now();
-        let until = match &this.alarm {
-            Some((_, until)) => *until,
-            None => now + this.within,
-        };
-        if now >= until {
-            return Poll::Ready(false);
-        }
-        this.alarm = Some((alarm::ring(until.saturating_duration_since(now), cx.waker().clone()), until));
-        Poll::Pending
     }
 }
 

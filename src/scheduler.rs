@@ -27,6 +27,7 @@ use self::global::Global;
 pub(crate) use self::hooks::Hooks;
 use self::idle::Idle;
 pub(crate) use self::idle::SLOTS;
+pub(crate) use self::lend::{Budget, OwnWaker};
 use self::monitor::Monitor;
 pub(crate) use self::post::NOBODY;
 use self::post::Post;
@@ -87,7 +88,10 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// How long until the nearest deadline; a load if there is none.
     fn wait(&self) -> Option<Duration>;
 
-    /// The same, asked by the one who will look again then: the driver has the scheduler [told](Scheduler::rearm) of
+    /// Whether a deadline has passed at this time, which [`now`](Self::now) has returned.
+    fn is_due(&self, now: Duration) -> bool;
+
+    /// As [`wait`](Self::wait), asked by the one who will look again then: the driver has the scheduler [told](Scheduler::rearm) of
     /// nearer deadlines alone, until that one says that it [keeps](Self::keeps_no_time) the time no more.
     fn keep_time(&self) -> Option<Duration>;
 
@@ -185,6 +189,7 @@ trait ErasedDriver: Send + Sync {
     fn now(&self) -> Duration;
     fn turn(&self) -> usize;
     fn wait(&self) -> Option<Duration>;
+    fn is_due(&self, now: Duration) -> bool;
     fn keep_time(&self) -> Option<Duration>;
     fn keeps_no_time(&self);
     fn alarm(&self, waker: &Waker, after: Duration) -> Box<dyn Send>;
@@ -201,6 +206,10 @@ impl<D: Driver> ErasedDriver for D {
 
     fn wait(&self) -> Option<Duration> {
         Driver::wait(self)
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        Driver::is_due(self, now)
     }
 
     fn keep_time(&self) -> Option<Duration> {
@@ -363,10 +372,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Work was pushed: wakes somebody to look for it, unless somebody looks already.
     fn notify(&self) {
-        if let Some(slot) = self.idle.wake_one() {
-            self.metrics.add(Counter::Wakes, 1);
-            self.idle.wake(slot);
-        }
+        self.notify_many(1);
     }
 
     /// Asks a task to let others run; false if it runs nowhere.

@@ -272,6 +272,34 @@ impl<T> ThreadCell<T> {
     }
 }
 
+/// A value of a thread that is not dropped when the thread ends, so that the destructors of other thread-locals can use it.
+/// It must own nothing when the thread ends.
+pub(crate) struct Lasting<T>(ManuallyDrop<T>);
+
+impl<T> Lasting<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> std::ops::Deref for Lasting<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+thread_local! {
+    static MARK: u8 = const { 0 };
+}
+
+/// A number that no other living thread has. It is not 0.
+pub(crate) fn this_thread() -> usize {
+    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
+}
+
 /// Waits on `condvar` while `condition` holds, at most `time` long in all. False if the time was over first.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) fn wait_while<T>(

@@ -25,6 +25,7 @@
 //! - answer_wakes_nobody: answer_wakes_who_reads
 //! - idle_no_fence: lender_blocks
 //! - idle_no_fence: one_pusher
+//! - idle_wakes_one_polled: lender_is_forgotten
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
@@ -142,6 +143,7 @@ models! {
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;
+    idle::lender_is_forgotten, 48;
     idle::two_lenders, 15_900;
     idle::nearer_deadline, 120;
     idle::timekeeper_leaves, 1000;

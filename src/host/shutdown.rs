@@ -1,11 +1,14 @@
 //! The end of a runtime: how far it is on its way there, and who is told to end when.
 
 use std::fmt;
-use std::task::Waker;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::Host;
 use crate::clock::Instant;
-use crate::control::{AnyControl, Head, flag};
+use crate::control::{AnyControl, Head, Listening, flag, poll_news};
 use crate::counted::Ref;
 use crate::observe::State;
 use crate::process::exit::Reason;
@@ -109,6 +112,16 @@ impl Host {
         }
     }
 
+    /// Resolves to true when every process has ended, or to false at the deadline. `ring` sets an alarm that needs no
+    /// worker: it wakes the waker after this time.
+    pub(crate) fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(
+        self,
+        deadline: Instant,
+        ring: R,
+    ) -> impl Future<Output = bool> {
+        AllEnded { host: self, listening: Listening::default(), deadline, ring, alarm: None }
+    }
+
     /// A supervisor begins that nobody supervises.
     pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
@@ -145,5 +158,75 @@ impl Host {
         }
         let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
         futures.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The future of [`Host::ended_by`].
+struct AllEnded<A, R> {
+    host: Host,
+    listening: Listening,
+    deadline: Instant,
+    ring: R,
+    alarm: Option<A>,
+}
+
+impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        let this = &mut *self;
+        let host = &this.host;
+        // One that was spawned when the shutdown began may have its pid and not be counted yet: it will end, and say so.
+        let ended = || (host.all_ended() && host.alive().is_empty()).then_some(());
+        if poll_news(&host.shared().emptied, &mut this.listening, cx, ended).is_ready() {
+            return Poll::Ready(true);
+        }
+        // Another shutdown may have an earlier deadline.
+        let deadline = this.deadline.min(host.shutdown_deadline());
+        let now = host.now();
+        if now >= deadline {
+            return Poll::Ready(false);
+        }
+        // This alarm is for the deadline, whatever has woken this before, and replaces the former one, which may have the
+        // waker of a former poll.
+        this.alarm = Some((this.ring)(deadline - now, cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Simulation;
+    use crate::sync::Mutex;
+
+    /// The clock is a simulation's: it moves when the test says so.
+    #[test]
+    fn the_alarm_of_a_shutdown_is_set_for_its_deadline() {
+        let ms = Duration::from_millis;
+        let simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let clock = host.shared().clock.clone();
+        let _lives = host.spawn(async |_: crate::Context| std::future::pending::<()>().await);
+        clock.advance(ms(3));
+        let deadline = host.now() + ms(50);
+        host.begin_shutdown(deadline);
+        let alarms = Mutex::new(Vec::new());
+        let mut ended = Box::pin(host.clone().ended_by(deadline, |after, _| alarms.lock().push(after)));
+        let mut poll_after = |time| {
+            clock.advance(time);
+            ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        // The first poll comes late, as after a long `begin_shutdown`.
+        assert!(poll_after(ms(20)).is_pending());
+        // A process has ended, perhaps.
+        assert!(poll_after(ms(29)).is_pending());
+        host.begin_shutdown(deadline + ms(9));
+        assert!(poll_after(ms(0)).is_pending());
+        assert_eq!(poll_after(ms(1)), Poll::Ready(false));
+        assert_eq!(*alarms.lock(), [ms(30), ms(1), ms(1)]);
+        // Of two shutdowns, the earlier deadline counts.
+        let mut later = Box::pin(host.ended_by(deadline + ms(9), |_, _| ()));
+        assert_eq!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(false));
     }
 }

@@ -1,5 +1,6 @@
 //! The idle word: no worker sleeps for ever while there is something to do. The workers here are the scheduler's own.
 
+use std::cell::RefCell;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +14,7 @@ use crate::sync::thread::LocalKey;
 use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
 
 thread_local! {
-    static CURRENT: Here<Job> = const { Here::new(None) };
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
 }
 
 /// Something to do, once.
@@ -79,6 +80,10 @@ impl Driver for Arc<Timer> {
             FAR => Some(Duration::MAX),
             _ => Some(Duration::ZERO),
         }
+    }
+
+    fn is_due(&self, _: Duration) -> bool {
+        self.due.load(Ordering::SeqCst) == DUE
     }
 
     fn keep_time(&self) -> Option<Duration> {
@@ -220,8 +225,7 @@ pub fn batch() {
 pub fn chosen_lender_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     // It takes the lowest place, so it is the one that is chosen.
-    let mut lender = Box::pin(scheduler.run(pending::<()>()));
-    assert!(lender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let lender = scheduler.lend_asleep();
     scheduler.start().expect("a model has threads");
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -237,8 +241,7 @@ pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let scheduler = scheduler(1, &timer);
-    let mut lender = Box::pin(scheduler.run(pending::<()>()));
-    assert!(lender.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let lender = scheduler.lend_asleep();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
     // As in `one_pusher`.
@@ -284,15 +287,27 @@ pub fn lender_blocks() {
 
 /// A push against a future that somebody polls, and that lends the thread it is polled on; there is no worker.
 pub fn lender_is_polled() {
-    let scheduler = scheduler(0, &Arc::default());
+    is_polled(&scheduler(0, &Arc::default()));
+}
+
+fn is_polled(scheduler: &Arc<Scheduler<Job>>) {
     let (job, future) = awaited();
-    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
+    let pusher = spawn(scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     let mut run = pin!(scheduler.run(future));
     let poller = Waiter::here();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
     }
     join(pusher);
+}
+
+/// The same beside a lender that was polled once, sleeps, and is never polled again.
+pub fn lender_is_forgotten() {
+    let scheduler = scheduler(0, &Arc::default());
+    let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
+    assert!(forgotten.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    std::mem::forget(forgotten);
+    is_polled(&scheduler);
 }
 
 /// Two pushes against two threads that are lent: each waits for one of the jobs, runs either, and leaves.

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use futures::future::BoxFuture;
 
 use super::exit::Exit;
-use crate::sync::thread_local;
+use crate::sync::{Lasting, thread_local};
 
 /// What is polled in the place of a body.
 pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
@@ -26,7 +26,7 @@ pub(crate) type Fit = Result<(), &'static str>;
 type Talk = (Option<Wanted>, Option<Fit>);
 
 thread_local! {
-    static TALK: RefCell<Talk> = const { RefCell::new((None, None)) };
+    static TALK: Lasting<RefCell<Talk>> = const { Lasting::new(RefCell::new((None, None))) };
     /// Whether something is wanted: read far more often than that is.
     static IS_WANTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -81,7 +81,7 @@ pub(crate) fn forget() {
 /// Of the turn in which another one begins.
 pub(crate) fn take() -> Option<Box<Outer>> {
     IS_WANTED.with(|is_wanted| is_wanted.set(false));
-    let talk = TALK.with(RefCell::take);
+    let talk = TALK.with(|talk| talk.take());
     if talk.0.is_none() && talk.1.is_none() { None } else { Some(Box::new(Outer(talk))) }
 }
 

@@ -13,7 +13,7 @@ use super::successor;
 use crate::clock::Instant;
 use crate::express::{self, Parcel};
 use crate::preempt;
-use crate::sync::{thread, thread_local};
+use crate::sync::{Lasting, thread, thread_local};
 
 /// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
 pub(crate) const BUDGET: u32 = 128;
@@ -112,7 +112,7 @@ thread_local! {
     };
     static ORPHANS: RefCell<Vec<Orphan>> = const { RefCell::new(Vec::new()) };
     /// The turns that this one is nested in.
-    static OUTER: RefCell<Vec<Outer>> = const { RefCell::new(Vec::new()) };
+    static OUTER: Lasting<RefCell<Vec<Outer>>> = const { Lasting::new(RefCell::new(Vec::new())) };
 }
 
 fn unknown() -> &'static str {
@@ -180,7 +180,16 @@ fn save() {
 
 #[cold]
 fn restore() {
-    let outer = OUTER.with(|outers| outers.borrow_mut().pop()).expect("saved when the turn began");
+    let outer = OUTER.with(|outers| {
+        let mut outers = outers.borrow_mut();
+        let outer = outers.pop();
+        if outers.is_empty() {
+            // It is not dropped with the thread.
+            *outers = Vec::new();
+        }
+        outer
+    });
+    let outer = outer.expect("saved when the turn began");
     TURN.with(|turn| {
         turn.control.set(outer.control);
         turn.turns.set(outer.turns);

@@ -1,7 +1,7 @@
 //! Who searches and who sleeps, in one word, and the parking of those who sleep.
 //!
-//! It knows nothing of queues: whoever pushes says so afterwards (`wake_one`), and whoever wants to sleep looks at
-//! every queue after having said so (`announce`). Why that loses no wake is in `README.md` beside this file.
+//! It knows nothing of queues: a pusher calls `wake_many` after its push, and a place that wants to sleep looks at every
+//! queue after it has called `announce`. Why that loses no wake is in `README.md` beside this file.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,7 +55,7 @@ pub(crate) enum Woken {
     Chosen,
 }
 
-/// Sleepers that were chosen to search, and are to be woken.
+/// Sleepers that are to be woken.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen(u64);
@@ -76,7 +76,7 @@ enum Parker {
     #[default]
     Nobody,
     Thread(thread::Thread),
-    /// A lent thread, by the waker of whoever polls it.
+    /// A [polled](Idle::announce_polled) place, by the waker of its last poll.
     Waker(Waker),
 }
 
@@ -88,10 +88,19 @@ struct Slot {
     parker: Mutex<Parker>,
 }
 
+/// What a push reads, on one cache line.
+#[derive(Debug)]
+struct Words {
+    /// The searchers, and the sleeping places whose thread is parked.
+    word: AtomicU64,
+    /// A bit for each sleeping place that is polled.
+    polled: AtomicU64,
+}
+
 /// Searching and sleeping.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    word: CachePadded<AtomicU64>,
+    words: CachePadded<Words>,
     slots: Box<[Slot]>,
     /// The slot that sleeps until the nearest deadline, plus one; 0 when nobody does.
     timekeeper: AtomicUsize,
@@ -102,19 +111,19 @@ impl Idle {
         debug_assert!(slots <= SLOTS, "one bit each");
         let slot = || Slot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
         Self {
-            word: CachePadded(AtomicU64::new(0)),
+            words: CachePadded(Words { word: AtomicU64::new(0), polled: AtomicU64::new(0) }),
             slots: (0..slots).map(|_| slot()).collect(),
             timekeeper: AtomicUsize::new(0),
         }
     }
 
     fn load(&self) -> Word {
-        Word(self.word.load(Ordering::SeqCst))
+        Word(self.words.word.load(Ordering::SeqCst))
     }
 
-    /// Whether this slot sleeps: nothing is to be had from it.
+    /// Whether this slot sleeps. Its queues are empty then.
     pub(crate) fn is_sleeping(&self, slot: usize) -> bool {
-        self.load().sleepers() & (1 << slot) != 0
+        (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
     /// Begins to search, unless half of the `present` do already.
@@ -126,7 +135,7 @@ impl Idle {
                 return false;
             }
             // RMW only, here and below: a plain store could undo what another thread did in between.
-            match self.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
+            match self.words.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(now) => word = Word(now),
             }
@@ -137,40 +146,52 @@ impl Idle {
     /// next if there is more.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
-        let was_last = Word(self.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
+        let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
         // Pairs with the fence in `wake_many`: either this one sees what was pushed, or nobody is seen to search there.
         fence(Ordering::SeqCst);
         was_last
     }
 
-    /// After a push: chooses a sleeper to look for it, unless somebody searches already. The one that is chosen counts
-    /// as searching from now on. The caller wakes it by [`wake`](Self::wake).
-    pub(crate) fn wake_one(&self) -> Option<usize> {
-        self.wake_many(1).next()
-    }
-
-    /// The same after a push of so many: chooses as many as do not search already, if there are so many.
+    /// After a push of `count` tasks: chooses as many sleepers as there are tasks without a searcher. Each chosen thread
+    /// counts as searching from now on. Where these are too few, it takes all polled places, which do not count as
+    /// searching: such a place may never be polled again. The caller wakes all that are returned, by [`wake`](Self::wake).
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
         // Pairs with the fence in `announce`: either the sleeper sees what was pushed, or its bit is seen here.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
-        let mut word = Word(self.word.load(Ordering::Relaxed));
+        let mut word = Word(self.words.word.load(Ordering::Relaxed));
+        let mut polled = 0;
         loop {
-            let more = (count as u64).saturating_sub(word.searchers()).min(u64::from(word.sleepers().count_ones()));
+            let lacks = (count as u64).saturating_sub(word.searchers());
+            let more = lacks.min(u64::from(word.sleepers().count_ones()));
+            if lacks > more {
+                polled |= self.take_polled();
+            }
             if more == 0 {
-                return Chosen(0);
+                return Chosen(polled);
             }
             // The lowest: those beyond stay.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
             let next = (word.0 & !chosen) + searching * SEARCHER;
-            match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Chosen(chosen),
+            match self.words.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Chosen(chosen | polled),
                 Err(now) => word = Word(now),
             }
         }
+    }
+
+    /// Takes all polled places that sleep. Each looks at every queue when it is polled.
+    fn take_polled(&self) -> u64 {
+        // Relaxed: the fence of the caller pairs with the one in `announce_polled`.
+        let polled = self.words.polled.load(Ordering::Relaxed);
+        if polled == 0 {
+            return 0;
+        }
+        let taken = if planted!("idle_wakes_one_polled") { polled & polled.wrapping_neg() } else { polled };
+        self.words.polled.fetch_and(!taken, Ordering::SeqCst) & taken
     }
 
     /// Says that this slot is going to sleep, and does not search any more if it did. After that the caller looks at
@@ -179,21 +200,38 @@ impl Idle {
         let mut word = self.load();
         loop {
             let next = (word.0 | 1 << slot) - if searching { SEARCHER } else { 0 };
-            match self.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::SeqCst) {
+            match self.words.word.compare_exchange_weak(word.0, next, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => break,
                 Err(now) => word = Word(now),
             }
         }
-        // Pairs with the fence in `wake_one`.
+        // Pairs with the fence in `wake_many`.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
+    /// As [`announce`](Self::announce), for a place that runs tasks only while an executor polls it. The executor may never
+    /// poll it again, so no push relies on it alone.
+    pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
+        self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
+        if searching {
+            self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst);
+        }
+        // Pairs with the fence in `wake_many`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// A polled place is awake.
+    pub(crate) fn retract_polled(&self, slot: usize) {
+        self.words.polled.fetch_and(!(1 << slot), Ordering::SeqCst);
+        self.slots[slot].token.store(false, Ordering::SeqCst);
+    }
+
     /// Takes back the announcement: this slot is awake. If somebody chose it in the meantime it has to search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
-        let former = self.word.fetch_and(!bit, Ordering::SeqCst);
+        let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);
         self.slots[slot].token.store(false, Ordering::SeqCst);
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
@@ -271,7 +309,7 @@ impl Idle {
 
     /// Who sleeps until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`, as in `wake_one`: what is published here is a deadline.
+        // Pairs with the fence in `announce`, as in `wake_many`: what is published here is a deadline.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }
@@ -302,12 +340,13 @@ mod tests {
     #[test]
     fn a_push_chooses_one_sleeper_and_only_if_nobody_searches() {
         let idle = Idle::new(4);
-        assert_eq!(idle.wake_one(), None);
+        let wake_one = || idle.wake_many(1).next();
+        assert_eq!(wake_one(), None);
         idle.announce(1, false);
         idle.announce(2, false);
         assert!(idle.is_sleeping(1) && idle.is_sleeping(2) && !idle.is_sleeping(0));
-        assert_eq!(idle.wake_one(), Some(1));
-        assert_eq!(idle.wake_one(), None, "the chosen one searches");
+        assert_eq!(wake_one(), Some(1));
+        assert_eq!(wake_one(), None, "the chosen one searches");
         assert_eq!(idle.retract(1), Woken::Chosen);
         assert!(idle.stop_searching());
         assert_eq!(idle.retract(2), Woken::ByItself);
@@ -324,5 +363,31 @@ mod tests {
         assert_eq!(idle.load().searchers(), 3);
         assert_eq!(idle.wake_many(usize::MAX).collect::<Vec<_>>(), [4, 7]);
         assert_eq!((idle.load().searchers(), idle.load().sleepers()), (5, 0));
+    }
+
+    #[test]
+    fn a_push_takes_all_polled_places_when_parked_threads_are_too_few() {
+        let idle = Idle::new(8);
+        [0, 5].into_iter().for_each(|slot| idle.announce_polled(slot, false));
+        idle.announce(3, false);
+        assert!([0, 3, 5].into_iter().all(|slot| idle.is_sleeping(slot)));
+        assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [3]);
+        assert_eq!(idle.wake_many(1).count(), 0, "the chosen thread searches");
+        assert_eq!(idle.retract(3), Woken::Chosen);
+        assert!(idle.stop_searching());
+        assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
+        assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
+        // None of the two is polled again: the next push does not rely on them.
+        idle.announce_polled(6, false);
+        assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
+        idle.announce(3, false);
+        idle.announce_polled(6, false);
+        assert_eq!(idle.wake_many(2).collect::<Vec<_>>(), [3, 6]);
+        assert_eq!(idle.load().searchers(), 1);
+        assert!(idle.start_searching(8));
+        idle.announce_polled(0, true);
+        assert_eq!(idle.load().searchers(), 1);
+        idle.retract_polled(0);
+        assert!(!idle.is_sleeping(0));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::vec_deque::Drain;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_deque::Steal;
@@ -18,7 +19,7 @@ use super::{Placement, Scheduler, Task};
 use crate::chance::Rng;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::preempt;
-use crate::sync::{Arc, CachePadded, hint, planted, thread, thread_local};
+use crate::sync::{Arc, CachePadded, Lasting, hint, planted, thread, thread_local};
 
 /// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
@@ -63,6 +64,8 @@ pub(crate) struct Local<T: Task> {
     rounds: Cell<u32>,
     /// It kept the time when it woke up, and has not passed that on.
     kept_time: Cell<bool>,
+    /// It runs tasks only while an executor polls it, and may never be polled again.
+    polled: Cell<bool>,
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
@@ -77,7 +80,7 @@ fn rest<T: Task>() {
 }
 
 /// Which worker a thread is, if it is one.
-pub(crate) type Here<T> = RefCell<Option<Rc<Local<T>>>>;
+pub(crate) type Here<T> = Lasting<RefCell<Option<Rc<Local<T>>>>>;
 
 /// A thread as a worker; where that worker was before, it is again when this is dropped.
 #[must_use]
@@ -133,6 +136,7 @@ impl<T: Task> Local<T> {
             searching: Cell::new(false),
             rounds: Cell::new(ROUNDS),
             kept_time: Cell::new(false),
+            polled: Cell::new(false),
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
             state: Cell::new(WorkerState::Parked),
@@ -154,7 +158,7 @@ impl<T: Task> Local<T> {
     /// The worker that this thread is.
     #[inline]
     pub(super) fn here() -> Option<Rc<Self>> {
-        T::current().try_with(|here| here.borrow().clone()).ok().flatten()
+        T::current().with(|here| here.borrow().clone())
     }
 
     /// Runs what is no task as no worker: what it wakes goes where all look, for nobody may look here for long.
@@ -162,11 +166,10 @@ impl<T: Task> Local<T> {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
             fn drop(&mut self) {
-                let _ = T::current().try_with(|here| here.replace(self.0.take()));
+                T::current().with(|here| here.replace(self.0.take()));
             }
         }
-        // A lender may leave when the locals of its thread are gone.
-        let _back = Back(T::current().try_with(RefCell::take).ok().flatten());
+        let _back = Back(T::current().with(|here| here.take()));
         f()
     }
 
@@ -518,21 +521,37 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
-    pub(super) fn may_sleep(&self) -> bool {
-        rest::<T>();
+    /// This place runs tasks only while an executor polls it with this waker.
+    pub(super) fn is_polled_with(&self, waker: &Waker) {
+        self.polled.set(true);
+        self.scheduler.idle.parks_as_waker(self.slot, waker);
+    }
+
+    /// Says that this place sleeps.
+    fn announce(&self) {
         let scheduler = &self.scheduler;
-        // Before it sleeps: otherwise who sets one timer after the other would wake it for each, as one that has not
+        if self.polled.get() {
+            // It does not keep the time for the others, because it may never be polled again.
+            return scheduler.idle.announce_polled(self.slot, self.searching.take());
+        }
+        // Before it sleeps: otherwise each timer that is set in a row of timers would wake it, as a worker that has not
         // looked at the time.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // Whoever kept the time then may have given it up since, and told nobody, for this one counted as searching. After
-        // the announcement one of the two sees the other.
+        // The former timekeeper may have given the time up since, and told no other place, because this one counted as
+        // searching. After the announcement one of the two sees the other.
         if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
+    }
+
+    /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
+    pub(super) fn may_sleep(&self) -> bool {
+        rest::<T>();
+        let scheduler = &self.scheduler;
+        self.announce();
         // A stop needs no look: it sets the tokens of all.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
@@ -552,6 +571,9 @@ impl<T: Task> Local<T> {
 
     /// Takes back that it sleeps.
     pub(super) fn wake_up(&self) {
+        if self.polled.get() {
+            return self.scheduler.idle.retract_polled(self.slot);
+        }
         if self.scheduler.idle.retract(self.slot) == Woken::Chosen {
             self.searching.set(true);
         }
@@ -575,6 +597,33 @@ impl<T: Task> Local<T> {
     pub(super) fn time_to_keep(&self) -> Option<Duration> {
         // The deadline may have come nearer since this one took the office.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
+    }
+
+    /// How long until the nearest deadline, unless a sleeping thread keeps the time. A polled place asks after it has
+    /// announced that it sleeps. A thread that gives the time up later then sees that this place sleeps, and wakes it.
+    pub(super) fn time_if_unkept(&self) -> Option<Duration> {
+        if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.scheduler.driver.now()
+    }
+
+    /// The clock was read between two tasks: fires what is due.
+    #[inline]
+    pub(super) fn fire_due(&self, now: Duration) {
+        self.scheduler.fire_due(now);
+    }
+
+    /// A polled place returns to its executor before it has run out of tasks. The executor may never poll it again: so it
+    /// does not count as searching, and other places are told of what is in its queues.
+    #[cold]
+    pub(super) fn pause(&self) {
+        if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
+            self.scheduler.notify();
+        }
+        self.enter(WorkerState::Parked);
+        self.share();
     }
 
     /// The whole life of a worker thread.

@@ -43,7 +43,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// With no tags yet.
     fn spare() -> Box<Self> {
-        SPARE.with(Cell::take).unwrap_or_else(|| {
+        SPARE.try_with(Cell::take).ok().flatten().unwrap_or_else(|| {
             Box::new(Self { of: None, first: 0, keys: [0; AHEAD], taken: 0, commands: Vec::with_capacity(AHEAD) })
         })
     }

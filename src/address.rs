@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures::future::FusedFuture;
 
 use crate::call::{Call, Reply};
-use crate::control::{AnyControl, Control, Listening};
+use crate::control::{AnyControl, Change, Control, Listening};
 use crate::counted::Ref;
 use crate::host::{Route, Target, Way};
 use crate::observe::Counter;
@@ -135,7 +135,23 @@ pub struct Ended {
 
 impl Ended {
     pub(crate) fn new(control: Option<Ref<dyn AnyControl>>) -> Self {
+        if let Some(control) = &control {
+            control.head().await_end(Change::More);
+        }
         Self { control, listening: Listening::default(), over: false }
+    }
+
+    /// It waits no longer.
+    fn leave(&mut self) {
+        if let Some(control) = self.control.take() {
+            control.head().await_end(Change::Less);
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -152,11 +168,15 @@ impl Future for Ended {
             Some(control) => {
                 let head = control.head();
                 match head.poll_news(&mut this.listening, cx, || head.exit()) {
-                    Poll::Ready(exit) => exit,
+                    Poll::Ready(exit) => {
+                        head.received_exit();
+                        exit
+                    }
                     Poll::Pending => return Poll::Pending,
                 }
             }
         };
+        this.leave();
         this.over = true;
         Poll::Ready(exit)
     }

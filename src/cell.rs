@@ -227,7 +227,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let counts = 1 + u32::from(left);
         // Its handle, of which there is one, has a count: alone with it, nobody hears what it returned.
         if cell.shell.control.life.is_alone_with(counts) {
-            Shell::<X::Message, X::Output>::discard(outcome);
+            cell.shell.discard(outcome);
         } else {
             cell.shell.settle(outcome);
         }
@@ -262,13 +262,22 @@ impl<T> Outcome<T> {
 }
 
 impl<M, T> Shell<M, T> {
-    /// Nobody wants what it returned.
+    /// The handle is gone: it takes neither what the process returned nor how it failed.
     #[inline]
-    fn discard(outcome: &mut Option<Result<T, Exit>>) {
+    fn discard(&self, outcome: &mut Option<Result<T, Exit>>) {
+        if !matches!(outcome, Some(Ok(_))) {
+            self.report_unobserved();
+        }
         // Most that need no drop are not moved for it.
         if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
             drop(outcome.take().map(Held::new));
         }
+    }
+
+    /// No handle receives how the process failed.
+    fn report_unobserved(&self) {
+        let head = &self.control.head;
+        head.host().report_unobserved(head);
     }
 
     /// The process has ended.
@@ -277,7 +286,7 @@ impl<M, T> Shell<M, T> {
         // What nobody wants is dropped without the lock, as a waker is woken.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
-            return Self::discard(outcome);
+            return self.discard(outcome);
         };
         let waiting = waiting.take();
         *current = Outcome::Over(outcome.take().map(Held::new));
@@ -323,8 +332,14 @@ impl<M, T> Shell<M, T> {
         outcome
     }
 
+    /// The handle goes, and has taken nothing.
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
+        if let Outcome::Over(outcome) = &former
+            && !matches!(outcome.as_ref().map(Held::get), Some(Ok(_)))
+        {
+            self.report_unobserved();
+        }
         drop(former);
     }
 }
@@ -472,13 +487,11 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // What it did not ask for may stay where it is, if it does not matter when that is dropped.
-        let stays = match self.stage {
-            Stage::Begun => !std::mem::needs_drop::<T>(),
-            Stage::Waits => false,
-            Stage::Stillborn | Stage::Answered => true,
-        };
-        if !stays && let Some(shell) = self.shell() {
+        // Whether the process has ended or not: either this finds how, or its end finds that the handle is gone. One of the
+        // two reports a failure.
+        if matches!(self.stage, Stage::Begun | Stage::Waits)
+            && let Some(shell) = self.shell()
+        {
             shell.detach();
         }
     }

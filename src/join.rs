@@ -20,6 +20,10 @@ use crate::process::payload::Payload;
 use crate::process::turn;
 
 /// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
+///
+/// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or supervisor
+/// receives the exit either, a failure of the process is *unobserved*: it is [counted](crate::Counters::unobserved), and
+/// fails a [`check`](crate::check()).
 #[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
@@ -121,6 +125,9 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
         // Without a result the task was dropped with its runtime, or never began.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);
+        if result.is_err() {
+            this.control().head.received_exit();
+        }
         this.over = true;
         Poll::Ready(result)
     }
@@ -177,6 +184,9 @@ impl Future for Started {
             }
         });
         this.over = started.is_ready();
+        if let Poll::Ready(Err(_)) = started {
+            head.received_exit();
+        }
         started
     }
 }

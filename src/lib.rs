@@ -198,7 +198,7 @@ pub use scope::Scope;
 pub use send_wait::{AddressSink, SendWait};
 pub use server::Server;
 pub use simulation::Simulation;
-pub use simulation::check::check;
+pub use simulation::check::{Check, check};
 pub use spawn::ProcessBuilder;
 pub use stream::{Replier, Replies, StreamHandler};
 pub use supervisor::{

@@ -81,8 +81,11 @@ impl<X: Machine> Machine for Monitored<X> {
 
     #[inline]
     fn ended(self: Pin<&mut Self>, me: &Me<X::Message>, exit: &Exit) {
-        if let Some(watch) = self.project().watch.take() {
-            watch.tell(me.pid(), exit);
+        if let Some(watch) = self.project().watch.take()
+            && watch.tell(me.pid(), exit)
+            && !exit.is_normal()
+        {
+            me.control().head.received_exit();
         }
     }
 }

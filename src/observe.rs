@@ -8,7 +8,10 @@ pub use histogram::Histogram;
 pub use metrics::Counters;
 pub(crate) use metrics::{Counter, Metrics, SlotGuard};
 
+use std::fmt;
+
 use crate::clock::Instant;
+use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
 /// What a process is doing.
@@ -78,6 +81,24 @@ pub enum WorkerState {
     /// In a step that keeps it longer than it should, or that said so by [`block_in_place`](crate::block_in_place); a
     /// substitute may stand in for it. The monitor's thread tells of it: that may come after what the worker does next.
     Blocked,
+}
+
+/// A process failed, and no link, monitor, supervisor or join handle received its exit.
+#[derive(Debug, Clone)]
+pub(crate) struct Unobserved {
+    pub(crate) pid: Pid,
+    pub(crate) exit: Exit,
+}
+
+impl fmt::Display for Unobserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, exit } = self;
+        write!(f, "{pid} {exit}")?;
+        match exit.panic_location() {
+            Some(location) => write!(f, " (at {location})"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Hears of everything that happens in a runtime, while it happens.

@@ -282,10 +282,14 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         self.node
     }
 
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
     /// Whether a pid is of this runtime, in this incarnation.
     #[inline]
     pub(crate) fn is_here(&self, pid: Pid) -> bool {
-        pid.node() == self.node && pid.incarnation() == self.incarnation
+        pid.is_of(self.node, self.incarnation)
     }
 
     #[inline]

@@ -626,6 +626,7 @@ impl Builder {
             metrics,
             observer: self.observer,
             on_panic: self.on_panic,
+            on_unobserved: None,
             schedule: to_threads,
             schedule_all: all_to_threads,
             place,

@@ -2,10 +2,12 @@
 //! [`Host`] like a runtime's; the queue of those who are ready and the clock are all that differs.
 
 pub(crate) mod check;
+mod idle;
 mod queue;
 mod trace;
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -13,18 +15,21 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use self::idle::Idle;
 use self::queue::{Entry, Next, Own, Queue};
 use self::trace::{Trace, What};
 use crate::chance::Rng;
 use crate::clock::{Clock, Instant};
 use crate::host::{Ground, Host, Left, OnPanic, Phase, Shared, Shutdown};
 use crate::job::Job;
-use crate::observe::{Counter, Metrics, Observer};
+use crate::observe::{Counter, Metrics, Observer, Unobserved};
+use crate::process::pid::Simulated;
 use crate::process::placing::{self, Comes, Placing, Station};
 use crate::process::refusal::BuildError;
 use crate::process::turn;
 use crate::realm::HostBuilder;
 use crate::relay::Relay;
+use crate::sync::tally::{AtomicU32, Ordering};
 use crate::sync::{Arc, Mutex};
 use crate::time::timers::Timers;
 
@@ -94,16 +99,31 @@ const NAMED: usize = 20;
 /// # What it does not
 ///
 /// Code that asks the system for time or chance (the order of a `HashMap` is chance), that lets other threads take part, or
-/// that really blocks, is beyond it. Pids begin anew in each simulation, so that the same run prints the same: those of two
-/// simulations can't be told apart, and one from elsewhere may lead to somebody.
+/// that really blocks, is beyond it; [`check`](check::check) runs some seeds twice to find such code. Pids begin anew in each
+/// simulation, so that the same run prints the same. They still belong to one simulation: in another one, or in a runtime,
+/// they lead to no process.
+///
+/// # What never ends
+///
+/// [`run`](Self::run) panics if nothing is ready and no timer is set. Beside a periodic timer there is always a next moment,
+/// so [a limit](Self::deadlock_after) applies: it panics as well if only timers have driven the run for many steps of time,
+/// and the future and the processes that wait have not run meanwhile.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
     host: Host,
     queue: Arc<Queue>,
     trace: Arc<Trace>,
+    unobserved: Arc<Mutex<Vec<Unobserved>>>,
+    idle: Idle,
     /// Turns since time passed.
     turns: u32,
+}
+
+/// The incarnation of a new simulation: even, and not 0. A number comes again after 2^31 simulations.
+fn incarnation() -> u32 {
+    static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
+    (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
 }
 
 impl fmt::Debug for Simulation {
@@ -168,16 +188,19 @@ impl Simulation {
         let chance = Rng::seeded(rng.next());
         let queue = Arc::new(Queue::new(rng));
         let trace = Arc::new(Trace::default());
+        let unobserved = Arc::<Mutex<Vec<_>>>::default();
+        let reported = Arc::clone(&unobserved);
         let clock = Clock::virtual_();
         let place: Arc<dyn Any + Send + Sync> = queue.clone();
         let shared = Shared::new(Ground {
-            relay: Relay::new(0, 0, 1),
+            relay: Relay::new(0, incarnation(), 1),
             timers: Arc::new(Timers::new(clock.clone(), 0)),
             clock,
             pool: None,
             metrics: Arc::new(Metrics::new(1)),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
             on_panic: OnPanic::Observe,
+            on_unobserved: Some(Box::new(move |exit| reported.lock().push(exit))),
             schedule: to_queue,
             schedule_all: all_to_queue,
             home: Arc::as_ptr(&queue) as usize,
@@ -186,13 +209,27 @@ impl Simulation {
             preempt: Box::new(|_| false),
             chance: Mutex::new(chance),
         });
-        Ok(Self { host: Host::new(Arc::new(shared), realm), queue, trace, turns: 0 })
+        let host = Host::new(Arc::new(shared), realm);
+        Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
     /// Leaves only the first so many choices to the seed; from there on whoever has been ready for longest is next.
     #[must_use]
     pub fn choices(self, most: u64) -> Self {
         self.queue.limit(most);
+        self
+    }
+
+    /// Sets how many steps of time may pass without progress before a run is a deadlock beside timers. Default: 65,536.
+    /// `u64::MAX` means never.
+    ///
+    /// A step of time is the passage to the next deadline when no process is ready. Progress is a poll of the future that the
+    /// simulation runs, or a turn of a process that had not run since. A run is a deadlock only if each timer that was set
+    /// before these steps has fired or was cancelled, too. Raise it for a process that sleeps more often than this before
+    /// it wakes another one.
+    #[must_use]
+    pub fn deadlock_after(mut self, steps: u64) -> Self {
+        self.idle.set_limit(steps);
         self
     }
 
@@ -205,8 +242,11 @@ impl Simulation {
     /// says. What has not ended with it stays, and goes on in the next run.
     ///
     /// # Panics
-    /// As the future does; and if it can never end: nobody is ready, and nobody waits for a moment. Then it says who waits
-    /// for what.
+    /// - As the future does.
+    /// - If it can never end: no process is ready, and no timer is set.
+    /// - If it is a deadlock beside timers: see [`deadlock_after`](Self::deadlock_after).
+    ///
+    /// In the last two cases the message names the processes that wait, and what each of them waits for.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -217,22 +257,27 @@ impl Simulation {
                 match this.next() {
                     Some(Entry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
                         own.begin();
+                        this.idle.progress();
                         this.trace.note(this.now(), What::Own);
                         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                            return Some(output);
+                            return Ok(output);
                         }
                     }
                     // Of a run that is over.
                     Some(Entry::Own(_)) => {}
                     Some(Entry::Job(job)) => this.turn(job),
-                    None if this.pass_time(Instant::FAR) => {}
-                    None => return None,
+                    None if this.pass_time(Instant::FAR) => {
+                        if let Some(waiting) = this.find_deadlock() {
+                            return Err(Some(waiting));
+                        }
+                    }
+                    None => return Err(None),
                 }
             }
         });
         match output {
-            Some(output) => output,
-            None => self.stuck(),
+            Ok(output) => output,
+            Err(waiting) => self.stuck(waiting),
         }
     }
 
@@ -259,10 +304,6 @@ impl Simulation {
         self.trace.text()
     }
 
-    fn last_of_trace(&self, lines: usize) -> String {
-        self.trace.last(lines)
-    }
-
     /// How many choices there were until now.
     fn drawn(&self) -> u64 {
         self.queue.drawn()
@@ -271,6 +312,7 @@ impl Simulation {
     /// As the one worker of this simulation, and in nobody's turn.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
+        let _pids = Simulated::enter(self.host.shared().relay.incarnation());
         turn::aside(|| placing::at(Placing::Next, || f(self)))
     }
 
@@ -291,12 +333,20 @@ impl Simulation {
         }
     }
 
-    fn turn(&self, job: Job) {
+    fn turn(&mut self, job: Job) {
         self.host.shared().metrics.add(Counter::Polls, 1);
-        if matches!(job, Job::Future(_)) {
-            self.trace.note(self.now(), What::Future);
+        match &job {
+            Job::Future(_) => self.trace.note(self.now(), What::Future),
+            Job::Process(ready) => self.idle.ran(ready.head().place().into()),
         }
         job.run_here();
+    }
+
+    /// The processes that wait for ever while timers drive others.
+    fn find_deadlock(&mut self) -> Option<BTreeSet<u64>> {
+        let host = &self.host;
+        let alive = || host.alive().iter().map(|control| control.head().place().into()).collect();
+        self.idle.time_passed(&host.shared().timers, alive)
     }
 
     /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
@@ -310,17 +360,27 @@ impl Simulation {
         nearest.is_some()
     }
 
+    /// Panics, for the future never ends: no process is ready, and no timer is set; or timers drive all processes but these.
     #[track_caller]
-    fn stuck(&self) -> ! {
-        let left = self.host.left();
+    fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
+        let mut left = self.host.left();
+        if let Some(waiting) = &beside_timers {
+            left.retain(|left| waiting.contains(&left.pid.word()));
+        }
         let mut who: Vec<_> = left.iter().take(NAMED).map(Left::to_string).collect();
         if left.len() > NAMED {
             who.push(format!("and {} more", left.len() - NAMED));
         }
         if who.is_empty() {
-            who.push("there is no process left".into());
+            who.push(if beside_timers.is_some() { "no process waits" } else { "there is no process left" }.into());
         }
         let who = who.join("; ");
+        if beside_timers.is_some() {
+            panic!(
+                "deadlock beside timers: for a long time only timers have driven the run, and neither the future that the \
+                 simulation runs nor the processes that wait have run (see `deadlock_after`); {who}"
+            );
+        }
         panic!(
             "the future that the simulation runs can never end: nobody is ready, no time is awaited, and other threads take \
              no part in it; {who}"
@@ -346,5 +406,84 @@ impl Drop for Simulation {
             run_dry();
             this.host.shared().timers.clear();
         });
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::context::Context as Ctx;
+    use crate::process::exit::Exit;
+    use crate::process::panic;
+    use crate::time::interval::Missed;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// The clock jumps, as that of a machine does that was suspended.
+    fn jump(host: &Host, time: Duration) {
+        host.shared().clock.advance(time);
+    }
+
+    #[test]
+    fn after_a_clock_jump_each_timer_fires_once_and_passed_periods_are_skipped() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let until = host.now() + YEAR + ms(2_000);
+        simulation.run(async {
+            let sleepers: Vec<_> =
+                (0..1_000).map(|n| host.spawn(async move |ctx: Ctx| ctx.sleep(ms(1_000 * n)).await)).collect();
+            let repeated = host.spawn(async move |mut ctx: Ctx<u64>| {
+                ctx.send_interval(ms(1_000), ctx.pid(), 1_u64);
+                let mut heard = 0;
+                while ctx.now() < until {
+                    heard += ctx.receive().await?;
+                }
+                Ok::<_, Exit>(heard)
+            });
+            let [skips, delays] = [Missed::Skip, Missed::Delay].map(|policy| {
+                host.spawn(async move |ctx: Ctx| {
+                    let mut ticks = ctx.interval(ms(1_000)).missed(policy);
+                    let mut heard = 0;
+                    while ctx.now() < until {
+                        ticks.tick().await;
+                        heard += 1;
+                    }
+                    Ok::<_, Exit>((heard, ctx.now()))
+                })
+            });
+            host.sleep(ms(1_500)).await;
+            jump(&host, YEAR);
+            for sleeper in sleepers {
+                sleeper.await.expect("it wakes once");
+            }
+            assert!(host.now() < until);
+            // Before the jump, late, and at the next regular moment.
+            assert_eq!(repeated.await.expect("it hears"), 3);
+            assert_eq!(skips.await.expect("it hears"), (3, until));
+            assert_eq!(delays.await.expect("it hears"), (3, until + ms(500)));
+        });
+    }
+
+    #[test]
+    fn a_clock_jump_to_the_far_end_of_time_overflows_nothing() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        simulation.run(async {
+            let early = host.spawn(async |ctx: Ctx| ctx.sleep(500 * YEAR).await);
+            let never = host.spawn(async |ctx: Ctx| ctx.sleep(Duration::MAX).await);
+            early.started().await.expect("it starts");
+            never.started().await.expect("it starts");
+            jump(&host, Duration::MAX);
+            early.await.expect("its time has passed");
+            assert!(host.now() < Instant::FAR && host.now() + ms(1) == Instant::FAR);
+            jump(&host, Duration::MAX);
+            assert!(!never.is_finished());
+        });
+        let stuck = panic::catch(|| simulation.run(host.sleep(ms(1)))).expect_err("that moment never comes");
+        assert!(stuck.as_str().contains("can never end"), "{stuck}");
     }
 }

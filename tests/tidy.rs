@@ -119,7 +119,7 @@ const ROOMS: &[Room] = &[
     room(&["affinity"]),
     room(&["runnable"]),
     room(&["runtime"]),
-    room(&["simulation::queue", "simulation::trace"]),
+    room(&["simulation::idle", "simulation::queue", "simulation::trace"]),
     household(&["simulation", "simulation::check"]),
     room(&["local"]),
     // A page.

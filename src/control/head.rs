@@ -21,7 +21,7 @@ use crate::process::panic::Guard;
 use crate::process::pid::Pid;
 use crate::process::priority::Priority;
 use crate::relay::{Place, groups, names};
-use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Event, EventListener, OnceLock};
 use crate::time::later::Pending;
 use crate::yields::Yields;
@@ -104,8 +104,16 @@ struct Rare {
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
     /// How it ended, if it did and not normally.
-    exit: OnceBox<Exit>,
+    exit: OnceBox<Abnormal>,
     rarer: OnceBox<Rarer>,
+}
+
+/// An exit that is not normal.
+#[derive(Debug)]
+struct Abnormal {
+    exit: Exit,
+    /// A link, a monitor or a join handle has received it, or it was reported as one that none of them receives.
+    received: AtomicBool,
 }
 
 /// What fewer still need.
@@ -113,6 +121,8 @@ struct Rare {
 struct Rarer {
     /// What was counted of what it waits for by those who do not step it: with the other count the sum.
     waiting: AtomicU32,
+    /// How many [`Ended`](crate::Ended) wait for it.
+    awaited: AtomicU32,
     /// That its cancel token knows it.
     heed: OnceLock<Heed>,
     meter: Meter,
@@ -409,8 +419,34 @@ impl Head {
     /// How it ended, once it did.
     #[inline]
     pub(crate) fn exit(&self) -> Option<Exit> {
-        let exit = || self.rare.get().and_then(|rare| rare.exit.get()).map_or(Exit::Normal, Exit::clone);
+        let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.clone());
         self.has_ended().then(exit)
+    }
+
+    fn abnormal(&self) -> Option<&Abnormal> {
+        self.rare.get()?.exit.get()
+    }
+
+    /// A link, a monitor or a join handle has received how it ended.
+    #[cold]
+    pub(crate) fn received_exit(&self) {
+        if let Some(abnormal) = self.abnormal() {
+            abnormal.received.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// How it ended, if that is not normal and was not received. It counts as received from now on: of two callers one gets
+    /// it. An `Ended` that still waits is to receive it, as a monitor would.
+    pub(crate) fn take_unreceived(&self) -> Option<Exit> {
+        let abnormal = self.abnormal()?;
+        let is_awaited = self.rarer_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
+        let is_free = !is_awaited && !abnormal.received.swap(true, Ordering::SeqCst);
+        is_free.then(|| abnormal.exit.clone())
+    }
+
+    /// Counts those that wait for its end: one more, or one less.
+    pub(crate) fn await_end(&self, change: Change) {
+        self.rare().rarer().awaited.fetch_add(change as u32, Ordering::SeqCst);
     }
 
     #[inline]
@@ -422,14 +458,17 @@ impl Head {
     #[inline]
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
-            let _ = self.rare().exit.set(Box::new(exit.clone()));
+            let _ = self.rare().exit.set(Box::new(Abnormal { exit: exit.clone(), received: AtomicBool::new(false) }));
         }
         let former = self.announce(flag::ENDED);
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
             // That of the first end, if there were two at once.
-            links.dissolve(self.pid(), self.rare.get().and_then(|rare| rare.exit.get()).unwrap_or(&Exit::Normal));
+            let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
+            if links.dissolve(self.pid(), exit) {
+                self.received_exit();
+            }
         }
     }
 

@@ -5,9 +5,9 @@ use std::any::TypeId;
 use super::{Host, Package, Phase};
 use crate::control::{AnyControl, Control, Head, flag};
 use crate::counted::Ref;
-use crate::observe::{Counter, State};
+use crate::observe::{Counter, State, Unobserved};
 use crate::process::exit::Exit;
-use crate::process::panic::drop_caught;
+use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::sync::atomic::{Ordering, fence};
 
@@ -68,6 +68,16 @@ impl Host {
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);
             }
+        }
+    }
+
+    /// The process has ended, and no join handle will return how. Reports a failure that nothing else received, once.
+    #[cold]
+    pub(crate) fn report_unobserved(&self, head: &Head) {
+        let Some(exit) = head.take_unreceived().filter(Exit::is_failure) else { return };
+        self.shared().metrics.add(Counter::Unobserved, 1);
+        if let Some(tell) = &self.shared().on_unobserved {
+            let _ = catch(|| tell(Unobserved { pid: head.pid(), exit }));
         }
     }
 

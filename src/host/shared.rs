@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::control::{AnyControl, Control};
 use crate::counted;
 use crate::job::Job;
-use crate::observe::{Metrics, Observer};
+use crate::observe::{Metrics, Observer, Unobserved};
 use crate::process::panic;
 use crate::process::placing::{Comes, Station};
 use crate::relay::Relay;
@@ -37,6 +37,8 @@ pub(crate) struct Ground {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: OnPanic,
+    /// Is told, once for each, of the exits that are counted as `unobserved`; on the thread that finds out.
+    pub(crate) on_unobserved: Option<Box<dyn Fn(Unobserved) + Send + Sync>>,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     /// Whatever `schedule` needs to find its queues.
@@ -69,7 +71,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// As it is at the beginning.
     pub(crate) fn new(ground: Ground) -> Self {
-        panic::name_processes_in_aborts();
+        panic::watch();
         Self {
             ground,
             phase: AtomicU8::new(0),

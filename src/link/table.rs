@@ -204,40 +204,44 @@ impl<E: Party + ?Sized> Links<E> {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
 
-    /// The end of the process, which has said that it ended: tells everybody who is to hear of it.
-    pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) {
+    /// The end of the process, which has said that it ended: tells all processes that are tied to it. Returns whether one of
+    /// them received the exit: a linked process that lives, or a watcher.
+    pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
         // It has ended, so nothing is let in any more.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
-        let mut fate = None;
+        let (mut fate, mut received) = (None, false);
         let mut tell = |(tie, other): (Tie, Ref<E>)| {
-            if tie.number == 0 {
+            received |= if tie.number == 0 {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
-                tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit));
+                tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit))
             } else {
-                tell_watcher(&other, tie.number, pid, exit);
-            }
+                tell_watcher(&other, tie.number, pid, exit)
+            };
         };
         one.into_iter().for_each(&mut tell);
-        let Some(more) = more else { return };
+        let Some(more) = more else { return received };
         let More { ties, watched, .. } = *more;
         ties.into_iter().for_each(tell);
         for (number, watched) in watched.into_living() {
             let cut = watched.links().0.lock().cut(Tie::monitor(pid, number));
             drop(cut);
         }
+        received
     }
 }
 
-/// Tells a process of the end of one that it monitors, unless it has taken that back.
-fn tell_watcher<E: Party + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) {
+/// Tells a process of the end of one that it monitors, unless it has taken that back. Returns whether it is told.
+fn tell_watcher<E: Party + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
+    let is_told = wakes.is_some();
     if let Some(wakes) = wakes {
         wakes.wake_behind();
     }
+    is_told
 }
 
 /// What those die of that were linked to a process that ended like this: the first to die is named, however long the
@@ -255,28 +259,33 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     }
 }
 
-/// Does to a process what `verdict` says that an exit does.
+/// Does to a process what `verdict` says that an exit does. Returns whether it received the exit: a process that is at its
+/// own end does not, and one that is to die of another exit already does.
 fn tell_peer<E: Party + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
     exit: &Exit,
     fate: &Exit,
     verdict: impl FnOnce(&mut Table<E>) -> Verdict,
-) {
+) -> bool {
     let mut table = peer.links().0.lock();
     match verdict(&mut table) {
-        Verdict::Nothing => {}
+        Verdict::Nothing => false,
         Verdict::Event => {
             let put = peer.put(Signal::Exit { from, reason: exit.clone() });
             drop(table);
+            let received = put.is_ok();
             settle(put);
+            received
         }
         Verdict::Death => {
+            let lives = !peer.has_ended();
             if peer.condemn() {
                 table.more().fate = Some(fate.clone());
                 drop(table);
                 E::fall(peer, fate);
             }
+            lives
         }
     }
 }
@@ -461,9 +470,9 @@ impl<E: Party + ?Sized> Watch<E> {
         self.number
     }
 
-    /// The child has said that it ended; or it never began.
-    pub(crate) fn tell(self, pid: Pid, exit: &Exit) {
-        tell_watcher(&self.watcher, self.number, pid, exit);
+    /// The child has said that it ended; or it never began. Returns whether the watcher is told.
+    pub(crate) fn tell(self, pid: Pid, exit: &Exit) -> bool {
+        tell_watcher(&self.watcher, self.number, pid, exit)
     }
 }
 

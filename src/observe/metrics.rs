@@ -118,6 +118,9 @@ counters! {
     LateReplies => late_replies,
     /// Processes that panicked.
     Panics => panics,
+    /// Processes that failed, and whose exit no link, monitor, supervisor or join handle received. A process that is
+    /// cancelled or killed does not fail.
+    Unobserved => unobserved,
 }
 
 impl Counters {
@@ -432,7 +435,7 @@ mod tests {
         assert_eq!(filled, [("spawned", 1), ("steals_tried", 4), ("steals_won", 3), ("panics", 5)]);
         assert_eq!(counters.to_string(), "spawned 1, steals_tried 4, steals_won 3, panics 5");
         assert_eq!(counters.steal_success(), 0.75);
-        assert_eq!(Counter::Panics as usize, COUNTERS - 1);
+        assert_eq!(Counter::Unobserved as usize, COUNTERS - 1);
     }
 
     #[test]

@@ -92,6 +92,27 @@ impl Exit {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
+    /// Whether the process failed, rather than ended because another one asked for that: a cancellation and a kill are no
+    /// failures, nor is the end of a process that was linked to a cancelled or killed one. OTP reports no crash for the
+    /// exits `shutdown` and `killed` either.
+    pub(crate) fn is_failure(&self) -> bool {
+        match self {
+            Self::Normal | Self::Cancelled(_) | Self::Killed => false,
+            Self::Linked { reason, .. } => reason.is_failure(),
+            _ => true,
+        }
+    }
+
+    /// Where the panic happened that ended the process, or the first process of a chain of links: `file:line:column`.
+    /// `None` if it is no panic, or if the location is not known.
+    pub(crate) fn panic_location(&self) -> Option<&str> {
+        match self {
+            Self::Panicked(message) => message.location(),
+            Self::Linked { reason, .. } => reason.panic_location(),
+            _ => None,
+        }
+    }
+
     /// The error that somebody else's process ended with, leaving out the exit itself: who hears of it must not be
     /// taken for the one that ended.
     pub(super) fn beneath(&self) -> Option<&(dyn Error + 'static)> {
@@ -212,6 +233,13 @@ pub struct Reason(Text);
 enum Text {
     Static(&'static str),
     Shared(Arc<str>),
+    Panic(Arc<PanicText>),
+}
+
+/// The message of a panic, and where it happened: `file:line:column`.
+struct PanicText {
+    message: Box<str>,
+    location: Box<str>,
 }
 
 impl Reason {
@@ -229,11 +257,24 @@ impl Reason {
         Self(Text::Static(text))
     }
 
+    /// The message of a panic that happened at this location.
+    pub(super) fn panic(message: &str, location: String) -> Self {
+        Self(Text::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
+    }
+
     /// Its text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Text::Static(text) => text,
             Text::Shared(text) => text,
+            Text::Panic(panic) => &panic.message,
+        }
+    }
+
+    fn location(&self) -> Option<&str> {
+        match &self.0 {
+            Text::Panic(panic) => Some(&panic.location),
+            Text::Static(_) | Text::Shared(_) => None,
         }
     }
 }
@@ -468,6 +509,26 @@ mod tests {
         assert!(linked(init).error::<InitError>().is_some());
         assert_eq!(cancelled().error::<Reason>(), Some(&Reason::from("bye")));
         assert!(Exit::failed(Circle).error::<io::Error>().is_none());
+    }
+
+    #[test]
+    fn the_location_of_a_panic_travels_with_the_exit() {
+        let panicked = Exit::Panicked(Reason::panic("boom", "src/x.rs:1:2".into()));
+        assert_eq!((panicked.to_string(), panicked.panic_location()), ("panicked: boom".into(), Some("src/x.rs:1:2")));
+        assert_eq!(linked(panicked.clone()).panic_location(), Some("src/x.rs:1:2"));
+        assert_eq!(Exit::failed(BoxError::from(panicked)).panic_location(), Some("src/x.rs:1:2"));
+        assert_eq!(Exit::Panicked("boom".into()).panic_location(), None);
+        assert_eq!(Reason::panic("boom", String::new()), Reason::from("boom"));
+    }
+
+    #[test]
+    fn an_end_on_request_is_no_failure() {
+        for asked in [Exit::Normal, cancelled(), Exit::Killed, linked(Exit::Killed), linked(cancelled())] {
+            assert!(!asked.is_failure(), "{asked}");
+        }
+        for failed in [Exit::from(io_error()), Exit::Panicked("p".into()), linked(Exit::NoProcess), Exit::NodeDown] {
+            assert!(failed.is_failure(), "{failed}");
+        }
     }
 
     #[test]

@@ -11,6 +11,30 @@ use super::pid::Pid;
 use super::turn;
 use crate::sync::{Arc, OnceLock, thread, thread_local};
 
+/// A panic: its message, if it has one, and its location.
+type Panic = (Option<String>, String);
+
+thread_local! {
+    /// The last panic of this thread whose message nobody has asked for.
+    static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
+}
+
+/// Notes where a panic happens, for the [`Reason`] that is made of it. Only a panic hook is told the location.
+fn note_location(panic: &PanicHookInfo<'_>) {
+    let message = message_of(panic.payload()).map(str::to_owned);
+    if let Some(location) = panic.location() {
+        // A thread that ends may have no locals any more.
+        let _ = LAST.try_with(|last| last.set(Some((message, location.to_string()))));
+    }
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    match payload.downcast_ref::<&'static str>() {
+        Some(text) => Some(text),
+        None => payload.downcast_ref::<String>().map(String::as_str),
+    }
+}
+
 /// Runs `f`; a panic comes back as its text.
 ///
 /// Unwind safety: whatever a panic may have left half done belongs to one process or one command, and is dropped and
@@ -24,12 +48,13 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
 const PANICS_IN_PANICS: u32 = 8;
 
 fn text(mut panic: Box<dyn Any + Send>) -> Reason {
-    let reason = match panic.downcast_ref::<&'static str>() {
-        Some(text) => Reason::from(*text),
-        None => match panic.downcast_ref::<String>() {
-            Some(text) => Reason::from(text.as_str()),
-            None => Reason::from("a panic without a text"),
-        },
+    let message = message_of(&*panic);
+    let text = message.unwrap_or("a panic without a text");
+    // `resume_unwind` calls no hook: what was noted is of an earlier panic then.
+    let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
+    let reason = match last {
+        Some((_, location)) => Reason::panic(text, location),
+        None => Reason::from(text),
     };
     // What a panic carries is the user's, and its own `Drop` may panic too.
     for _ in 0..PANICS_IN_PANICS {
@@ -95,12 +120,13 @@ impl Drop for Named {
     }
 }
 
-/// Adds a panic hook in front of the present one, once in a program. It prints which process is to blame for a panic that
-/// aborts the program, and nothing for any other panic.
+/// Adds a panic hook in front of the present one, once in a program. It notes the location of each panic, and prints which
+/// process is to blame for a panic that aborts the program. A hook that the program sets later replaces it: then locations
+/// are not known.
 ///
 /// Only a hook can do this. A panic in a destructor during unwinding aborts inside the frames of the user's code, so no
 /// guard and no `catch_unwind` of the runtime runs after it.
-pub(crate) fn name_processes_in_aborts() {
+pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
     // The model checkers have hooks of their own. A thread that panics can't set a hook: the next runtime adds it.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
@@ -109,6 +135,7 @@ pub(crate) fn name_processes_in_aborts() {
     ADDED.get_or_init(|| {
         let former = take_hook();
         set_hook(Box::new(move |panic| {
+            note_location(panic);
             if is_fatal(panic)
                 && let Some((pid, code)) = DROPPED.try_with(Cell::get).ok().flatten().or_else(turn::running)
             {

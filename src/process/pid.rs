@@ -1,10 +1,14 @@
 //! `Pid`: the name of one life of one process, and how it is printed and parsed. It holds no way to the process;
 //! whoever sends to it looks it up, and a pid whose process is gone finds nothing.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::str::FromStr;
+
+use crate::sync::thread_local;
 
 /// Names a process: `Copy`, ordered, hashable; prints as `<node.index.generation>` and parses back.
 ///
@@ -13,13 +17,18 @@ use std::str::FromStr;
 /// a process that ended, or that lived in another runtime, never reaches a later process. It takes 16 bytes, an
 /// `Option<Pid>` too.
 ///
-/// The text has the incarnation in hexadecimal after the node, `<1-9f3c.7.2>`, unless it is 0, as it is in
-/// simulations, where the same seed must print the same trace: `<1.7.2>`. Each pid has exactly one text.
+/// The text has the incarnation in hexadecimal after the node: `<1-9f3c.7.2>`. An incarnation of 0 is not printed:
+/// `<1.7.2>`. Each pid has exactly one text.
+///
+/// A pid of a simulation prints without an incarnation, `<0.7.2>`, because the same seed must print the same trace. It still
+/// belongs to one simulation: it differs from the pid with the same text of another simulation, and never reaches a
+/// process there. While a simulation runs, such a text parses to its pid; elsewhere, to a pid that names nothing.
 ///
 /// Pids order by node, incarnation, generation, index, which has no meaning beyond being the same everywhere.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,
+    /// Of node 0 and even, but not 0: the number of a simulation, which no user sees.
     incarnation: u32,
     /// Index in the low half, generation in the high one. Generations start at 1, so this is never 0.
     local: NonZeroU64,
@@ -47,7 +56,18 @@ impl Pid {
     /// Which life of that runtime; 0 in simulations.
     #[inline]
     pub const fn incarnation(self) -> u32 {
-        self.incarnation
+        if self.is_simulated() { 0 } else { self.incarnation }
+    }
+
+    /// Whether a table with this node and incarnation issued the pid.
+    #[inline]
+    pub(crate) const fn is_of(self, node: u32, incarnation: u32) -> bool {
+        self.node == node && self.incarnation == incarnation
+    }
+
+    /// Runtimes have odd incarnations.
+    const fn is_simulated(self) -> bool {
+        self.node == 0 && self.incarnation != 0 && self.incarnation.is_multiple_of(2)
     }
 
     /// The slot of the process in its runtime's table.
@@ -75,12 +95,45 @@ impl Pid {
     }
 
     fn write(self, to: &mut impl fmt::Write) -> fmt::Result {
-        let Self { node, incarnation, .. } = self;
-        let (index, generation) = (self.index(), self.generation());
-        match incarnation {
+        let (node, index, generation) = (self.node, self.index(), self.generation());
+        match self.incarnation() {
             0 => write!(to, "<{node}.{index}.{generation}>"),
-            _ => write!(to, "<{node}-{incarnation:x}.{index}.{generation}>"),
+            incarnation => write!(to, "<{node}-{incarnation:x}.{index}.{generation}>"),
         }
+    }
+}
+
+/// Without the incarnation: it differs from run to run, and with it the order of a map with a fixed hasher would do so.
+impl Hash for Pid {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.node.hash(state);
+        self.local.hash(state);
+    }
+}
+
+thread_local! {
+    /// The incarnation of the simulation that this thread runs; 0 if it runs none.
+    static SIMULATION: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, the text of a simulated pid parses to a pid of one simulation. Guards are dropped in reverse order.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Simulated {
+    outer: u32,
+}
+
+impl Simulated {
+    /// In the simulation of this incarnation.
+    pub(crate) fn enter(incarnation: u32) -> Self {
+        Self { outer: SIMULATION.with(|simulation| simulation.replace(incarnation)) }
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        SIMULATION.with(|simulation| simulation.set(self.outer));
     }
 }
 
@@ -115,13 +168,22 @@ impl FromStr for Pid {
             return Err(ParsePidError(Parts));
         };
         let (node, incarnation) = match node.split_once('-') {
-            None => (node, 0),
+            None => (node, None),
             Some((node, hex)) => match number(hex, 16) {
                 None | Some(0) => return Err(ParsePidError(Incarnation)),
-                Some(incarnation) => (node, incarnation),
+                incarnation => (node, incarnation),
             },
         };
         let node = number(node, 10).ok_or(ParsePidError(Node))?;
+        let incarnation = match incarnation {
+            // A pid of a simulation has another text.
+            Some(incarnation) if node == 0 && incarnation.is_multiple_of(2) => {
+                return Err(ParsePidError(Incarnation));
+            }
+            Some(incarnation) => incarnation,
+            None if node == 0 => SIMULATION.try_with(Cell::get).unwrap_or(0),
+            None => 0,
+        };
         let index = number(index, 10).ok_or(ParsePidError(Index))?;
         match number(generation, 10) {
             None | Some(0) => Err(ParsePidError(Generation)),
@@ -157,7 +219,9 @@ impl fmt::Display for ParsePidError {
             Wrong::Brackets => "not a pid: it must stand between `<` and `>`",
             Wrong::Parts => "not a pid: it must have three parts, `<node.index.generation>`",
             Wrong::Node => "not a pid: the node must be a decimal number of 32 bits",
-            Wrong::Incarnation => "not a pid: the incarnation must be a hexadecimal number of 32 bits, and not 0",
+            Wrong::Incarnation => {
+                "not a pid: the incarnation must be a hexadecimal number of 32 bits, not 0, and odd if the node is 0"
+            }
             Wrong::Index => "not a pid: the index must be a decimal number of 32 bits",
             Wrong::Generation => "not a pid: the generation must be a decimal number of 32 bits, and not 0",
         })
@@ -183,7 +247,8 @@ mod tests {
             (Pid::new(0, 0, 0, 1), "<0.0.1>"),
             (Pid::new(1, 0, 7, 2), "<1.7.2>"),
             (Pid::new(1, 0x9f3c, 7, 2), "<1-9f3c.7.2>"),
-            (Pid::new(0, 10, 0, 10), "<0-a.0.10>"),
+            (Pid::new(0, 11, 0, 10), "<0-b.0.10>"),
+            (Pid::new(2, 10, 0, 10), "<2-a.0.10>"),
             (Pid::new(max, max, max, max), "<4294967295-ffffffff.4294967295.4294967295>"),
             (Pid::new(max, 0, 0, max), "<4294967295.0.4294967295>"),
         ] {
@@ -198,7 +263,7 @@ mod tests {
     fn every_pid_survives_the_round_trip() {
         let edges = [0, 1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 31, u32::MAX - 1, u32::MAX];
         for node in edges {
-            for incarnation in edges {
+            for incarnation in edges.into_iter().filter(|n| node != 0 || *n == 0 || n % 2 == 1) {
                 for index in edges {
                     for generation in edges.into_iter().skip(1) {
                         let pid = Pid::new(node, incarnation, index, generation);
@@ -234,6 +299,7 @@ mod tests {
             ("<1-.2.3>", Wrong::Incarnation),
             ("<1-0.2.3>", Wrong::Incarnation),
             ("<1-0a.2.3>", Wrong::Incarnation),
+            ("<0-a.2.3>", Wrong::Incarnation),
             ("<1-F.2.3>", Wrong::Incarnation),
             ("<1-+f.2.3>", Wrong::Incarnation),
             ("<1-f-f.2.3>", Wrong::Incarnation),
@@ -250,6 +316,27 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Pid>(), Err(ParsePidError(wrong)), "{text:?}");
         }
+    }
+
+    #[test]
+    fn pids_of_two_simulations_print_alike_and_differ() {
+        fn hash(pid: Pid) -> u64 {
+            let mut hasher = std::hash::DefaultHasher::new();
+            pid.hash(&mut hasher);
+            hasher.finish()
+        }
+        let (one, other) = (Pid::new(0, 2, 7, 1), Pid::new(0, 4, 7, 1));
+        assert_ne!(one, other);
+        assert_eq!((one.to_string(), one.incarnation()), ("<0.7.1>".into(), 0));
+        assert_eq!((other.to_string(), hash(other)), (one.to_string(), hash(one)));
+        let parsed = || "<0.7.1>".parse();
+        let outer = Simulated::enter(2);
+        let inner = Simulated::enter(4);
+        assert_eq!(parsed(), Ok(other));
+        drop(inner);
+        assert_eq!(parsed(), Ok(one));
+        drop(outer);
+        assert_eq!(parsed(), Ok(Pid::new(0, 0, 7, 1)));
     }
 
     #[test]

@@ -1,17 +1,32 @@
-//! One scenario under many seeds; what fails is shrunk and told so that it can be run again.
+//! Runs one scenario under many seeds. A failure is shrunk, and reported so that it can be run again.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Simulation;
+use super::trace::Trace;
 use crate::body::Outcome;
+use crate::chance::Rng;
 use crate::host::Host;
 use crate::process::panic::catch;
+use crate::sync::Arc;
 
 /// So much of a trace is told.
 const LINES: usize = 60;
+/// One passing seed in about this many is run twice.
+const REPEATED_ONE_IN: u64 = 100;
 
-/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first of them under which it fails:
-/// its future ends with an error, or panics, or waits for what can never come.
+/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first of them under which it fails.
+///
+/// A seed fails if
+/// - the future of the scenario ends with an error, or panics;
+/// - the future waits for what can never come (see [`Simulation::run`]);
+/// - a process fails, by an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A handle
+///   receives it when its result is taken. A process that is cancelled or killed does not fail;
+/// - the scenario behaves differently when it is run with the same seed again, because it uses real time, other threads or a
+///   randomly seeded map. Each failing seed, the first seed, and about one in a hundred others are run twice for that.
+///
+/// [`Check`] has options. The scenario has to begin anew in each run: state that it captures must not change what it does.
 ///
 /// The scenario may be an `async fn` or an async closure, which may borrow what it captures. Handlers and limits it brings
 /// along: see [`Host::add_host`].
@@ -50,53 +65,142 @@ const LINES: usize = 60;
 /// ```
 ///
 /// # Panics
-/// If the scenario fails under one of the seeds.
+/// If the scenario fails under one of the seeds. The message names the process, and for a panic its location.
 #[track_caller]
 pub fn check<T: Outcome>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
-    for seed in seeds {
-        if let Err(failed) = attempt(seed, u64::MAX, &scenario) {
-            let (choices, failed) = shrink(seed, failed, &scenario);
-            let Failed { why, trace, .. } = failed;
+    Check::new(seeds).run(scenario);
+}
+
+/// [`check`] with options.
+///
+/// ```
+/// use procession::{Check, Context, Host};
+///
+/// // The handle is dropped: nothing receives how the process ends.
+/// Check::new(0..10).allow_unobserved_exits().run(async |host: Host| {
+///     drop(host.spawn(async |_: Context| Err::<(), _>("a failure that does not matter")));
+/// });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it checks nothing before `run`"]
+pub struct Check {
+    seeds: Range<u64>,
+    allow_unobserved: bool,
+    deadlock_after: Option<u64>,
+}
+
+impl Check {
+    /// A check of these seeds, with default options.
+    pub fn new(seeds: Range<u64>) -> Self {
+        Self { seeds, allow_unobserved: false, deadlock_after: None }
+    }
+
+    /// A seed does not fail for an exit that no link, monitor, supervisor or join handle receives. Default: it does.
+    pub fn allow_unobserved_exits(mut self) -> Self {
+        self.allow_unobserved = true;
+        self
+    }
+
+    /// As [`Simulation::deadlock_after`].
+    pub fn deadlock_after(mut self, steps: u64) -> Self {
+        self.deadlock_after = Some(steps);
+        self
+    }
+
+    /// Runs the scenario under each seed.
+    ///
+    /// # Panics
+    /// As [`check`].
+    pub fn run<T: Outcome>(self, scenario: impl AsyncFn(Host) -> T) {
+        for seed in self.seeds.clone() {
+            let run = self.attempt(seed, u64::MAX, &scenario);
+            if run.failure.is_none() && !self.repeats(seed) {
+                continue;
+            }
             let again = seed.saturating_add(1);
-            panic!(
-                "the scenario fails under seed {seed}: {why}\n\
-                 again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).choices({choices})`\n\
-                 the end of its trace:\n{trace}"
-            );
+            if let Some(difference) = run.difference(&self.attempt(seed, u64::MAX, &scenario)) {
+                let failed = run.failure.map(|why| format!("\nthe first run fails: {why}")).unwrap_or_default();
+                panic!(
+                    "the scenario is not deterministic: two runs under seed {seed} differ in {difference}\n\
+                     real time, other threads, a randomly seeded map, or state that is kept between two runs can cause this\n\
+                     again: `check({seed}..{again}, …)`{failed}"
+                );
+            }
+            if run.failure.is_some() {
+                let (choices, Run { failure, trace, .. }) = self.shrink(seed, run, &scenario);
+                panic!(
+                    "the scenario fails under seed {seed}: {}\n\
+                     again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).choices({choices})`\n\
+                     the end of its trace:\n{}",
+                    failure.unwrap_or_default(),
+                    trace.last(LINES)
+                );
+            }
         }
+    }
+
+    /// Whether a seed that passes is run twice.
+    fn repeats(&self, seed: u64) -> bool {
+        seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
+    }
+
+    fn attempt<T: Outcome>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Run {
+        let mut simulation = Simulation::new(seed).choices(choices);
+        if let Some(steps) = self.deadlock_after {
+            simulation = simulation.deadlock_after(steps);
+        }
+        let host = simulation.host().clone();
+        let mut failure = match catch(|| simulation.run(scenario(host)).into_result().map(drop)) {
+            Ok(result) => result.err().map(|exit| exit.to_string()),
+            Err(panic) => Some(format!("it panicked: {panic}")),
+        };
+        let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
+        let unobserved = Arc::clone(&simulation.unobserved);
+        trace.close();
+        // Its end may find a process that fails while it is dropped.
+        drop(simulation);
+        for exit in unobserved.lock().drain(..).filter(|_| !self.allow_unobserved) {
+            let failure = failure.get_or_insert_default();
+            let apart = if failure.is_empty() { "" } else { "; " };
+            let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");
+        }
+        Run { failure, drawn, trace }
+    }
+
+    /// With how few choices it fails too.
+    fn shrink<T: Outcome>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
+        // It fails with so many, and did not with one less than `passes`.
+        let (mut fails, mut passes) = (first.drawn, 0);
+        let mut failed = first;
+        while passes < fails {
+            let half = passes + (fails - passes) / 2;
+            let run = self.attempt(seed, half, scenario);
+            match run.failure {
+                Some(_) => (fails, failed) = (half, run),
+                None => passes = half + 1,
+            }
+        }
+        (fails, failed)
     }
 }
 
-/// How a scenario failed.
-struct Failed {
-    why: String,
-    /// How many choices there were until then.
+/// One run of a scenario.
+struct Run {
+    /// How it failed, if it did.
+    failure: Option<String>,
+    /// How many choices there were until its end.
     drawn: u64,
-    trace: String,
+    trace: Arc<Trace>,
 }
 
-fn attempt<T: Outcome>(seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Result<(), Failed> {
-    let mut simulation = Simulation::new(seed).choices(choices);
-    let host = simulation.host().clone();
-    let why = match catch(|| simulation.run(scenario(host)).into_result()) {
-        Ok(Ok(_)) => return Ok(()),
-        Ok(Err(exit)) => exit.to_string(),
-        Err(panic) => format!("it panicked: {panic}"),
-    };
-    Err(Failed { why, drawn: simulation.drawn(), trace: simulation.last_of_trace(LINES) })
-}
-
-/// With how few choices it fails too.
-fn shrink<T: Outcome>(seed: u64, first: Failed, scenario: &impl AsyncFn(Host) -> T) -> (u64, Failed) {
-    // It fails with so many, and did not with one less than `passes`.
-    let (mut fails, mut passes) = (first.drawn, 0);
-    let mut failed = first;
-    while passes < fails {
-        let half = passes + (fails - passes) / 2;
-        match attempt(seed, half, scenario) {
-            Err(fewer) => (fails, failed) = (half, fewer),
-            Ok(()) => passes = half + 1,
+impl Run {
+    /// What a second run with the same seed did differently.
+    fn difference(&self, second: &Self) -> Option<String> {
+        if let Some(difference) = self.trace.difference(&second.trace) {
+            return Some(difference);
         }
+        let result = |run: &Self| run.failure.clone().unwrap_or("it passes".into());
+        let differs = self.failure.is_some() != second.failure.is_some();
+        differs.then(|| format!("their result\n  first run:  {}\n  second run: {}", result(self), result(second)))
     }
-    (fails, failed)
 }

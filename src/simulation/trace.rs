@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -20,16 +21,19 @@ pub(super) struct Trace(Mutex<Lines>);
 struct Lines {
     last: VecDeque<Line>,
     forgotten: u64,
+    /// Of the lines that are not kept.
+    digest: u64,
+    closed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 struct Line {
     at: Instant,
     what: What,
 }
 
 /// What a line tells.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) enum What {
     /// A process went to this state; the first time it was spawned.
     State(Pid, Option<State>, State),
@@ -43,11 +47,40 @@ pub(super) enum What {
 impl Trace {
     pub(super) fn note(&self, at: Instant, what: What) {
         let lines = &mut *self.0.lock();
-        if lines.last.len() == KEPT {
-            lines.last.pop_front();
+        if lines.closed {
+            return;
+        }
+        if lines.last.len() == KEPT
+            && let Some(line) = lines.last.pop_front()
+        {
+            let mut hasher = DefaultHasher::new();
+            (lines.digest, line).hash(&mut hasher);
+            lines.digest = hasher.finish();
             lines.forgotten += 1;
         }
         lines.last.push_back(Line { at, what });
+    }
+
+    /// Takes no more lines.
+    pub(super) fn close(&self) {
+        self.0.lock().closed = true;
+    }
+
+    /// The first step in which this trace and another one differ: its number, and what each of the two says.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        let (one, other) = (self.0.lock(), other.0.lock());
+        if one.forgotten == other.forgotten && one.digest != other.digest {
+            return Some(format!("one of the first {} steps, which are not kept", one.forgotten));
+        }
+        let first = one.forgotten.max(other.forgotten);
+        for step in first..one.end().max(other.end()) {
+            let (one, other) = (one.line(step), other.line(step));
+            if one != other {
+                let number = step + 1;
+                return Some(format!("step {number}\n  first run:  {one}\n  second run: {other}"));
+            }
+        }
+        None
     }
 
     /// The last so many lines.
@@ -68,6 +101,19 @@ impl Trace {
     /// All that is kept.
     pub(super) fn text(&self) -> String {
         self.last(usize::MAX)
+    }
+}
+
+impl Lines {
+    /// How many lines there were.
+    fn end(&self) -> u64 {
+        self.forgotten + self.last.len() as u64
+    }
+
+    /// The text of a line that is not forgotten.
+    fn line(&self, number: u64) -> String {
+        let line = number.checked_sub(self.forgotten).and_then(|index| self.last.get(usize::try_from(index).ok()?));
+        line.map_or("the run is over".into(), Line::to_string)
     }
 }
 
@@ -102,5 +148,47 @@ impl fmt::Display for Line {
             What::Future => write!(f, "{at:?} a future runs"),
             What::Own => write!(f, "{at:?} the scenario runs"),
         }
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+
+    fn trace(pids: impl IntoIterator<Item = u32>, simulation: u32) -> Trace {
+        let trace = Trace::default();
+        for index in pids {
+            let what = What::State(Pid::new(0, simulation, index, 1), Some(State::Idle), State::Ready);
+            trace.note(Instant::from_ns(7), what);
+        }
+        trace
+    }
+
+    #[test]
+    fn the_first_different_step_is_named() {
+        let one = trace([1, 2, 3], 2);
+        assert_eq!(one.difference(&trace([1, 2, 3], 4)), None);
+        let swapped = one.difference(&trace([1, 3, 2], 4)).expect("it differs");
+        assert_eq!(swapped, "step 2\n  first run:  7ns <0.2.1> ready\n  second run: 7ns <0.3.1> ready");
+        let shorter = one.difference(&trace([1, 2], 4)).expect("it differs");
+        assert_eq!(shorter, "step 3\n  first run:  7ns <0.3.1> ready\n  second run: the run is over");
+        let longer = trace([1, 2], 4).difference(&one).expect("it differs");
+        assert!(longer.ends_with("second run: 7ns <0.3.1> ready"), "{longer}");
+    }
+
+    #[test]
+    fn a_difference_in_lines_that_are_not_kept_is_found() {
+        let long = |first| trace([first].into_iter().chain(std::iter::repeat_n(5, KEPT)), 2);
+        let one = long(1);
+        assert_eq!(one.difference(&long(1)), None);
+        assert!(one.difference(&long(2)).expect("it differs").contains("the first 1 steps"));
+    }
+
+    #[test]
+    fn a_closed_trace_takes_no_lines() {
+        let one = trace([1], 2);
+        one.close();
+        one.note(Instant::FAR, What::Own);
+        assert_eq!(one.text(), "7ns <0.1.1> ready\n");
     }
 }

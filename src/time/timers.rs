@@ -265,6 +265,16 @@ impl Timers {
         self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
+    /// The number of the next timer on the wheel that belongs to no worker, which is the only one in a simulation.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.shards[self.shards.len() - 1].wheel.lock().next_number()
+    }
+
+    /// The lowest number on that wheel of a timer that is to fire some day; `u64::MAX` if there is none.
+    pub(crate) fn oldest_number(&self) -> u64 {
+        self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
+    }
+
     /// How many are waiting.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -164,6 +164,12 @@ impl<T> Wheel<T> {
         self.next_number
     }
 
+    /// The lowest number of an entry that was not taken out and is due before the last tick. Takes time linear in the entries.
+    pub(crate) fn oldest_number(&self) -> Option<u64> {
+        let waiting = self.entries.iter().filter(|(_, entry)| entry.item.is_some() && entry.tick != u64::MAX);
+        waiting.map(|(_, entry)| entry.number).min()
+    }
+
     /// Adds an item that is due at `tick`, be that past. The last tick of all never comes.
     ///
     /// # Panics

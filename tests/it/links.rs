@@ -1000,7 +1000,7 @@ fn a_crowd_ties_and_dies() {
                 host.spawn(async move |mut ctx: Context| -> Result<(), Exit> {
                     all.lock().unwrap().push(ctx.pid());
                     ctx.trap_exit(ctx.random() % 4 == 0);
-                    let mut watches = HashSet::new();
+                    let mut watches = BTreeSet::new();
                     for _ in 0..200 {
                         let other = {
                             let all = all.lock().unwrap();
@@ -1039,11 +1039,8 @@ fn a_crowd_ties_and_dies() {
             .collect();
         for handle in crowd {
             let pid = handle.pid();
-            let host = host.clone();
-            let _ = thread::spawn(move || {
-                thread::yield_now();
-                let _ = host.kill(pid);
-            });
+            let killer = host.clone();
+            let _ = host.spawn_blocking(move || killer.kill(pid));
             let _ = handle.await;
         }
     });

@@ -40,6 +40,7 @@ mod supervisors;
 mod time;
 mod trees;
 mod upgrades;
+mod verdicts;
 mod yields;
 
 use std::future::Future;

@@ -1,0 +1,537 @@
+//! SPEC 9.5, 10.1: what fails a simulation: exits that are not observed, code that is not deterministic, deadlocks.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::pending;
+use procession::*;
+
+use crate::within;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The message of the panic that `f` ends with; `None` if it does not panic.
+fn panic_of(f: impl FnOnce()) -> Option<String> {
+    catch_unwind(AssertUnwindSafe(f)).err().map(|panic| *panic.downcast::<String>().expect("a text"))
+}
+
+/// What a check of one seed says. `None` if the seed passes.
+fn verdict<T: Outcome>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
+    panic_of(|| check(0..1, scenario))
+}
+
+async fn fails(_: Context) -> Result<(), &'static str> {
+    Err("no luck")
+}
+
+async fn fails_with_text(_: Context) -> Result<String, &'static str> {
+    Err("no luck")
+}
+
+async fn waits(mut ctx: Context) -> Result<(), Exit> {
+    ctx.receive().await.map(drop)
+}
+
+/// Lets all processes run that are ready.
+async fn settle(host: &Host) {
+    host.sleep(ms(1)).await;
+}
+
+/// 10.1, 9.5: a process that panics, and whose exit nothing receives, fails the seed: its pid, its message and the location
+/// are in the report. One call allows it.
+#[test]
+fn an_unobserved_panic_fails_the_seed() {
+    const LINE: u32 = line!() + 3;
+    let scenario = async |host: Host| {
+        drop(host.spawn(async |_: Context| -> Result<(), Exit> {
+            panic!("boom");
+        }));
+        settle(&host).await;
+    };
+    let text = verdict(scenario).expect("a failure");
+    assert!(text.starts_with("the scenario fails under seed 0: no link, monitor, supervisor or join handle"), "{text}");
+    let place = format!("an exit: <0.0.1> panicked: boom (at {}:{LINE}:13)\n", file!());
+    assert!(text.contains(&place), "{place} is not in {text}");
+    assert!(text.contains("<0.0.1> complete"), "{text}");
+    Check::new(0..20).allow_unobserved_exits().run(scenario);
+    // It is told beside the failure of the scenario as well.
+    let both = verdict(async |host: Host| {
+        scenario(host).await;
+        Err::<(), _>(Exit::failed("of its own"))
+    });
+    let both = both.expect("a failure");
+    assert!(both.contains("of its own; ") && both.contains("panicked: boom (at "), "{both}");
+}
+
+/// 9.5: whether an exit is observed, by how it could be received.
+#[test]
+fn an_exit_is_observed_if_something_receives_it() {
+    let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
+        let text = verdict(async |host: Host| scenario(host).await).unwrap_or_default();
+        let told: Vec<_> =
+            text.split("receives an exit: ").skip(1).map(|exit| exit.split(' ').next().unwrap()).collect();
+        assert_eq!(told, pids, "{text}");
+    };
+    macro_rules! case {
+        ($pids:expr, async |$host:ident| $body:block) => {
+            unobserved(
+                |$host: Host| {
+                    async move {
+                        $body
+                        settle(&$host).await;
+                        Ok(())
+                    }
+                    .boxed()
+                },
+                &$pids,
+            )
+        };
+    }
+    // The join handle: dropped before the end and after it, alone and beside an address; taken, and taken late.
+    case!(["<0.0.1>"], async |host| { drop(host.spawn(fails)) });
+    case!(["<0.0.1>"], async |host| { drop(host.spawn(fails_with_text)) });
+    case!(["<0.0.1>"], async |host| {
+        let handle = host.spawn(fails);
+        settle(&host).await;
+        assert!(handle.is_finished());
+    });
+    case!(["<0.0.1>"], async |host| {
+        let mut handle = host.spawn(fails_with_text);
+        assert!((&mut handle).now_or_never().is_none());
+        settle(&host).await;
+        assert!(handle.is_finished());
+    });
+    case!(["<0.0.1>", "<0.1.1>"], async |host| {
+        let handle = host.spawn(fails);
+        let (_early, _late) = (handle.address().clone(), host.spawn(fails).address());
+        drop(handle);
+        settle(&host).await;
+    });
+    case!([], async |host| {
+        let late = host.spawn(fails);
+        assert!(host.spawn(fails).await.is_err());
+        settle(&host).await;
+        assert!(late.await.is_err());
+    });
+    // Links: the exit is the linked process's now, which traps it, or dies of it in turn.
+    case!([], async |host| {
+        let linked = host.spawn(async |mut ctx: Context| {
+            ctx.trap_exit(true);
+            drop(ctx.spawn_link(fails));
+            assert!(matches!(ctx.event().await, Event::Exit { .. }));
+        });
+        linked.await?;
+    });
+    case!(["<0.0.1>"], async |host| {
+        drop(host.spawn(async |ctx: Context| {
+            drop(ctx.spawn_link(fails));
+            pending::<()>().await;
+        }));
+    });
+    case!([], async |host| {
+        let linked = host.spawn(async |ctx: Context| {
+            drop(ctx.spawn_link(fails));
+            pending::<()>().await;
+        });
+        assert!(matches!(linked.await, Err(Exit::Linked { .. })));
+    });
+    // Monitors, set with the spawn or later; one that was taken back receives nothing.
+    case!([], async |host| {
+        let watches = host.spawn(async |mut ctx: Context| {
+            drop(ctx.spawn_monitor(fails));
+            assert!(matches!(ctx.event().await, Event::Down { .. }));
+            let child = ctx.spawn(fails);
+            ctx.monitor(child.pid());
+            drop(child);
+            assert!(matches!(ctx.event().await, Event::Down { .. }));
+        });
+        watches.await?;
+    });
+    case!(["<0.1.1>"], async |host| {
+        let forgets = host.spawn(async |ctx: Context| {
+            let (child, monitor) = ctx.spawn_monitor(fails);
+            ctx.demonitor(monitor);
+            drop(child);
+        });
+        forgets.await?;
+    });
+    // A future of the end that waits is a monitor.
+    case!([], async |host| {
+        let handle = host.spawn(fails);
+        let ended = handle.ended();
+        drop(handle);
+        assert!(matches!(ended.await, Exit::Failed(_)));
+    });
+    case!(["<0.0.1>"], async |host| {
+        let handle = host.spawn(fails);
+        let ended = handle.ended();
+        drop((handle, ended));
+    });
+    // Owners: a supervisor, a scope, a pool.
+    case!([], async |host| {
+        let child = Child::unnamed(fails).restart(Restart::Temporary);
+        let tree = host.spawn_process(Supervisor::one_for_one().add(child));
+        tree.started().await?;
+        host.sleep(HOUR).await;
+        host.cancel(tree.pid(), "done", HOUR).unwrap();
+        assert!(matches!(tree.await, Err(Exit::Cancelled(_))));
+    });
+    case!([], async |host| {
+        let owner = host.spawn(async |ctx: Context| {
+            ctx.scope(async |scope| {
+                drop(scope.spawn(fails));
+                pending::<Result<(), Exit>>().await
+            })
+            .await
+        });
+        assert!(matches!(owner.await, Err(Exit::Failed(_))));
+    });
+    // An `init` that fails, and a destructor that panics when the simulation is dropped.
+    case!(["<0.0.1>"], async |host| {
+        struct Refuses;
+        impl Process for Refuses {
+            type Message = ();
+            type Output = ();
+            fn init(&mut self, _: Start<'_>) -> Result<(), InitError> {
+                Err(InitError::failed("no"))
+            }
+            fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+                unreachable!("it has not begun")
+            }
+        }
+        drop(host.spawn_process(Refuses));
+    });
+    case!(["<0.0.1>"], async |host| {
+        struct Explodes;
+        impl Drop for Explodes {
+            fn drop(&mut self) {
+                panic!("in a destructor");
+            }
+        }
+        drop(host.spawn(async |ctx: Context| {
+            let _explodes = Explodes;
+            waits(ctx).await
+        }));
+    });
+}
+
+/// 9.5: an end on request is no failure: a process that is cancelled or killed, and one that was linked to it.
+#[test]
+fn an_end_on_request_is_not_reported() {
+    let verdict = verdict(async |host: Host| {
+        let (cancelled, killed, aborted) = (host.spawn(waits), host.spawn(waits), host.spawn(waits));
+        let linked = host.spawn(async |ctx: Context| {
+            drop(ctx.spawn_link(waits));
+            ctx.host().kill(ctx.pid()).unwrap();
+            ctx.yield_now().await;
+        });
+        settle(&host).await;
+        host.cancel(cancelled.pid(), "enough", HOUR).unwrap();
+        host.kill(killed.pid()).unwrap();
+        aborted.abort();
+        drop((cancelled, killed, aborted, linked));
+        drop(host.execute(Waits, "", ()).now_or_never());
+        settle(&host).await;
+        // What is left is killed with the simulation.
+        drop(host.spawn(waits));
+    });
+    assert_eq!(verdict, None);
+}
+
+struct Waits;
+impl Process for Waits {
+    type Message = ();
+    type Output = ();
+    fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+        Ok(Next::Wait)
+    }
+}
+
+/// 9.5: of a chain of links the last process to die is reported, once, with the first cause and its location.
+#[test]
+fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
+    fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
+        async move {
+            assert_ne!(depth, 0, "a bomb");
+            drop(ctx.spawn_link(move |ctx| links(ctx, depth - 1)));
+            pending().await
+        }
+        .boxed()
+    }
+    let text = verdict(async |host: Host| {
+        drop(host.spawn(|ctx| links(ctx, 5)));
+        settle(&host).await;
+    });
+    let text = text.expect("a failure");
+    assert_eq!(text.matches("receives an exit: ").count(), 1, "{text}");
+    let cause = "<0.0.1> linked to <0.5.1>, which ended: panicked: assertion `left != right` failed: a bomb";
+    assert!(text.contains(cause) && text.contains(&format!("(at {}:", file!())), "{text}");
+}
+
+/// 9.5: in a runtime each failure that nothing receives is counted once, though handles are dropped and taken at any moment.
+#[test]
+fn on_threads_each_unobserved_exit_is_counted_once() {
+    within(60, || {
+        let rt = crate::two();
+        let mut expected = 0;
+        for round in 0..50_u64 {
+            let handles: Vec<_> = (0..40).map(|_| rt.spawn(fails_with_text)).collect();
+            let addresses: Vec<_> = handles.iter().map(|handle| handle.address().clone()).collect();
+            for (n, handle) in handles.into_iter().enumerate() {
+                match (n as u64 + round) % 4 {
+                    0 => assert!(rt.block_on(handle).is_err()),
+                    1 => {
+                        // It may have ended, or be about to.
+                        drop(handle);
+                        expected += 1;
+                    }
+                    2 => {
+                        let mut handle = handle;
+                        if (&mut handle).now_or_never().is_none() {
+                            expected += 1;
+                        }
+                    }
+                    _ => {
+                        let ended = handle.ended();
+                        rt.block_on(async { drop(handle) });
+                        assert!(matches!(rt.block_on(ended), Exit::Failed(_)));
+                    }
+                }
+            }
+            drop(addresses);
+        }
+        let host = rt.host().clone();
+        // A process that has not ended would be killed, which is no failure.
+        while host.counters().exited < 50 * 40 {
+            thread::yield_now();
+        }
+        drop(rt);
+        assert_eq!(host.counters().unobserved, expected);
+    });
+}
+
+/// The message of a check of this scenario, which passes, and is not deterministic.
+fn difference<T: Outcome>(scenario: impl AsyncFn(Host) -> T) -> String {
+    let text = verdict(scenario).expect("a difference");
+    assert!(text.starts_with("the scenario is not deterministic: two runs under seed 0 differ in step "), "{text}");
+    let line = |before: &str| text.lines().find_map(|line| line.strip_prefix(before).map(str::to_owned)).unwrap();
+    assert_ne!(line("  first run:  "), line("  second run: "));
+    text
+}
+
+/// 10.1: a scenario whose behaviour depends on a randomly seeded map is reported, with the first step that differs.
+#[test]
+fn the_order_of_a_random_map_is_found() {
+    let text = difference(async |host: Host| {
+        let naps: HashMap<u64, ()> = (1..64).map(|nap| (nap, ())).collect();
+        for nap in naps.into_keys() {
+            host.spawn(async move |ctx: Context| ctx.sleep(ms(nap)).await).started().await.unwrap();
+        }
+        host.sleep(HOUR).await;
+    });
+    assert!(text.contains("ms <0."), "the process is named: {text}");
+}
+
+/// 10.1: so is one that uses the system's time.
+#[test]
+fn real_time_is_found() {
+    let begun = std::time::Instant::now();
+    difference(async |host: Host| {
+        let nap = begun.elapsed();
+        host.spawn(async move |ctx: Context| ctx.sleep(nap * 1_000).await).await.unwrap();
+    });
+}
+
+/// 10.1: so is one in which another thread takes part.
+#[test]
+fn a_thread_is_found() {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    difference(async |host: Host| {
+        let process = host.spawn(async |ctx: Context| {
+            let many = thread::spawn(|| RUNS.fetch_add(1, SeqCst)).join().unwrap();
+            for _ in 0..many {
+                ctx.yield_now().await;
+            }
+        });
+        process.await.unwrap();
+    });
+}
+
+/// 10.1: so is one that is woken from outside.
+#[test]
+fn a_foreign_wake_is_found() {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    difference(async |host: Host| {
+        let wakes = RUNS.fetch_add(1, SeqCst);
+        let waker = Arc::new(Mutex::new(None::<Waker>));
+        let own = waker.clone();
+        let mut polls = 0;
+        let sleeper = host.spawn(async move |_: Context| {
+            std::future::poll_fn(|cx| {
+                *own.lock().unwrap() = Some(cx.waker().clone());
+                polls += 1;
+                if polls > wakes { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        });
+        for _ in 0..wakes {
+            settle(&host).await;
+            let waker = waker.lock().unwrap().clone().unwrap();
+            thread::spawn(move || waker.wake()).join().unwrap();
+        }
+        sleeper.await.unwrap();
+    });
+}
+
+/// 10.1: a seed that fails is run twice as well: the difference and the failure are both told.
+#[test]
+fn a_failure_that_does_not_come_again_is_told_with_the_difference() {
+    let runs = AtomicUsize::new(0);
+    let text = verdict(async |_: Host| if runs.fetch_add(1, SeqCst) == 0 { Err("only once") } else { Ok(()) });
+    let text = text.expect("a difference");
+    assert!(
+        text.contains("differ in their result\n  first run:  failed: only once\n  second run: it passes"),
+        "{text}"
+    );
+    assert!(text.contains("the first run fails: failed: only once") && text.contains("check(0..1, …)"), "{text}");
+    assert_eq!(runs.load(SeqCst), 2);
+}
+
+/// 10.1: of the seeds that pass, the first and about one in a hundred are run twice: the same ones each time.
+#[test]
+fn some_passing_seeds_are_run_twice() {
+    let twice = |seeds: std::ops::Range<u64>| {
+        let runs = Mutex::new(HashMap::new());
+        check(seeds, async |host: Host| {
+            let drawn = host.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.random())).await.unwrap();
+            *runs.lock().unwrap().entry(drawn).or_insert(0) += 1;
+        });
+        let runs = runs.into_inner().unwrap();
+        let mut twice: Vec<_> = runs.into_iter().filter(|&(_, runs)| runs == 2).map(|(drawn, _)| drawn).collect();
+        twice.sort_unstable();
+        twice
+    };
+    let all = twice(0..2_000);
+    assert!((10..=40).contains(&all.len()), "{}", all.len());
+    assert_eq!(all, twice(0..2_000));
+    assert_eq!(twice(7..8).len(), 1);
+}
+
+/// 2.1, 10.1: a pid of one simulation prints as one of another, and leads nowhere in that, nor in a runtime; its text
+/// leads to the process of the simulation that runs.
+#[test]
+fn a_pid_belongs_to_one_simulation() {
+    async fn counts(mut ctx: Context<u64>) -> Result<u64, Exit> {
+        ctx.receive().await
+    }
+    let (mut one, mut other) = (Simulation::new(1), Simulation::new(1));
+    let (first, second) = (one.spawn(counts), other.spawn(counts));
+    assert_eq!(first.pid().to_string(), second.pid().to_string());
+    assert_ne!(first.pid(), second.pid());
+    assert_eq!(first.pid().incarnation(), 0);
+    let rt = crate::two();
+    let of_runtime = rt.spawn(counts);
+    for host in [other.host(), rt.host()] {
+        let pid = first.pid();
+        assert_eq!(host.send(pid, 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+        assert_eq!(host.kill(pid), Err(NoProcess(pid)));
+        assert!(host.address::<u64>(pid).is_none());
+    }
+    assert_eq!(one.send(of_runtime.pid(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    assert_eq!(one.send(second.pid(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    let text = second.pid().to_string();
+    let host = other.host().clone();
+    let counted = other.run(async {
+        let pid: Pid = text.parse().unwrap();
+        assert_eq!(pid, second.pid());
+        host.send(pid, 7_u64).unwrap();
+        second.await
+    });
+    assert_eq!(counted.unwrap(), 7);
+    // Outside a run the text names no process.
+    assert_eq!(one.send(text.parse::<Pid>().unwrap(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    one.send(first.pid(), 3_u64).unwrap();
+    assert_eq!(one.run(first).unwrap(), 3);
+}
+
+/// Waits for a message of the other process, which waits for one of this process.
+async fn waits_for_the_other(mut ctx: Context<Pid>) -> Result<(), Exit> {
+    let other = ctx.receive().await?;
+    let answer = ctx.receive().await?;
+    ctx.send(other, answer)?;
+    Ok(())
+}
+
+async fn deadlock(host: &Host) -> Result<(), Exit> {
+    let (one, other) = (host.spawn(waits_for_the_other), host.spawn(waits_for_the_other));
+    one.send(other.pid())?;
+    other.send(one.pid())?;
+    one.await?;
+    other.await
+}
+
+/// 10.1: a periodic timer does not hide a deadlock: the processes that wait are named, those that tick are not.
+#[test]
+fn a_periodic_timer_does_not_hide_a_deadlock() {
+    within(120, || {
+        let interval = verdict(async |host: Host| {
+            let _ticks = host.spawn(async |ctx: Context| -> Result<(), Exit> {
+                let mut ticks = ctx.interval(ms(10));
+                loop {
+                    ticks.tick().await;
+                }
+            });
+            deadlock(&host).await
+        });
+        let repeated = verdict(async |host: Host| {
+            let _hears = host.spawn(async |mut ctx: Context<u64>| {
+                ctx.send_interval(ms(10), ctx.pid(), 1_u64);
+                while ctx.receive().await.is_ok() {}
+            });
+            deadlock(&host).await
+        });
+        for text in [interval, repeated] {
+            let text = text.expect("a deadlock");
+            assert!(text.contains("it panicked: deadlock beside timers: "), "{text}");
+            assert!(text.contains("<0.1.1> was waiting for mail; <0.2.1> was waiting for mail\n"), "{text}");
+        }
+    });
+}
+
+/// 10.1: a long sleep beside a periodic timer is no deadlock; nor is a process that counts many ticks, if it is allowed to.
+#[test]
+fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
+    const TICKS: u64 = 70_000;
+    async fn counts(ctx: Context) {
+        let mut ticks = ctx.interval(ms(10));
+        for _ in 0..TICKS {
+            ticks.tick().await;
+        }
+    }
+    within(120, || {
+        let mut simulation = Simulation::new(1);
+        let counting = simulation.spawn(counts);
+        let host = simulation.host().clone();
+        simulation.run(async move {
+            let _waits = host.spawn(waits);
+            host.sleep(TICKS as u32 * ms(10)).await;
+        });
+        simulation.run(counting).unwrap();
+        let mut simulation = Simulation::new(1).deadlock_after(u64::MAX);
+        let counting = simulation.spawn(counts);
+        simulation.run(counting).unwrap();
+        let scenario = async |host: Host| host.spawn(counts).await;
+        assert!(panic_of(|| Check::new(0..1).run(scenario)).expect("the limit").contains("; no process waits\n"));
+        Check::new(0..1).deadlock_after(2 * TICKS).run(scenario);
+    });
+}

@@ -73,7 +73,14 @@
 //! program. In both cases the message names the process and its code: the first runtime of a program adds a panic hook
 //! that prints them and then calls the hook that was set before. It prints nothing for other panics.
 //!
-//! Running out of memory aborts. A program that forks keeps no worker in the child.
+//! If memory runs out, the program aborts with a message. No operation of the runtime reports it as an error.
+//!
+//! In a child made by `fork`, only the thread that forked exists. The child has no worker, so nothing runs there by itself.
+//! A thread that does not exist there may have held a lock, so every use of the runtime in the child may wait for ever.
+//! The child may run another program or leave by `_exit`. The parent works on as before.
+//!
+//! The runtime handles no signal and blocks none: the system may deliver a signal on any of its threads, whose waits go on
+//! when they are interrupted. A signal handler must not use the runtime.
 
 /// The programs in the README compile and run.
 #[cfg(doctest)]

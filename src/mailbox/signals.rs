@@ -6,6 +6,7 @@ use std::mem;
 use super::front::KEEP;
 use super::slot::Slot;
 use crate::process::event::Signal;
+use crate::process::panic::drop_caught;
 use crate::sync::planted;
 
 /// Oldest first.
@@ -158,6 +159,26 @@ pub(super) struct Drained {
     /// How many messages had been taken out when these were, and how many of them this receiver will have read then.
     taken: i64,
     ahead: u64,
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        drop_each(&mut self.waiting);
+    }
+}
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        drop_each(&mut self.waiting);
+    }
+}
+
+/// Drops signals one by one. The destructor of an answer is the user's code and may panic. If two of them panicked in the
+/// drop of the whole queue, the program would abort.
+fn drop_each(signals: &mut VecDeque<(Place, Signal)>) {
+    while let Some((_, signal)) = signals.pop_front() {
+        let _ = drop_caught(signal);
+    }
 }
 
 #[cfg(all(test, not(procession_loom)))]

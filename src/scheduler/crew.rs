@@ -16,6 +16,9 @@ use crate::sync::{Arc, Mutex, MutexGuard, planted, thread, wait_while, wait_with
 /// How long a thread that has nothing to do any more waits to be called again: steps that block come in numbers.
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
+/// How long a start that fails waits for the threads that it has started: they only run their hooks.
+const STARTED_FOR: Duration = Duration::from_secs(1);
+
 /// Orders for all workers, as bits: leave, and see whether there are too many of you.
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
@@ -78,13 +81,14 @@ impl<T: Task> Scheduler<T> {
     /// Starts the worker threads.
     ///
     /// # Errors
-    /// One could not be started; those that were are told to stop.
+    /// One could not be started. Those that were started have ended, unless a hook keeps one of them for a second.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
             if let Err((error, local)) = self.employ(self.crew.lock(), local) {
                 drop(local);
                 self.stop();
+                self.wait_stopped(STARTED_FOR);
                 return Err(error);
             }
         }

@@ -1,11 +1,14 @@
 //! Faults that end a whole program, each in a program of its own.
 
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 
 use futures::executor::block_on;
+use futures::future::FutureExt;
 use procession::*;
 
-use crate::lives::{lone, settle};
+use crate::lives::{LONG, lone, settle};
 use crate::subprocess::{Ran, again, role};
 
 /// Panics when it is dropped, also while the thread unwinds.
@@ -111,4 +114,194 @@ fn a_single_panic_prints_nothing_more() {
     }
     let ran: Ran = again(a_single_panic_prints_nothing_more, "", 60);
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
+}
+
+struct Give;
+
+impl Command for Give {
+    type Reply = Bomb;
+}
+
+/// Keeps what it is asked for answers, until the test gives them.
+#[derive(Clone, Default)]
+struct Giver(Arc<Mutex<Vec<Completion<Bomb>>>>);
+
+impl Handler<Give> for Giver {
+    fn handle(&self, _: Give, completion: Completion<Bomb>) {
+        self.0.lock().unwrap().push(completion);
+    }
+}
+
+impl Giver {
+    fn give(&self) {
+        let completions = std::mem::take(&mut *self.0.lock().unwrap());
+        completions.into_iter().for_each(|completion| completion.complete(Bomb));
+    }
+}
+
+/// A hand-written process that asks for bombs, reads one event, and then does as it is told.
+struct Asks {
+    asks: usize,
+    panics: bool,
+}
+
+impl Process for Asks {
+    type Message = Bomb;
+    type Output = ();
+    fn step(&mut self, mut events: Events<'_, Bomb>, out: &mut StepOutput<'_, Bomb>) -> Result<Next<()>, Exit> {
+        (0..std::mem::take(&mut self.asks)).for_each(|_| ignore(out.perform(Give)));
+        let Some(event) = events.next() else { return Ok(Next::Wait) };
+        std::mem::forget(event);
+        assert!(!self.panics, "the step fails");
+        Ok(Next::Done(()))
+    }
+}
+
+/// Sends three bombs.
+fn three(to: &Address<Bomb>) {
+    (0..3).for_each(|_| std::mem::forget(to.send(Bomb)));
+}
+
+/// Drops what a call returned, whatever it is.
+fn ignore<T>(_: T) {}
+
+type Place = fn(&Runtime, &Giver);
+
+/// Where the runtime keeps values of the user's, and how each of these places is emptied.
+const PLACES: [(&str, Place); 17] = [
+    ("unread messages of a process that is killed", |rt, _| {
+        let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
+        settle(rt);
+        three(&waits);
+        waits.abort();
+    }),
+    ("unread messages of a process that never began", |rt, _| {
+        let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
+        three(&waits);
+        waits.abort();
+    }),
+    ("unread messages of a body that returns", |rt, _| {
+        let reads = rt.spawn(async |mut ctx: Context<Bomb>| ctx.receive().await.map(std::mem::forget));
+        three(&reads);
+    }),
+    ("unread messages of a body that panics", |rt, _| {
+        let reads = rt.spawn(async |mut ctx: Context<Bomb>| -> () {
+            ctx.receive().await.map(std::mem::forget).unwrap();
+            panic!("the body fails");
+        });
+        three(&reads);
+    }),
+    ("messages that were put aside by a body that panics", |rt, _| {
+        let reads = rt.spawn(async |mut ctx: Context<Bomb>| -> () {
+            for _ in 0..3 {
+                let bomb = ctx.receive().await.unwrap();
+                ctx.stash(bomb);
+            }
+            panic!("the body fails");
+        });
+        three(&reads);
+    }),
+    ("unread messages of a hand-written process", |rt, _| three(&rt.spawn_process(Asks { asks: 0, panics: false }))),
+    ("unread messages of a step that panics", |rt, _| three(&rt.spawn_process(Asks { asks: 0, panics: true }))),
+    ("messages of a mailbox outside", |rt, _| {
+        let (to, mailbox) = rt.mailbox::<Bomb>();
+        three(&to);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(mailbox)));
+    }),
+    ("dead letters", |rt, _| {
+        let letters = rt.dead_letters();
+        let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
+        three(&waits);
+        waits.abort();
+        settle(rt);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(letters)));
+    }),
+    ("unread answers of a process that is killed", |rt, giver| {
+        let asks = rt.spawn_process(Asks { asks: 3, panics: false });
+        settle(rt);
+        giver.give();
+        asks.abort();
+    }),
+    ("unread answers of a process that ends", |rt, giver| {
+        ignore(rt.spawn_process(Asks { asks: 3, panics: false }));
+        settle(rt);
+        giver.give();
+    }),
+    ("unread answers of a step that panics", |rt, giver| {
+        ignore(rt.spawn_process(Asks { asks: 3, panics: true }));
+        settle(rt);
+        giver.give();
+    }),
+    ("answers in futures of a body that panics", |rt, giver| {
+        let asks = rt.spawn(async |mut ctx: Context<()>| -> () {
+            let mut performs = [ctx.perform(Give), ctx.perform(Give), ctx.perform(Give)];
+            performs.iter_mut().for_each(|perform| assert!(perform.now_or_never().is_none()));
+            let _ = ctx.receive().await;
+            panic!("the body fails");
+        });
+        settle(rt);
+        giver.give();
+        let _ = asks.send(());
+    }),
+    ("timers of a process that ends", |rt, _| {
+        let (to, _mailbox) = rt.mailbox::<Bomb>();
+        ignore(rt.spawn(async move |ctx: Context| {
+            (0..3).for_each(|_| ignore(ctx.send_after(LONG, &to, Bomb)));
+            (0..3).for_each(|_| ignore(ctx.send_interval(LONG, &to, Bomb)));
+        }));
+    }),
+    ("inherited values", |rt, _| {
+        struct Other(#[allow(dead_code)] Bomb);
+        let builder = rt.process().value(Bomb).value(Other(Bomb));
+        drop(builder.spawn(async |_: Context| {}).map_err(|refused| refused.to_string()));
+    }),
+    ("results and states", |rt, _| {
+        let both = Bomb;
+        drop(rt.spawn(async move |_: Context| {
+            let _both = both;
+            Ok::<_, Exit>(Bomb)
+        }));
+        let waits = rt.spawn(async |_: Context| pending::<Result<Bomb, Exit>>().await);
+        waits.abort();
+    }),
+    ("closures that are queued", |rt, _| {
+        for _ in 0..3 {
+            let bomb = Bomb;
+            let blocking = rt.spawn_blocking(move || bomb);
+            // The result may be there already.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
+        }
+    }),
+];
+
+impl Clone for Bomb {
+    fn clone(&self) -> Self {
+        Self
+    }
+}
+
+/// 4.8, 11: values that panic when they are dropped end no program, however many of them lie in one place, and also if
+/// their process panics at the same time: each is dropped by itself. The runtime that holds them can be dropped too.
+#[test]
+fn many_values_that_panic_when_dropped_abort_nothing() {
+    if let Some(role) = role() {
+        let (_, place) = PLACES[role.parse::<usize>().unwrap()];
+        for emptied in [true, false] {
+            let giver = Giver::default();
+            let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
+            place(&rt, &giver);
+            if emptied {
+                settle(&rt);
+            }
+            assert_eq!(rt.block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
+            drop(rt);
+        }
+        return;
+    }
+    let failed = |(n, (name, _)): (usize, &(&str, Place))| {
+        let ran = again(many_values_that_panic_when_dropped_abort_nothing, &n.to_string(), 60);
+        (!ran.status.is_some_and(|status| status.success())).then(|| format!("{name}: {ran:#?}"))
+    };
+    let failed: Vec<_> = PLACES.iter().enumerate().filter_map(failed).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

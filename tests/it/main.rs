@@ -27,6 +27,7 @@ mod pools;
 mod preemption;
 mod priorities;
 mod process;
+mod reentrant;
 mod refused;
 mod scheduling;
 mod scopes;
@@ -37,6 +38,8 @@ mod states;
 mod streams;
 mod subprocess;
 mod supervisors;
+#[cfg(unix)]
+mod system;
 mod time;
 mod trees;
 mod upgrades;

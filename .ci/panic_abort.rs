@@ -1,0 +1,15 @@
+//! A process that panics in a program that is built with `panic = "abort"`.
+
+use procession::{Context, Runtime};
+
+async fn careless(_: Context) {
+    panic!("the body fails");
+}
+
+fn main() {
+    let rt = Runtime::builder().workers(1).build().expect("a runtime");
+    let ok = rt.block_on(rt.spawn(async |_: Context| Ok::<_, procession::Exit>(1)));
+    println!("before: {ok:?}");
+    let _ = rt.block_on(rt.spawn(careless));
+    println!("after");
+}

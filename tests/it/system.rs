@@ -1,0 +1,415 @@
+//! What the operating system does to a program: threads that do not start, `fork`, signals. Each test runs in a program of
+//! its own.
+
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::subprocess::{again, role};
+use crate::two;
+
+/// Answers each request with the next number.
+async fn counts(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    let mut count = 0;
+    loop {
+        ctx.receive().await?.send(count);
+        count += 1;
+    }
+}
+
+/// Calls `server` until `stop`, and returns how often.
+async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>) -> Result<u64, Exit> {
+    let mut calls = 0;
+    while !stop.load(SeqCst) {
+        ctx.call(&server, |reply| reply).await?;
+        ctx.sleep(Duration::from_micros(200)).await;
+        calls += 1;
+    }
+    Ok(calls)
+}
+
+/// Ends the child itself if it hangs, also where its parent does not know it. In a forked child no timer of the parent is
+/// left, so it sets its own.
+fn ends_by_itself(seconds: u32) {
+    // SAFETY: `alarm` only sets a timer, whose signal ends this program by default.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// How the forked child ended: its exit code, or nothing if it was killed by a signal.
+fn wait_for(child: libc::pid_t) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the result.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+}
+
+/// Forks. The child calls `f` and exits with 7; the parent gets the child's id.
+fn fork(f: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child calls `f`, which only does what the documentation of the crate allows there, and then leaves.
+    match unsafe { libc::fork() } {
+        0 => {
+            ends_by_itself(60);
+            let code = if catch_unwind(AssertUnwindSafe(f)).is_ok() { 7 } else { 8 };
+            // SAFETY: `_exit` runs nothing of this program.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            assert!(child > 0, "fork failed");
+            child
+        }
+    }
+}
+
+/// 11: a program that forks while its runtime works goes on as before. The child may exit at once or run another program,
+/// and it may keep or drop what it got of the runtime: nothing of that hangs.
+#[test]
+fn a_running_program_may_fork() {
+    if role().is_none() {
+        again(a_running_program_may_fork, "", 120).passed();
+        return;
+    }
+    let rt = two();
+    let server = rt.spawn(counts);
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (to, stop) = (server.address(), stop.clone());
+            rt.spawn(|ctx: Context| calls(ctx, to, stop))
+        })
+        .collect();
+    for _ in 0..20 {
+        // From a thread outside, while the workers work.
+        let child = fork(|| {});
+        assert_eq!(wait_for(child), Some(7));
+        // From a step on a worker.
+        let child = block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(fork(|| {})))).unwrap();
+        assert_eq!(wait_for(child), Some(7));
+        // The child runs another program.
+        let status = Command::new("true").stdin(Stdio::null()).status().unwrap();
+        assert!(status.success());
+        // The children changed nothing here.
+        let before = server_count(&rt, &server);
+        while server_count(&rt, &server) < before + 50 {}
+    }
+    stop.store(true, SeqCst);
+    for caller in callers {
+        assert!(block_on(caller).unwrap() > 0);
+    }
+    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    drop(server);
+}
+
+fn server_count(rt: &Runtime, server: &JoinHandle<(), Reply<u64>>) -> u64 {
+    block_on(rt.call(server.pid(), |reply| reply)).unwrap()
+}
+
+/// 11: in a forked child no worker exists, so nothing runs there by itself. Dropping the runtime there returns after its
+/// patience of a second.
+#[test]
+fn a_forked_child_has_no_workers() {
+    if role().is_none() {
+        again(a_forked_child_has_no_workers, "", 120).passed();
+        return;
+    }
+    // Without a monitor, parked workers do nothing, so they hold no lock: the child can use what it got.
+    let parked = Arc::new(AtomicUsize::new(0));
+    let (more, less) = (parked.clone(), parked.clone());
+    let rt = Runtime::builder()
+        .workers(2)
+        .long_step(Duration::MAX)
+        .on_thread_park(move || {
+            more.fetch_add(1, SeqCst);
+        })
+        .on_thread_unpark(move || {
+            less.fetch_sub(1, SeqCst);
+        })
+        .build()
+        .unwrap();
+    let server = rt.spawn(counts);
+    server_count(&rt, &server);
+    let mut idle = 0;
+    while idle < 20 {
+        thread::sleep(Duration::from_millis(1));
+        idle = if parked.load(SeqCst) == 2 { idle + 1 } else { 0 };
+    }
+    let mut kept = Some(rt);
+    let child = fork(|| {
+        let rt = kept.take().unwrap();
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = ran.clone();
+        let handle = rt.spawn(async move |_: Context| runs.store(true, SeqCst));
+        thread::sleep(Duration::from_millis(50));
+        assert!(!ran.load(SeqCst) && !handle.is_finished());
+        drop(rt);
+        assert!(!ran.load(SeqCst));
+    });
+    assert_eq!(wait_for(child), Some(7));
+    let rt = kept.unwrap();
+    server_count(&rt, &server);
+    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+}
+
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    SIGNALS.fetch_add(1, SeqCst);
+}
+
+/// Has SIGUSR1 counted, and system calls interrupted by it.
+fn count_signals() {
+    // SAFETY: the structure is plain data, and zeros are valid in all of its fields.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    // SAFETY: the action is valid, and its handler only adds to an atomic, which a signal handler may do.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
+}
+
+/// 11: signals interrupt workers, the thread that lends itself and the blocking pool, asleep and at work, without a
+/// restart of the system call. No message is lost, and no timer fires early or never.
+#[test]
+fn signals_to_its_threads_change_nothing() {
+    if role().is_none() {
+        again(signals_to_its_threads_change_nothing, "", 120).passed();
+        return;
+    }
+    count_signals();
+    let threads = Arc::new(Mutex::new(Vec::new()));
+    let (known, gone) = (threads.clone(), threads.clone());
+    // SAFETY: this only returns the id of the thread.
+    let own = || unsafe { libc::pthread_self() };
+    let rt = Runtime::builder()
+        .workers(2)
+        .on_thread_start(move || known.lock().unwrap().push(own()))
+        .on_thread_stop(move || gone.lock().unwrap().retain(|&thread| thread != own()))
+        .build()
+        .unwrap();
+    threads.lock().unwrap().push(own());
+    let done = Arc::new(AtomicBool::new(false));
+    let (ended, aims) = (done.clone(), threads.clone());
+    let shoots = thread::spawn(move || {
+        while !ended.load(SeqCst) {
+            // Under the lock no worker ends: the ids stay valid.
+            for &thread in aims.lock().unwrap().iter() {
+                // SAFETY: the thread exists, and SIGUSR1 has a handler.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+    let server = rt.spawn(counts);
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let (to, stop) = (server.address(), stop.clone());
+            rt.spawn(|ctx: Context| calls(ctx, to, stop))
+        })
+        .collect();
+    // This thread works for the runtime, sleeps with it, and waits for it.
+    for round in 0..50 {
+        let sleeps = rt.spawn(async move |ctx: Context| {
+            let (begun, time) = (ctx.now(), Duration::from_millis(round % 7));
+            ctx.sleep(time).await;
+            Ok::<_, Exit>(ctx.now() - begun >= time)
+        });
+        let on_time = if round % 2 == 0 { rt.block_on(sleeps) } else { block_on(sleeps) };
+        assert!(on_time.unwrap(), "a timer fired early");
+        assert_eq!(block_on(rt.spawn_blocking(move || round)).unwrap(), round);
+    }
+    // Each thread was hit many times.
+    while SIGNALS.load(SeqCst) < 1_000 {
+        thread::yield_now();
+    }
+    stop.store(true, SeqCst);
+    let calls: u64 = callers.into_iter().map(|caller| block_on(caller).unwrap()).sum();
+    assert_eq!(server_count(&rt, &server), calls);
+    drop(server);
+    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    done.store(true, SeqCst);
+    shoots.join().unwrap();
+}
+
+/// 11: a program that is stopped and continued goes on where it was: timers that were due meanwhile fire once, and an
+/// interval that skips what it missed does not fire in a burst.
+#[test]
+fn a_stopped_program_goes_on() {
+    if role().is_none() {
+        again(a_stopped_program_goes_on, "", 120).passed();
+        return;
+    }
+    let rt = two();
+    let server = rt.spawn(counts);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (to, stopped) = (server.address(), stop.clone());
+    let caller = rt.spawn(|ctx: Context| calls(ctx, to, stopped));
+    let (ticks, over) = (Arc::new(AtomicU64::new(0)), stop.clone());
+    let counted = ticks.clone();
+    let interval = rt.spawn(async move |ctx: Context| {
+        let (begun, every) = (ctx.now(), Duration::from_millis(20));
+        let mut interval = ctx.interval(every).missed(Missed::Skip);
+        while !over.load(SeqCst) {
+            interval.tick().await;
+            counted.fetch_add(1, SeqCst);
+        }
+        // The ticks that the stop swallowed are gone.
+        Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
+    });
+    let sleeps: Vec<_> = (0..50)
+        .map(|n| {
+            rt.spawn(async move |ctx: Context| {
+                let (begun, time) = (ctx.now(), Duration::from_millis(10 * n));
+                ctx.sleep(time).await;
+                Ok::<_, Exit>(ctx.now() - begun >= time)
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        let own = std::process::id();
+        let script = format!("kill -STOP {own}; sleep 0.2; kill -CONT {own}");
+        let mut shell = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+        assert!(shell.wait().unwrap().success());
+    }
+    for sleep in sleeps {
+        assert!(block_on(sleep).unwrap(), "a timer fired early");
+    }
+    let before = server_count(&rt, &server);
+    while server_count(&rt, &server) < before + 50 {}
+    stop.store(true, SeqCst);
+    assert!(block_on(caller).unwrap() > 0);
+    let most = block_on(interval).unwrap();
+    assert!(ticks.load(SeqCst) <= most, "{} ticks in the time of {most}", ticks.load(SeqCst));
+    drop(server);
+    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+}
+
+const MIB: usize = 1 << 20;
+
+/// From here on, this program gets no more than `more` bytes of address space.
+#[cfg(target_os = "linux")]
+fn limit_memory(more: usize) -> libc::rlimit {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = pages.split(' ').next().unwrap().parse().unwrap();
+    let mut former = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is valid.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut former) }, 0);
+    // SAFETY: this only returns a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let limit = libc::rlimit { rlim_cur: (pages * page + more) as libc::rlim_t, rlim_max: former.rlim_max };
+    // SAFETY: the structure is valid. Allocations over the limit fail, which is what is tested.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    former
+}
+
+#[cfg(target_os = "linux")]
+fn unlimit_memory(former: libc::rlimit) {
+    // SAFETY: the structure is valid.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &former) }, 0);
+}
+
+/// A builder of workers with stacks so large that few fit, and what its handler holds.
+#[cfg(target_os = "linux")]
+fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Arc<()>) {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = ();
+    }
+    use procession::Command;
+    let held = Arc::new(());
+    let (holds, started, stopped) = (held.clone(), threads.clone(), threads.clone());
+    let builder = Runtime::builder()
+        .workers(workers)
+        .stack_size(512 * MIB)
+        .on_thread_start(move || {
+            started[0].fetch_add(1, SeqCst);
+        })
+        .on_thread_stop(move || {
+            stopped[1].fetch_add(1, SeqCst);
+        })
+        .handle(move |_: Ask| {
+            let _ = &holds;
+        });
+    (builder, held)
+}
+
+/// 4.1, 11: if a worker's thread can not be started, the build fails. The threads that were started have ended then, and
+/// nothing that the builder held is kept. A smaller runtime can be built afterwards.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_build_without_threads_leaves_nothing_behind() {
+    let Some(role) = role() else {
+        // Room for no thread, for one, and for three.
+        for fit in ["0", "1", "3"] {
+            again(a_build_without_threads_leaves_nothing_behind, fit, 120).passed();
+        }
+        return;
+    };
+    let fit = role.parse().unwrap();
+    {
+        let threads = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (builder, held) = large_stacks(8, &threads);
+        let former = limit_memory(fit * 512 * MIB + 256 * MIB);
+        let error = builder.build().unwrap_err();
+        unlimit_memory(former);
+        assert!(matches!(error, BuildError::Io(_)), "{error}");
+        let [started, stopped] = [&threads[0], &threads[1]].map(|count| count.load(SeqCst));
+        assert_eq!((started, stopped, Arc::strong_count(&held)), (fit, fit, 1));
+    }
+    let rt = two();
+    assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
+}
+
+/// 4.1: a runtime that is to grow and gets no thread works on with those that it has, and grows once it can.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_runtime_without_more_threads_works_on() {
+    if role().is_none() {
+        again(a_runtime_without_more_threads_works_on, "", 120).passed();
+        return;
+    }
+    let threads = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let (builder, held) = large_stacks(1, &threads);
+    let rt = builder.build().unwrap();
+    let work = |rt: &Runtime| {
+        let handles: Vec<_> = (0..100).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
+        handles.into_iter().map(|handle| block_on(handle).unwrap()).sum::<u64>()
+    };
+    // The monitor has its thread before the limit.
+    assert_eq!(work(&rt), 4950);
+    let former = limit_memory(256 * MIB);
+    rt.set_workers(8);
+    assert_eq!(work(&rt), 4950);
+    assert_eq!(threads[0].load(SeqCst), 1, "no thread fits");
+    unlimit_memory(former);
+    rt.set_workers(4);
+    assert_eq!(work(&rt), 4950);
+    while threads[0].load(SeqCst) < 4 {
+        thread::yield_now();
+    }
+    assert_eq!(block_on(rt.shutdown(Duration::from_secs(30))).left.len(), 0);
+    assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
+}
+
+/// 11: a blocking closure for which no thread can be started is refused with the reason, and runs nowhere.
+#[cfg(target_os = "linux")]
+#[test]
+fn blocking_work_without_a_thread_is_refused() {
+    if role().is_none() {
+        again(blocking_work_without_a_thread_is_refused, "", 120).passed();
+        return;
+    }
+    let rt = two();
+    // Less than the stack of a thread.
+    let former = limit_memory(MIB);
+    let refused = block_on(rt.spawn_blocking(|| 1));
+    unlimit_memory(former);
+    let failure = refused.unwrap_err();
+    assert!(failure.to_string().contains("thread"), "{failure}");
+    assert_eq!(block_on(rt.spawn_blocking(|| 2)).unwrap(), 2);
+}

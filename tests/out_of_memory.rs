@@ -1,0 +1,132 @@
+//! A program whose allocator fails: it aborts with a message or returns an error, and never hangs. A program of its own,
+//! for its allocator is that of all of it.
+
+#![cfg(all(unix, not(any(procession_loom, procession_shuttle))))]
+#![allow(unsafe_code)]
+// What the crate's own code may not use, programs around it may.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+#[path = "it/subprocess.rs"]
+mod subprocess;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::subprocess::{again, role};
+
+/// The system's allocator, which fails once.
+struct Failing;
+
+/// How many allocations succeed before one fails.
+static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+impl Failing {
+    /// Counts an allocation, and says whether it fails.
+    fn fails(&self) -> bool {
+        LEFT.load(SeqCst) != usize::MAX && LEFT.fetch_sub(1, SeqCst) == 0
+    }
+}
+
+// SAFETY: memory is the system's; an allocation that fails returns null, as the trait allows.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if self.fails() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller holds to the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller holds to the contract of `dealloc`, and `at` came from the system.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if self.fails() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller holds to the contract of `realloc`, and `at` came from the system.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static FAILING: Failing = Failing;
+
+struct Ask(u64);
+
+impl Command for Ask {
+    type Reply = u64;
+}
+
+/// A bit of everything: workers, processes, messages, calls, links, names, timers, commands, closures.
+fn program() -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+    let rt = Runtime::builder().workers(2).handle(|ask: Ask| ask.0).handle_async(async |ask: Later| ask.0).build()?;
+    let server = rt.process().name("server").spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+        loop {
+            ctx.receive().await?.send(1);
+        }
+    })?;
+    let to = server.address();
+    let asks = rt.spawn(async move |ctx: Context<u64>| {
+        ctx.trap_exit(true);
+        let child = ctx.spawn_link(async |ctx: Context| ctx.perform(Later(1)).await);
+        ctx.send_after(Duration::from_micros(10), ctx.pid(), 1);
+        ctx.sleep(Duration::from_micros(10)).await;
+        let both = (ctx.perform(Ask(1)).await?, ctx.call(&to, |reply| reply).await?);
+        Ok::<_, Exit>(both.0 + both.1 + child.await?)
+    });
+    let sum = block_on(asks)? + block_on(rt.spawn_blocking(|| 1))?;
+    drop(server);
+    block_on(rt.shutdown(Duration::from_secs(10)));
+    Ok(sum)
+}
+
+struct Later(u64);
+
+impl Command for Later {
+    type Reply = u64;
+}
+
+/// 11: whichever allocation fails, the program aborts with a message, or ends with an error or a result.
+#[test]
+fn no_allocation_that_fails_hangs_the_program() {
+    if let Some(role) = role() {
+        let fails_after: usize = role.parse().unwrap();
+        LEFT.store(fails_after, SeqCst);
+        let ended = program();
+        // Once it has failed, the counter has wrapped.
+        let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
+        println!("failed: {failed}, ended: {ended:?}");
+        return;
+    }
+    let (next, not_reached) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (aborted, survived) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let run = || {
+        // How many allocations there are differs a little from run to run.
+        while not_reached.load(SeqCst) < 3 {
+            let n = next.fetch_add(1, SeqCst);
+            let ran = again(no_allocation_that_fails_hangs_the_program, &n.to_string(), 60);
+            let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
+            if !status.success() {
+                assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");
+                assert!(ran.stderr.contains("memory allocation of"), "allocation {n}: {ran:#?}");
+                aborted.fetch_add(1, SeqCst);
+            } else if ran.stdout.contains("failed: true") {
+                survived.fetch_add(1, SeqCst);
+            } else {
+                assert!(ran.stdout.contains("ended: Ok(4)"), "allocation {n}: {ran:#?}");
+                not_reached.fetch_add(1, SeqCst);
+            }
+        }
+    };
+    thread::scope(|threads| (0..3).for_each(|_| drop(threads.spawn(run))));
+    println!("{aborted:?} aborts, {survived:?} survived");
+    assert!(aborted.load(SeqCst) > 50, "few allocations failed");
+}

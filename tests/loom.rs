@@ -29,9 +29,13 @@
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
 //! - idle_last_searcher_keeps_quiet: last_searcher
+//! - idle_stop_has_no_fence: push_against_last_searcher
 //! - idle_batch_counts_one: batch
 //! - idle_office_is_left_empty: timekeeper_leaves
+//! - idle_keeper_keeps_quiet: timekeeper_finds_work
 //! - rearm_forgets_timekeeper: nearer_deadline
+//! - rearm_forgets_timekeeper: nearer_deadline_against_hand_over
+//! - monitor_has_no_fence: monitor_sleeps_against_begin
 //! - handover_finds_nobody: behind_a_long_step
 //! - handover_is_no_rescue: behind_a_long_step
 //! - handover_is_no_rescue: spawned_by_a_long_step
@@ -139,6 +143,7 @@ models! {
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;
+    idle::push_against_last_searcher "large", 31_000;
     idle::batch "large", 14_000;
     idle::chosen_lender_leaves, 20069;
     idle::lender_blocks, 48;
@@ -147,6 +152,9 @@ models! {
     idle::two_lenders, 15_900;
     idle::nearer_deadline, 120;
     idle::timekeeper_leaves, 1000;
+    idle::timekeeper_finds_work "large", 19_000;
+    idle::nearer_deadline_against_hand_over "large", 42_000;
+    idle::monitor_sleeps_against_begin, 25;
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;

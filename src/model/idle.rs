@@ -209,6 +209,21 @@ pub fn last_searcher() {
     stop(&scheduler);
 }
 
+/// A push while the last searcher takes what it found: the searcher sees the second job, or the pusher sees no searcher.
+///
+/// The pusher waits between the pushes until the searcher runs, which costs no preemption. One preemption is left for the
+/// push between the removal of the first job and the end of the search.
+pub fn push_against_last_searcher() {
+    let (scheduler, jobs) = (started(2), Jobs::new());
+    let (long, short) = long_and_short(&jobs);
+    thread::yield_now();
+    scheduler.schedule(long, Placement::Woken);
+    thread::yield_now();
+    scheduler.schedule(short, Placement::Woken);
+    jobs.wait(1);
+    stop(&scheduler);
+}
+
 /// Both at once, a push of two against two workers that go to sleep, and one more when they have searched.
 pub fn batch() {
     let (scheduler, jobs) = (started(2), Jobs::new());
@@ -251,6 +266,83 @@ pub fn timekeeper_leaves() {
         kept.waiter.wait();
     }
     stop(&scheduler);
+}
+
+/// A job that waits until [`open`](Gate::open) is called.
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { is_open: Mutex::new(false), opened: Condvar::new() })
+    }
+
+    /// Counts in `begun` when it is run, and in `done` when it returns.
+    fn job(self: &Arc<Self>, begun: &Arc<Jobs>, done: &Arc<Jobs>) -> Job {
+        let (gate, begun, done) = (Arc::clone(self), Arc::clone(begun), Arc::clone(done));
+        Job::new(move || {
+            begun.one_is_done();
+            let mut is_open = gate.is_open.lock();
+            while !*is_open {
+                is_open = gate.opened.wait(is_open).expect("never poisoned");
+            }
+            drop(is_open);
+            done.one_is_done();
+        })
+    }
+
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
+    }
+}
+
+/// A job that does not return is pushed while one of two workers keeps the time: the other worker keeps it from then on.
+///
+/// The deadline is far and does not change, so that no new deadline wakes the other worker.
+pub fn timekeeper_finds_work() {
+    let kept = Jobs::new();
+    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
+    let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
+    scheduler.start().expect("a model has threads");
+    // As in `one_pusher`.
+    thread::yield_now();
+    scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
+    begun.wait(1);
+    while !scheduler.has_timekeeper() {
+        kept.waiter.wait();
+    }
+    gate.open();
+    done.wait(1);
+    stop(&scheduler);
+}
+
+/// The same, and the deadline comes nearer during the hand-over: the timer fires before the job returns.
+pub fn nearer_deadline_against_hand_over() {
+    let fired = Jobs::new();
+    let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&fired)), kept: None });
+    let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
+    scheduler.start().expect("a model has threads");
+    thread::yield_now();
+    scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
+    thread::yield_now();
+    timer.due.swap(DUE, Ordering::SeqCst);
+    scheduler.rearm();
+    fired.wait(1);
+    gate.open();
+    done.wait(1);
+    stop(&scheduler);
+}
+
+/// The monitor goes to sleep while a worker begins to work: the monitor sees the worker, or the worker wakes the monitor.
+pub fn monitor_sleeps_against_begin() {
+    let scheduler = scheduler(1, &Arc::default());
+    scheduler.has_a_monitor();
+    let monitor = spawn(&scheduler, Scheduler::sleep_as_monitor);
+    scheduler.begin_as_worker();
+    join(monitor);
 }
 
 /// A job, and a future that is done when that is.

@@ -252,6 +252,12 @@ impl<T: Task> Scheduler<T> {
         (crew.active, crew.taken)
     }
 
+    /// Whether a sleeper wakes at the nearest deadline.
+    #[cfg(procession_loom)]
+    pub(crate) fn has_timekeeper(&self) -> bool {
+        self.idle.timekeeper().is_some()
+    }
+
     /// Whether the worker at this place is one too many; then it is counted out.
     pub(super) fn is_one_too_many(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();

@@ -147,8 +147,10 @@ impl Idle {
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
         let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
-        // Pairs with the fence in `wake_many`: either this one sees what was pushed, or nobody is seen to search there.
-        fence(Ordering::SeqCst);
+        // Pairs with the fence in `wake_many`: either this worker sees the pushed task, or the pusher sees no searcher.
+        if !planted!("idle_stop_has_no_fence") {
+            fence(Ordering::SeqCst);
+        }
         was_last
     }
 
@@ -318,6 +320,7 @@ impl Idle {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;
+    use crate::sync::Arc;
 
     #[test]
     fn the_masks_do_not_overlap() {
@@ -389,5 +392,109 @@ mod tests {
         assert_eq!(idle.load().searchers(), 1);
         idle.retract_polled(0);
         assert!(!idle.is_sleeping(0));
+    }
+
+    /// Counts how often it was woken; the second time it panics.
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl std::task::Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) == 0, "woken twice");
+        }
+    }
+
+    #[test]
+    fn a_sleeper_that_announces_ends_its_search() {
+        let idle = Idle::new(4);
+        assert!(idle.start_searching(8) && idle.start_searching(8));
+        idle.announce(3, true);
+        assert_eq!((idle.load().searchers(), idle.load().sleepers()), (1, 0b1000));
+        idle.announce(0, false);
+        assert_eq!((idle.load().searchers(), idle.load().sleepers()), (1, 0b1001));
+        assert_eq!(idle.retract(3), Woken::ByItself);
+        assert_eq!((idle.load().searchers(), idle.load().sleepers()), (1, 0b0001));
+    }
+
+    #[test]
+    fn a_slot_that_was_woken_does_not_park() {
+        let idle = Idle::new(2);
+        idle.parks_as_thread(0);
+        idle.leaves(0);
+        assert!(!idle.is_woken(0));
+        // No thread is unparked by this.
+        idle.wake(0);
+        assert!(idle.is_woken(0) && !idle.is_woken(1));
+        idle.park(0, None);
+        idle.announce(0, false);
+        assert_eq!(idle.retract(0), Woken::ByItself);
+        assert!(!idle.is_woken(0), "the wake was for that sleep");
+        idle.park(0, Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_parked_thread_is_unparked() {
+        let idle = Arc::new(Idle::new(1));
+        for round in 0..200 {
+            let sleeps = Arc::clone(&idle);
+            let sleeper = thread::spawn(move || {
+                sleeps.parks_as_thread(0);
+                sleeps.announce(0, false);
+                while !sleeps.is_woken(0) {
+                    sleeps.park(0, None);
+                }
+                let woken = sleeps.retract(0);
+                sleeps.leaves(0);
+                woken
+            });
+            while !idle.is_sleeping(0) {
+                thread::yield_now();
+            }
+            // Half of the time the thread has probably parked.
+            (0..round % 2 * 100).for_each(|_| thread::yield_now());
+            assert_eq!(idle.wake_one(), Some(0));
+            idle.wake(0);
+            assert_eq!(sleeper.join().expect("no panic"), Woken::Chosen);
+            assert!(idle.stop_searching());
+        }
+    }
+
+    #[test]
+    fn a_waker_is_woken_once_for_each_time_that_it_is_set() {
+        let (idle, bell) = (Idle::new(2), Arc::new(Bell::default()));
+        let rung = || bell.0.load(Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&bell));
+        let held = Arc::strong_count(&bell);
+        idle.parks_as_waker(1, &waker);
+        idle.parks_as_waker(1, &waker);
+        assert_eq!((rung(), Arc::strong_count(&bell)), (0, held + 1));
+        idle.wake(0);
+        assert_eq!(rung(), 0);
+        idle.wake(1);
+        idle.wake(1);
+        assert_eq!((rung(), Arc::strong_count(&bell)), (1, held));
+        // The panic of this one goes no further.
+        idle.parks_as_waker(1, &waker);
+        idle.wake(1);
+        assert_eq!(rung(), 2);
+        idle.parks_as_waker(1, &waker);
+        idle.leaves(1);
+        idle.wake(1);
+        assert_eq!((rung(), Arc::strong_count(&bell)), (2, held));
+        // Another waker takes its place.
+        idle.parks_as_waker(1, &waker);
+        idle.parks_as_waker(1, Waker::noop());
+        assert_eq!(Arc::strong_count(&bell), held);
+    }
+
+    #[test]
+    fn one_slot_keeps_the_time() {
+        let idle = Idle::new(3);
+        assert_eq!(idle.timekeeper(), None);
+        assert!(idle.keep_time(0) && !idle.keep_time(0) && !idle.keep_time(2));
+        assert_eq!(idle.timekeeper(), Some(0));
+        assert!(!idle.stop_keeping_time(2) && idle.stop_keeping_time(0) && !idle.stop_keeping_time(0));
+        assert!(idle.keep_time(2));
+        assert_eq!(idle.timekeeper(), Some(2));
     }
 }

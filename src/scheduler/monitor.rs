@@ -51,8 +51,11 @@ impl Monitor {
 
     /// Whether somebody who begins to work has to call it.
     pub(super) fn is_asleep(&self) -> bool {
-        // Pairs with the fence in `Scheduler::doze`: either it is seen here, or the work there.
-        fence(Ordering::SeqCst);
+        // Pairs with the fence in `Scheduler::doze`: either this worker sees that the monitor sleeps, or the monitor sees
+        // that this worker works.
+        if !planted!("monitor_has_no_fence") {
+            fence(Ordering::SeqCst);
+        }
         self.state.load(Ordering::Relaxed) == ASLEEP
     }
 }
@@ -116,7 +119,9 @@ impl<T: Task> Scheduler<T> {
     fn doze(&self) {
         self.monitor.state.store(ASLEEP, Ordering::SeqCst);
         // Pairs with the fence in `Monitor::is_asleep`.
-        fence(Ordering::SeqCst);
+        if !planted!("monitor_has_no_fence") {
+            fence(Ordering::SeqCst);
+        }
         if self.posts.iter().any(|post| post.is_busy()) {
             self.monitor.state.store(AWAKE, Ordering::SeqCst);
             return;
@@ -160,5 +165,25 @@ impl<T: Task> Scheduler<T> {
             _ => *seen = Some(Seen { polls, times: 0 }),
         }
         true
+    }
+
+    /// For a model, whose thread is the monitor.
+    #[cfg(procession_loom)]
+    pub(crate) fn has_a_monitor(&self) {
+        self.monitor.state.store(AWAKE, Ordering::SeqCst);
+        self.crew.lock().monitored = true;
+    }
+
+    /// Sleeps until a worker works; for a model.
+    #[cfg(procession_loom)]
+    pub(crate) fn sleep_as_monitor(&self) {
+        self.doze();
+    }
+
+    /// Begins to work at a free place; for a model.
+    #[cfg(procession_loom)]
+    pub(crate) fn begin_as_worker(self: &Arc<Self>) {
+        let local = self.occupy(false).expect("no place is taken yet");
+        local.enter(WorkerState::Running);
     }
 }

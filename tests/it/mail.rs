@@ -570,6 +570,50 @@ fn those_that_wait_for_room_come_in_one_after_the_other() {
     assert_eq!(rt.counters().messages, 3 * 5);
 }
 
+/// 2.3: a hand-written process takes over all messages of a full mailbox at once: then as many waiting senders proceed as
+/// there is room, the oldest first.
+#[test]
+fn a_drain_admits_as_many_senders_as_there_is_room() {
+    use futures::FutureExt;
+    const BOUND: usize = 3;
+    type Waiting = Arc<Mutex<Vec<SendWait<u32>>>>;
+    /// In each step: how many messages came, and how many of the senders that still waited have proceeded.
+    struct Drains(Waiting, Arc<Mutex<Vec<(Vec<u32>, usize)>>>);
+    impl Process for Drains {
+        type Message = u32;
+        type Output = ();
+        fn step(&mut self, events: Events<'_, u32>, _: &mut StepOutput<'_, u32>) -> Result<Next<()>, Exit> {
+            let messages = events.filter_map(|event| if let Event::Message(n) = event { Some(n) } else { None });
+            let messages: Vec<u32> = messages.collect();
+            if !messages.is_empty() {
+                let mut waiting = self.0.lock().unwrap();
+                let before = waiting.len();
+                waiting.retain_mut(|wait| wait.now_or_never().is_none());
+                self.1.lock().unwrap().push((messages, before - waiting.len()));
+            }
+            Ok(Next::Wait)
+        }
+    }
+    for bound in [Bound::Reject(BOUND), Bound::DropOldest(BOUND), Bound::DropNewest(BOUND)] {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (waiting, steps) = (Waiting::default(), Arc::default());
+        let drains = rt.process().mailbox(bound).spawn_process(Drains(waiting.clone(), Arc::clone(&steps))).unwrap();
+        let address = drains.address();
+        (0..3).for_each(|n| address.send(n).unwrap());
+        for n in 3..10 {
+            let mut wait = address.send_wait(n);
+            assert!((&mut wait).now_or_never().is_none());
+            waiting.lock().unwrap().push(wait);
+        }
+        (0..20).for_each(|_| rt.block_on(crate::step_aside()));
+        let steps = std::mem::take(&mut *steps.lock().unwrap());
+        let expected: [(Vec<u32>, usize); 4] =
+            [(vec![0, 1, 2], 3), (vec![3, 4, 5], 3), (vec![6, 7, 8], 1), (vec![9], 0)];
+        assert_eq!(steps, expected, "{bound:?}");
+        assert_eq!(address.high_water(), BOUND);
+    }
+}
+
 /// 2.3: whoever waits for room when the receiver ends gets the message back, as does whoever comes later or would wait
 /// for ever; a message of any type waits too.
 #[test]

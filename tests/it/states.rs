@@ -608,21 +608,18 @@ fn an_idle_runtime_uses_no_cpu() {
         while waiting.load(Ordering::SeqCst) < 300 {
             thread::yield_now();
         }
-        let mut before = rt.counters();
-        let mut still = 0;
-        while still < 1000 {
-            thread::yield_now();
-            let now = rt.counters();
-            still = if now == before { still + 1 } else { 0 };
-            before = now;
-        }
         let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
         let books = books.lock().unwrap().clone();
-        let at_first = sum(&books);
-        thread::sleep(Duration::from_millis(300));
-        let ticks = sum(&books).zip(at_first).map(|(after, before)| after - before);
-        let counted = rt.counters() - before;
-        assert_eq!((counted.parks, counted.wakes, counted.polls, counted.steals_tried), (0, 0, 0, 0), "{counted}");
+        // On a busy machine the workers may not be asleep yet, and then are in one of the next times. A tick would be seen in
+        // every one of them.
+        let ticks = (0..100).find_map(|_| {
+            let (before, at_first) = (rt.counters(), sum(&books));
+            thread::sleep(Duration::from_millis(300));
+            let (counted, at_last) = (rt.counters() - before, sum(&books));
+            let is_idle = (counted.parks, counted.wakes, counted.polls, counted.steals_tried) == (0, 0, 0, 0);
+            is_idle.then(|| at_last.zip(at_first).map(|(after, before)| after - before))
+        });
+        let ticks = ticks.expect("the workers are idle for 300 ms at least once");
         println!("idle for 300 ms: {ticks:?} ticks of 10 ms");
         assert!(ticks.is_none_or(|ticks| ticks <= 1), "{ticks:?}");
     });

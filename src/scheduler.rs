@@ -395,12 +395,16 @@ impl<T: Task> Scheduler<T> {
         self.driver.wait().is_some() && self.idle.timekeeper().is_none()
     }
 
-    /// Whether there is anything to do anywhere.
+    /// Whether there is anything to do: a task in a queue, or a timer that is due.
     fn has_work(&self) -> bool {
+        self.has_tasks() || self.driver.wait().is_some_and(|wait| wait.is_zero())
+    }
+
+    /// Whether a task is in any queue.
+    fn has_tasks(&self) -> bool {
         self.global.len() != 0
             || !(self.ranks.is_empty() || planted!("ranks_are_overlooked"))
             || self.remotes().iter().any(|remote| !remote.is_empty())
-            || self.driver.wait().is_some_and(|wait| wait.is_zero())
     }
 
     /// What others see of the slots that were ever occupied.

@@ -589,6 +589,60 @@ fn each_polled_lender_has_its_own_alarm() {
 }
 
 /// A lender that waits for something of its own sleeps, also when the workers have left.
+/// A timer whose waker waits, on the thread of the worker that fires it, for a task that is queued there.
+struct Waits(Arc<(AtomicBool, crate::sync::Mutex<Option<Arc<Scheduler<Job>>>>)>);
+
+impl Driver for Waits {
+    type Alarm = ();
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn turn(&self) -> usize {
+        let due = self.0.0.swap(false, Ordering::SeqCst);
+        let scheduler = self.0.1.lock().take();
+        if let Some(scheduler) = scheduler.filter(|_| due) {
+            let done = Flag::default();
+            let sets = done.clone();
+            scheduler.schedule(job(move || sets.set()), Placement::Woken);
+            scheduler.block_on(done.wait());
+        }
+        usize::from(due)
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        self.0.0.load(Ordering::SeqCst).then_some(Duration::ZERO)
+    }
+
+    fn keep_time(&self) -> Option<Duration> {
+        Driver::wait(self)
+    }
+
+    fn keeps_no_time(&self) {}
+
+    fn alarm(&self, _: &Waker, _: Duration) {}
+}
+
+#[test]
+fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
+    within(|| {
+        let timer = Arc::new((AtomicBool::new(false), crate::sync::Mutex::new(None)));
+        let metrics = Arc::new(Metrics::new(SLOTS));
+        let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
+        *timer.1.lock() = Some(Arc::clone(&scheduler));
+        let worker = scheduler.occupy(false).unwrap().sit();
+        // It sleeps, and is chosen to search for a task that another thread has taken since.
+        assert!(worker.may_sleep());
+        scheduler.notify();
+        worker.wake_up();
+        timer.0.store(true, Ordering::SeqCst);
+        assert!(worker.find(0).is_none());
+        assert!(timer.1.lock().is_none(), "the timer has fired");
+        worker.rise().leave();
+    });
+}
+
 #[test]
 fn a_lender_sleeps_after_the_workers_were_stopped() {
     within(|| {

@@ -359,7 +359,10 @@ impl<T: Task> Local<T> {
     /// Fires what is due; what that wakes goes to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
-            // As a task's: what it wakes is somebody's code.
+            if self.searching.get() {
+                self.ends_search();
+            }
+            // As a task's: a waker is user code.
             let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.turn()));
         }
     }
@@ -434,6 +437,15 @@ impl<T: Task> Local<T> {
         }
         if self.kept_time.take() && self.scheduler.is_untimed() && !planted!("idle_keeper_keeps_quiet") {
             // It may be long before this worker looks at the timers again: another worker is woken to keep the time.
+            self.scheduler.notify();
+        }
+    }
+
+    /// Ends its search before it calls wakers, which are user code and may block: a searcher that blocks keeps others from
+    /// searching, and every push relies on it.
+    #[cold]
+    fn ends_search(&self) {
+        if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_tasks() {
             self.scheduler.notify();
         }
     }

@@ -209,7 +209,7 @@ fn what_is_seen_is_counted() {
         let host = rt.host().clone();
         let answers = thread::spawn(move || asked.into_iter().for_each(|completion| completion.complete(0)));
         let asks = rt.spawn(async |ctx: Context| {
-            for n in 1..=5_000 {
+            for n in 1..=1_000 {
                 ctx.perform(Double(n)).await?;
                 assert_eq!(ctx.host().counters().completions, n);
             }
@@ -218,15 +218,15 @@ fn what_is_seen_is_counted() {
         rt.block_on(asks).unwrap();
 
         let (address, mut mailbox) = rt.mailbox::<u64>();
-        let sends = thread::spawn(move || (1..=20_000).for_each(|n| address.send(n).unwrap()));
-        for _ in 1..=20_000 {
+        let sends = thread::spawn(move || (1..=5_000).for_each(|n| address.send(n).unwrap()));
+        for _ in 1..=5_000 {
             let n = block_on(mailbox.receive()).unwrap();
             assert!(host.counters().messages >= n);
         }
         sends.join().unwrap();
 
         let before = host.counters().exited;
-        for n in 1..=5_000 {
+        for n in 1..=1_000 {
             let pid = rt.spawn(async |_: Context| ()).pid();
             block_on(host.ended(pid));
             assert_eq!(host.counters().exited - before, n);

@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn a_parked_thread_is_unparked() {
         let idle = Arc::new(Idle::new(1));
-        for round in 0..200 {
+        for round in 0..40 {
             let sleeps = Arc::clone(&idle);
             let sleeper = thread::spawn(move || {
                 sleeps.parks_as_thread(0);
@@ -451,7 +451,7 @@ mod tests {
                 thread::yield_now();
             }
             // Half of the time the thread has probably parked.
-            (0..round % 2 * 100).for_each(|_| thread::yield_now());
+            (0..round % 2 * 10).for_each(|_| thread::yield_now());
             assert_eq!(idle.wake_one(), Some(0));
             idle.wake(0);
             assert_eq!(sleeper.join().expect("no panic"), Woken::Chosen);

@@ -206,23 +206,24 @@ fn a_long_step_is_named() {
         let (gate, wait) = gate();
         let stuck = blocked(&rt, &wait);
         let pid = stuck.pid();
-        eventually("it is named", || !watch.blocked.lock().unwrap().is_empty());
-        let (worker, named) = watch.blocked.lock().unwrap()[0];
-        assert_eq!(named, Some(pid));
+        let named = |pid: Pid| {
+            let blocked = watch.blocked.lock().unwrap();
+            blocked.iter().find(|(_, named)| *named == Some(pid)).map(|&(worker, _)| worker)
+        };
+        eventually("it is named", || named(pid).is_some());
+        let worker = named(pid).expect("it is named");
         assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
         // The monitor looks at it again whenever it looks at another one, which it has to see several times.
         let (other_gate, wait) = self::gate();
         let other = blocked(&rt, &wait);
         let other_pid = other.pid();
-        eventually("the other is named", || {
-            watch.blocked.lock().unwrap().iter().any(|&(_, pid)| pid == Some(other_pid))
-        });
+        eventually("the other is named", || named(other_pid).is_some());
         drop((gate, other_gate));
         block_on(stuck).unwrap();
         block_on(other).unwrap();
         let named: Vec<_> = watch.blocked.lock().unwrap().iter().map(|&(_, pid)| pid).collect();
         assert_eq!([pid, other_pid].map(|pid| named.iter().filter(|&&named| named == Some(pid)).count()), [1, 1]);
-        assert_eq!(rt.counters().long_steps, named.len() as u64);
+        assert!(rt.counters().long_steps >= named.len() as u64);
     });
 }
 

@@ -77,21 +77,28 @@ fn a_waker_may_wait_for_whom_the_same_tick_woke() {
         }
     }
     within(60, || {
-        let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
-        let at = rt.host().now() + ms(50);
-        let sleeper = rt.spawn(async move |ctx: Context| ctx.sleep_until(at).await);
-        let (done, told) = mpsc::channel();
-        let sees = rt.clone();
-        let holder = rt.spawn(async move |ctx: Context| {
-            // On the same wheel, behind the other.
-            let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
-            let mut sleep = ctx.host().sleep(ms(1));
-            sleep.reset(at);
-            assert!(sleep.poll_unpin(&mut Cx::from_waker(&waker)).is_pending());
-            std::future::pending::<()>().await;
-        });
-        told.recv().unwrap();
-        holder.abort();
+        // A machine may be so slow that the moment is past when the second one begins: then a later one is tried.
+        for time in [50, 500, 5_000, 20_000].map(ms) {
+            let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
+            let at = rt.host().now() + time;
+            let sleeper = rt.spawn(async move |ctx: Context| ctx.sleep_until(at).await);
+            let (done, told) = mpsc::channel();
+            let sees = rt.clone();
+            let holder = rt.spawn(async move |ctx: Context| {
+                // On the same wheel, behind the other.
+                let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
+                let mut sleep = ctx.host().sleep(ms(1));
+                sleep.reset(at);
+                if sleep.poll_unpin(&mut Cx::from_waker(&waker)).is_pending() {
+                    drop(waker);
+                    std::future::pending::<()>().await;
+                }
+            });
+            if told.recv().is_ok() {
+                return holder.abort();
+            }
+        }
+        panic!("this machine is too slow");
     });
 }
 
@@ -320,7 +327,8 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
                 // From hand to hand, within one step and from step to step.
                 let mut sleep = ctx.sleep(ms(3));
                 for n in 0..10 {
-                    assert!(futures::poll!(&mut sleep).is_pending());
+                    // On the real clock it may be over, if the machine is slow.
+                    assert!(futures::poll!(&mut sleep).is_pending() || !late.is_exact());
                     sleep.reset(ctx.now() + ms(3 + n % 3));
                     if n % 4 == 3 {
                         ctx.yield_now().await;

@@ -381,3 +381,90 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
         assert_eq!(wrong, 0, "lost or doubled, {order:?}");
     }
 }
+
+/// One item in each place where one may wait: the slot, the nursery, the deque, the batch.
+fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
+    let slot = Queues::new(LocalOrder::Fifo);
+    let _ = slot.0.push_next(7);
+    let nursery = Queues::new(LocalOrder::Fifo);
+    let _ = nursery.0.push_new(7);
+    let _ = nursery.0.push_new(8);
+    assert_eq!(nursery.0.slot.pop(), Some(8));
+    let deque = Queues::new(LocalOrder::Fifo);
+    let _ = deque.0.push_back(7);
+    let batch = Queues::new(LocalOrder::Fifo);
+    for _ in 0..LOCAL_FULL {
+        let _ = batch.0.push_back(0);
+    }
+    assert_eq!(batch.0.push_back(7), Pushed::ToDeque(LOCAL_FULL + 1));
+    while batch.0.deque.pop().is_some() {}
+    [("slot", slot), ("nursery", nursery), ("deque", deque), ("batch", batch)]
+}
+
+#[test]
+fn an_item_is_seen_wherever_it_waits() {
+    for (place, (queues, remote)) in with_one_in_each_place() {
+        assert!(!queues.is_empty() && !remote.is_empty(), "{place}");
+        assert_eq!((queues.slot_is_empty(), remote.len()), (place != "slot", 1), "{place}");
+        assert_eq!(queues.next(), Some(7), "{place}");
+        assert!(queues.is_empty() && queues.slot_is_empty() && remote.is_empty(), "{place}");
+        assert_eq!(remote.len(), 0, "{place}");
+    }
+    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let _ = queues.push_new(1);
+    let _ = queues.push_next(2);
+    let _ = queues.push_next(3);
+    assert_eq!((remote.len(), queues.is_empty(), queues.slot_is_empty()), (3, false, false));
+}
+
+#[test]
+fn a_drain_takes_the_item_wherever_it_waits() {
+    for (place, (queues, remote)) in with_one_in_each_place() {
+        let mut all = vec![1];
+        remote.drain(&mut all);
+        assert_eq!((all, queues.is_empty(), queues.next()), (vec![1, 7], true, None), "{place}");
+    }
+    for (place, (queues, remote)) in with_one_in_each_place() {
+        assert_eq!((queues.drain(), remote.is_empty()), (vec![7], true), "{place}");
+    }
+}
+
+#[test]
+fn a_push_says_how_many_wait() {
+    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
+    assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
+    assert_eq!(queues.push_new(5), Pushed::ToSlot);
+    // Each displaces the one before it, which waits with the new ones.
+    assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
+    assert_eq!(remote.len(), 7);
+    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    (0..LOCAL_FULL).for_each(|n| assert_eq!(queues.push_back(n), Pushed::ToDeque(n + 1)));
+    for n in 1..BATCH {
+        assert_eq!(queues.push_back(n), Pushed::ToDeque(LOCAL_FULL + n));
+    }
+    assert_eq!(queues.push_back(0), Pushed::BatchFull);
+    assert_eq!(remote.len(), LOCAL_FULL + BATCH);
+}
+
+#[test]
+fn what_is_kept_waits_behind_the_others() {
+    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let _ = queues.push_back(1);
+    queues.keep(2);
+    assert_eq!(all(&queues), [1, 2]);
+}
+
+/// Thieves may take many at once, so that the owner never sees the deque exactly half full.
+#[test]
+fn a_batch_comes_back_to_a_deque_that_thieves_have_emptied() {
+    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    for n in 0..LOCAL_FULL + 3 {
+        let _ = queues.push_back(n);
+    }
+    for n in 0..LOCAL_FULL - 10 {
+        assert_eq!(queues.deque.pop(), Some(n));
+    }
+    assert_eq!((remote.batch.len(), queues.next()), (3, Some(LOCAL_FULL - 10)));
+    assert_eq!((remote.batch.len(), remote.deque.len()), (0, 12));
+}

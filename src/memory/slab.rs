@@ -361,7 +361,7 @@ mod tests {
         let mut slabs = Slabs::new(512);
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
-        for round in 0..if cfg!(miri) { 1_500 } else { 20_000 } {
+        for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
             // More and more, then less and less, and so again.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {

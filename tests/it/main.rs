@@ -33,7 +33,6 @@ mod scheduling;
 mod scopes;
 mod server;
 mod simulation;
-mod small;
 mod states;
 mod streams;
 mod subprocess;

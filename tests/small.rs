@@ -1,21 +1,23 @@
 //! Small scenarios on two real workers, for Miri and the sanitizers: each uses one mechanism with unsafe code below it, across
-//! threads, a few times. They assert results only; the tools report what is wrong with the memory.
+//! threads, a few times. They assert results only; the tools report errors of memory. A program of its own, because Miri and
+//! the sanitizers take long for the compilation and the start of `tests/it`.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::executor::block_on;
 use procession::*;
 
-use crate::{two, within};
-
-/// How long a test may take where everything is interpreted.
-const SECONDS: u64 = 600;
+/// Two workers. An interpreted step takes long: no thread replaces a worker for that.
+fn two() -> Builder {
+    Runtime::builder().workers(2).long_step(Duration::MAX)
+}
 
 /// Runs a scenario on two workers, beside this thread; then the runtime ends, and everything that it held is dropped.
-fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F + Send + 'static) {
-    within(SECONDS, move || {
-        block_on(scenario(two()));
-    });
+fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
+    block_on(scenario(two().build().expect("a runtime")));
 }
 
 async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
@@ -77,21 +79,19 @@ impl Command for Double {
 
 #[test]
 fn yields_are_completed_by_other_threads_or_abandoned() {
-    within(SECONDS, || {
-        let handler = |Double(n): Double, completion: Completion<u64>| {
-            std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
-        };
-        let rt = Runtime::builder().workers(2).handler(handler).build().unwrap();
-        let process = rt.spawn(async |ctx: Context| {
-            let mut sum = 0;
-            for n in 0..3 {
-                sum += ctx.perform(Double(n)).await.unwrap_or(100);
-                ctx.yield_now().await;
-            }
-            Ok::<_, Exit>(sum)
-        });
-        assert_eq!(block_on(process).unwrap(), 106);
+    let handler = |Double(n): Double, completion: Completion<u64>| {
+        std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
+    };
+    let rt = two().handler(handler).build().unwrap();
+    let process = rt.spawn(async |ctx: Context| {
+        let mut sum = 0;
+        for n in 0..3 {
+            sum += ctx.perform(Double(n)).await.unwrap_or(100);
+            ctx.yield_now().await;
+        }
+        Ok::<_, Exit>(sum)
     });
+    assert_eq!(block_on(process).unwrap(), 106);
 }
 
 #[test]

@@ -31,7 +31,11 @@ const MOST: u32 = u32::MAX / 2;
 ///
 /// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
 /// borrow of the header: see [`Rooted::clear`].
+///
+/// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also where a
+/// pointer has four bytes.
 #[derive(Debug)]
+#[repr(align(8))]
 pub(crate) struct Life {
     strong: AtomicU32,
     weak: AtomicU32,

@@ -81,11 +81,22 @@
 //!
 //! The runtime handles no signal and blocks none: the system may deliver a signal on any of its threads, whose waits go on
 //! when they are interrupted. A signal handler must not use the runtime.
+//!
+//! It runs on targets with 32-bit and with 64-bit pointers. It does not compile for `wasm32-unknown-unknown`, which has
+//! neither threads nor a clock.
 
 /// The programs in the README compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+/// Misuse of `Send`, `Sync` and ownership does not compile.
+#[cfg(doctest)]
+#[doc = include_str!("../tests/compile_fail.md")]
+mod compile_fail {}
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+compile_error!("procession needs threads and a monotonic clock; wasm32-unknown-unknown has neither");
 
 mod address;
 #[cfg(feature = "affinity")]

@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::blocking::{self, Pool, WhenFull};
-use crate::body::{Body, BodyFuture, Output};
+use crate::body::{Body, BodyFuture, Output, is_large};
 use crate::chance::{self, Rng};
 use crate::clock::Clock;
 use crate::crowd;
@@ -192,6 +192,15 @@ impl Runtime {
     ///
     /// It works on any thread, also inside a step, where it keeps the worker, and in the destructor of a thread-local.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        if const { is_large::<F, ()>() } {
+            self.block_on_moved(Box::into_pin(Box::new(future)))
+        } else {
+            self.block_on_moved(future)
+        }
+    }
+
+    /// As [`block_on`](Self::block_on), of a future that may be moved often: it is small.
+    fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
         // What this thread keeps may be what is waited for.
         crowd::release();
         placing::at(Placing::Next, || self.threads.block_on(future))
@@ -366,7 +375,8 @@ impl Builder {
         }
     }
 
-    /// What worker threads are called (`procession-worker`); a number follows, and `-monitor` for the monitor's.
+    /// What worker threads are called (`procession-worker`); a number follows, and `-monitor` for the monitor's. A name
+    /// that contains a NUL byte is an error when building.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -559,12 +569,16 @@ impl Builder {
     /// panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
     ///
     /// # Errors
-    /// Two handlers for one command, more workers than fit (see [`BuildError::TooManyWorkers`]), or a thread that
-    /// could not be started: then none is left behind.
+    /// Two handlers for one command, more workers than fit (see [`BuildError::TooManyWorkers`]), an option that has no
+    /// meaning ([`BuildError::Invalid`]), or a thread that could not be started: then none is left behind.
     pub fn build(self) -> Result<Runtime, BuildError> {
         /// Numbers the runtimes of this program.
         static NODES: AtomicU32 = AtomicU32::new(1);
 
+        if self.thread_name.contains('\0') {
+            // The standard library panics when a thread is started under such a name.
+            return Err(BuildError::Invalid("the thread name contains a NUL byte"));
+        }
         let realm = self.host.build()?;
         let workers = self.workers.unwrap_or_else(scheduler::cores);
         let seed = self.seed.unwrap_or_else(chance::seed);

@@ -120,9 +120,10 @@ impl<T: Task> Scheduler<T> {
     /// Has one more worker, if there are too few; false if not, or if there can be no more.
     fn hire(self: &Arc<Self>) -> bool {
         let lacks = |crew: &Crew<T>| {
-            // Those who stand in are bounded, so that steps that block by the thousand are not as many threads.
+            // The number of substitutes is bounded, so that a thousand steps that block do not start a thousand threads. The
+            // bound may be `usize::MAX`.
             crew.active < crew.target
-                && crew.active + crew.taken < crew.target + self.options.substitutes
+                && crew.active + crew.taken < crew.target.saturating_add(self.options.substitutes)
                 && !crew.stopping
         };
         if !lacks(&self.crew.lock()) {

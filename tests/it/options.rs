@@ -1,0 +1,326 @@
+//! SPEC 11: every option of every builder with values at the ends of their ranges. A builder returns an error, or what it builds
+//! works: nothing panics and nothing hangs.
+
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::layer::*;
+use procession::*;
+
+use crate::within;
+
+const NS: Duration = Duration::from_nanos(1);
+const MS: Duration = Duration::from_millis(1);
+const TIMES: [Duration; 5] = [Duration::ZERO, NS, MS, Duration::from_nanos(u64::MAX), Duration::MAX];
+const COUNTS: [usize; 4] = [0, 1, usize::MAX - 1, usize::MAX];
+
+/// An option of a builder with a value, by a name for messages.
+type Setting<B> = (String, Box<dyn Fn(B) -> B + Send>);
+
+fn setting<B>(name: impl Into<String>, set: impl Fn(B) -> B + Send + 'static) -> Setting<B> {
+    (name.into(), Box::new(set))
+}
+
+/// Settings of one option, for each of these values.
+fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
+    name: &str,
+    values: &[T],
+    set: impl Fn(B, T) -> B + Copy + Send + 'static,
+) -> Vec<Setting<B>> {
+    values.iter().map(|&value| setting(format!("{name}({value:?})"), move |builder| set(builder, value))).collect()
+}
+
+/// A small generator, so that a failing combination comes again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Ask(u64);
+impl Command for Ask {
+    type Reply = u64;
+}
+
+async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
+    loop {
+        ctx.receive().await?.send(7);
+    }
+}
+
+fn of_the_runtime() -> Vec<Setting<Builder>> {
+    let mut all = Vec::new();
+    for name in ["", "\0", "a\0b", "%s%n", "ä€😀", "- -"] {
+        all.push(setting(format!("thread_name({name:?})"), move |b: Builder| b.thread_name(name)));
+    }
+    all.push(setting("thread_name(long)", |b: Builder| b.thread_name("x".repeat(100_000))));
+    all.extend(each("stack_size", &[0, 1, 65_537, isize::MAX as usize, usize::MAX], Builder::stack_size));
+    all.extend(each("workers", &[0, 1, 2, 49, usize::MAX], Builder::workers));
+    all.extend(each("blocking_threads", &COUNTS, Builder::blocking_threads));
+    all.extend(each("blocking_queue", &COUNTS, Builder::blocking_queue));
+    all.extend(each("blocking_idle", &TIMES, Builder::blocking_idle));
+    all.extend(each("when_blocking_full", &[WhenFull::Refuse, WhenFull::DropOldest], Builder::when_blocking_full));
+    all.extend(each("node", &[0, 1, u32::MAX], Builder::node));
+    all.extend(each("seed", &[0, 1, u64::MAX], Builder::seed));
+    all.extend(each("local_order", &[LocalOrder::Fifo], Builder::local_order));
+    all.extend(each("shuffle", &[false, true], Builder::shuffle));
+    all.extend(each("exact_times", &[false, true], Builder::exact_times));
+    all.extend(each("long_step", &TIMES, Builder::long_step));
+    all.extend(each("substitutes", &COUNTS, Builder::substitutes));
+    all.extend(each("max_processes", &COUNTS, Builder::max_processes));
+    all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: Builder, most| b.limits(Limits::new().steps(most))));
+    all.extend(each("limits.time", &TIMES, |b: Builder, most| b.limits(Limits::new().time(most))));
+    all.extend(each("limits.mail", &COUNTS, |b: Builder, most| b.limits(Limits::new().mail(most))));
+    all.push(setting("handle", |b: Builder| b.handle(|ask: Ask| ask.0)));
+    all.push(setting("handle_blocking", |b: Builder| b.handle_blocking(|ask: Ask| ask.0)));
+    all.push(setting("handler_named", |b: Builder| {
+        b.handler_named("", |_: Named, completion: Completion<Payload>| completion.complete(Payload::new(())))
+    }));
+    #[cfg(feature = "affinity")]
+    {
+        all.extend(each("pin_workers", &[false, true], Builder::pin_workers));
+        all.push(setting("pin_workers_to(none)", |b: Builder| b.pin_workers_to([])));
+        all.push(setting("pin_workers_to(0, 0)", |b: Builder| b.pin_workers_to([0, 0])));
+        all.push(setting("pin_workers_to(MAX)", |b: Builder| b.pin_workers_to([usize::MAX])));
+    }
+    all
+}
+
+/// What a runtime does must end, with whatever result.
+fn use_runtime(builder: Builder) {
+    let Ok(rt) = builder.build() else { return };
+    let echo = rt.spawn(echo);
+    let _ = rt.block_on(rt.spawn(async |ctx: Context| {
+        // A substitute takes over the worker, if there may be one.
+        block_in_place(std::thread::yield_now);
+        let _ = ctx.perform(Ask(1)).await;
+        ctx.sleep(NS).await;
+        Ok::<_, Exit>(())
+    }));
+    let _ = rt.block_on(echo.call(|reply| reply).timeout(Duration::from_secs(1)));
+    let _ = rt.block_on(rt.spawn_blocking(|| 1));
+    rt.set_workers(0);
+    rt.set_workers(1);
+    let left = block_on(rt.shutdown(Duration::from_secs(5))).left;
+    assert_eq!(left, []);
+}
+
+/// 11: each option of a runtime alone, and combinations of three.
+#[test]
+fn every_option_of_a_runtime_works_or_is_an_error() {
+    let all = of_the_runtime();
+    let count = all.len();
+    for at in 0..count + 60 {
+        let mut random = Random(at as u64);
+        let chosen = if at < count { vec![at] } else { (0..3).map(|_| random.below(count)).collect() };
+        let mut settings = of_the_runtime().into_iter().map(Some).collect::<Vec<_>>();
+        let chosen: Vec<_> = chosen.into_iter().filter_map(|at| settings[at].take()).collect();
+        let names = chosen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        println!("{names}");
+        within(20, move || {
+            // Few threads, unless the options say otherwise.
+            let begin = Runtime::builder().workers(1);
+            use_runtime(chosen.iter().fold(begin, |builder, (_, set)| set(builder)));
+        });
+    }
+}
+
+/// 11: a thread name with a NUL byte, for which the standard library panics, is an error when building.
+#[test]
+fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
+    for (workers, name) in [(0, "\0"), (1, "a\0b"), (2, "ends\0")] {
+        let error = Runtime::builder().workers(workers).thread_name(name).build().unwrap_err();
+        assert!(matches!(error, BuildError::Invalid(why) if why.contains("NUL")), "{error}");
+    }
+}
+
+/// 4.9: the number of substitutes may be unlimited.
+#[test]
+fn the_number_of_substitutes_may_be_unlimited() {
+    within(20, || {
+        let rt = Runtime::builder().workers(1).substitutes(usize::MAX).long_step(Duration::MAX).build().unwrap();
+        let (ends, end) = std::sync::mpsc::channel();
+        let other = rt.spawn(async move |mut ctx: Context<()>| {
+            ctx.receive().await?;
+            ends.send(()).map_err(Exit::failed)
+        });
+        let other = other.address();
+        // The only worker blocks until a process has run that only a substitute can run.
+        let blocks = rt.spawn(async move |_: Context| {
+            other.send(())?;
+            block_in_place(|| end.recv()).map_err(Exit::failed)
+        });
+        block_on(blocks).unwrap();
+    });
+}
+
+/// 11: a host of a simulation with hostile limits, and the options of simulations.
+#[test]
+fn every_option_of_a_simulation_works() {
+    for seed in [0, 1, u64::MAX] {
+        for choices in [0, 1, u64::MAX] {
+            for most in COUNTS {
+                for time in TIMES {
+                    let limits = Limits::new().mail(most).time(time).steps(most as u64);
+                    let host = HostBuilder::new("\0").max_processes(most).limits(limits).handle(|ask: Ask| ask.0);
+                    let mut simulation = Simulation::with(seed, host).unwrap().choices(choices);
+                    let asks = simulation.spawn(async |ctx: Context| {
+                        ctx.sleep(NS).await;
+                        ctx.perform(Ask(1)).await
+                    });
+                    let result = simulation.run(asks);
+                    assert_eq!(result.is_ok(), most > 1, "{seed} {choices} {most} {time:?}");
+                    assert_eq!(simulation.shutdown(time).left, []);
+                }
+            }
+        }
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "an empty range is what is tested")]
+    for seeds in [0..0, 5..3, u64::MAX..u64::MAX, u64::MAX - 1..u64::MAX] {
+        check(seeds, async |host: Host| host.spawn(async |_: Context| {}).await);
+    }
+}
+
+fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
+    let mut all = Vec::new();
+    for name in ["", "\0", "serve", "ä€😀"] {
+        all.push(setting(format!("method({name:?})"), move |b: ProcessBuilder| b.method(name)));
+        all.push(setting(format!("name({name:?})"), move |b: ProcessBuilder| b.name(name)));
+    }
+    all.push(setting("name(long)", |b: ProcessBuilder| b.name("x".repeat(1 << 20))));
+    all.push(setting("input(large)", |b: ProcessBuilder| b.input([0_u64; 1000])));
+    all.push(setting("value", |b: ProcessBuilder| b.value(()).value([0_u64; 1000])));
+    all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: ProcessBuilder, n| b.limits(Limits::new().steps(n))));
+    all.extend(each("limits.time", &TIMES, |b: ProcessBuilder, time| b.limits(Limits::new().time(time))));
+    all.extend(each("limits.mail", &COUNTS, |b: ProcessBuilder, most| b.limits(Limits::new().mail(most))));
+    for bound in [Bound::Reject, Bound::DropOldest, Bound::DropNewest] {
+        all.extend(each("mailbox", &COUNTS.map(bound), ProcessBuilder::mailbox));
+    }
+    all.extend(each("priority", &[Priority::High, Priority::Normal, Priority::Low], ProcessBuilder::priority));
+    all.push(setting("ready_by_hand", ProcessBuilder::ready_by_hand));
+    all.push(setting("link", ProcessBuilder::link));
+    all.push(setting("monitor", ProcessBuilder::monitor));
+    let cancelled = CancelToken::new();
+    cancelled.cancel("hostile", Duration::ZERO);
+    all.push(setting("cancel_token(cancelled)", move |b: ProcessBuilder| b.cancel_token(&cancelled)));
+    all
+}
+
+/// 11: each option of a process alone, and combinations of three: the spawn is refused, or the process runs and ends.
+#[test]
+fn every_option_of_a_process_works_or_is_refused() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let all = of_a_process();
+        let mut random = Random(7);
+        let ends = [rt.now(), rt.now() + NS, rt.now() + Duration::MAX];
+        for at in 0..all.len() + 500 {
+            let three = [random.below(all.len()), random.below(all.len()), random.below(all.len())];
+            let chosen = if at < all.len() { vec![at] } else { three.to_vec() };
+            println!("{:?}", chosen.iter().map(|&at| &all[at].0).collect::<Vec<_>>());
+            let mut builder = chosen.iter().fold(rt.process(), |builder, &at| all[at].1(builder));
+            if at % 3 == 0 {
+                builder = builder.deadline_within(ends[random.below(3)], TIMES[random.below(TIMES.len())]);
+            }
+            let Ok(process) = builder.spawn(echo) else { continue };
+            // A mailbox with little room, or a process with few steps, may not answer.
+            let _ = (process.call(|reply| reply).start(), process.call(|reply| reply).start());
+            process.abort();
+            assert!(rt.block_on(process).is_err());
+        }
+        assert_eq!(rt.processes_alive(), 0);
+    });
+}
+
+/// 2.3: pools whose sizes, queues and times are at the ends of their ranges.
+#[test]
+fn every_option_of_a_pool_works() {
+    within(60, || {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let options: Vec<Setting<Pool<Reply<u64>, _>>> = [
+            each("up_to", &COUNTS, Pool::up_to),
+            each("idle", &TIMES, Pool::idle),
+            each("mailbox", &COUNTS, Pool::mailbox),
+            each("queue", &COUNTS, Pool::queue),
+            each("restarts", &TIMES, |pool: Pool<_, _>, time| pool.restarts(0, time)),
+            each("restarts(MAX)", &TIMES, |pool: Pool<_, _>, time| pool.restarts(u32::MAX, time)),
+            vec![setting("round_robin", Pool::round_robin), setting("by_key", |pool: Pool<_, _>| pool.by_key(|_| ()))],
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        for size in [0, 1, 3] {
+            for (name, set) in &options {
+                println!("{size} {name}");
+                let pool = rt.spawn_pool(set(Pool::new(size, echo)));
+                assert_eq!(rt.block_on(pool.call(|reply| reply)).unwrap(), 7);
+                pool.abort();
+                assert!(rt.block_on(pool).is_err());
+            }
+        }
+    });
+}
+
+/// 6.4, 6.5: supervisors whose intensity, back-off and shutdown times are at the ends of their ranges.
+#[test]
+fn every_option_of_a_supervisor_works() {
+    const CHILD: Name<Reply<u64>> = Name::new("child");
+    for most in [0, 1, u32::MAX] {
+        for time in TIMES {
+            let backoffs =
+                TIMES.map(|first| Backoff::new(first, time).factor(most).jitter(most == 1).reset_after(first));
+            for backoff in backoffs {
+                let mut simulation = Simulation::new(1);
+                let child = Child::new(CHILD, echo).backoff(backoff).shutdown(time).restart(Restart::Transient);
+                let supervisor = Supervisor::one_for_all().intensity(most, time).add(child);
+                let supervisor = simulation.spawn_process(supervisor);
+                let host = simulation.host().clone();
+                simulation.run(async {
+                    supervisor.started().await.unwrap();
+                    let child: Address<Reply<u64>> =
+                        host.whereis(CHILD).and_then(|pid| host.address(pid)).expect("it has started");
+                    assert_eq!(child.call(|reply| reply).await.unwrap(), 7);
+                });
+                assert_eq!(simulation.shutdown(Duration::from_secs(1)).left, []);
+            }
+        }
+    }
+}
+
+/// 3: layers whose rates, counts and times are at the ends of their ranges: a command is answered, or still waits.
+#[test]
+fn every_option_of_a_layer_works() {
+    let inner = || handler::inline(|ask: Ask| ask.0);
+    let mut hosts = Vec::new();
+    for time in TIMES {
+        for count in [0, 1, u32::MAX] {
+            for most in COUNTS {
+                let rate = RateLimit::new(inner(), count, time).burst(count).queue(most);
+                hosts.push(HostBuilder::new("rate").handler(rate.when_full(WhenFull::DropOldest)));
+                let places = ConcurrencyLimit::new(inner(), most).queue(count as usize);
+                hosts.push(HostBuilder::new("concurrency").handler(places));
+            }
+            let retry = Retry::new(inner(), count, time).ceiling(time).jitter();
+            hosts.push(HostBuilder::new("retry").handler(retry));
+        }
+        hosts.push(HostBuilder::new("timeout").handler(Timeout::new(inner(), time)));
+    }
+    for host in hosts {
+        let name = format!("{host:?}");
+        let mut simulation = Simulation::with(1, host).unwrap();
+        let asks = simulation.spawn(async |ctx: Context| {
+            for n in 0..3 {
+                match ctx.perform(Ask(n)).timeout(MS).await {
+                    Ok(reply) => assert_eq!(reply, n),
+                    Err(failure) => assert!(matches!(failure, Failure::TimedOut | Failure::Error(_)), "{failure}"),
+                }
+            }
+            Ok::<_, Exit>(())
+        });
+        simulation.run(asks).unwrap_or_else(|exit| panic!("{name}: {exit}"));
+    }
+}

@@ -17,6 +17,9 @@ pub(crate) trait Job: Send {
 
     /// Will not be run.
     fn refuse(self: Box<Self>, refusal: PoolRefusal);
+
+    /// Whether the requester still waits for the job. A job for which it does not gives its place in a full queue to others.
+    fn is_wanted(&self) -> bool;
 }
 
 /// Why work was refused by the blocking pool: the error inside the [`Failure`](crate::Failure) of its command.
@@ -133,6 +136,8 @@ struct State {
     /// jobs, so what is queued beyond this number has to wait.
     free: usize,
     closed: bool,
+    /// Where in the queue the next [sweep](State::sweep) begins.
+    swept: usize,
     /// For tests: the system has no more threads.
     #[cfg(test)]
     exhausted: bool,
@@ -150,6 +155,37 @@ impl fmt::Debug for State {
     }
 }
 
+/// How many jobs of a full queue are looked at for each job that does not fit: the queue may be long, and this happens under
+/// its lock.
+const SWEEP: usize = 128;
+
+impl State {
+    /// Whether one more job may wait, if need be in the place of one that is moved to `unwanted`.
+    fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
+        let most = self.free.saturating_add(options.queue);
+        if self.queue.len() >= most {
+            *unwanted = self.sweep();
+        }
+        self.queue.len() < most
+    }
+
+    /// Looks at the next [`SWEEP`] jobs of the queue and takes out those that nobody wants any more. The others keep their
+    /// order.
+    fn sweep(&mut self) -> Vec<Box<dyn Job>> {
+        let from = if self.swept < self.queue.len() { self.swept } else { 0 };
+        let to = self.queue.len().min(from + SWEEP);
+        let mut kept = from;
+        for at in from..to {
+            if self.queue[at].is_wanted() {
+                self.queue.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.swept = kept;
+        self.queue.drain(kept..to).collect()
+    }
+}
+
 impl Pool {
     /// A pool with no threads yet.
     pub(crate) fn new(options: Options) -> Self {
@@ -160,16 +196,21 @@ impl Pool {
     /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free. Never
     /// waits: if no more may queue, a job is refused at once.
     pub(crate) fn run(&self, job: Box<dyn Job>) {
-        if let Err((job, refusal)) = self.enqueue(job) {
+        let mut unwanted = Vec::new();
+        if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
             let _ = catch(|| job.refuse(refusal));
+        }
+        // These are dropped without the lock, one by one: they are the user's code, and one may panic.
+        for job in unwanted {
+            let _ = catch(|| drop(job));
         }
     }
 
-    /// Queues a job.
+    /// Queues a job. Jobs that nobody wants any more and whose place was needed are moved to `unwanted`.
     ///
     /// # Errors
     /// The job that is refused for it, or itself.
-    fn enqueue(&self, job: Box<dyn Job>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
+    fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
         let shared = &self.shared;
         let options = &shared.options;
         let mut state = shared.state.lock();
@@ -185,7 +226,7 @@ impl Pool {
                 state.free += 1;
             } else if state.threads == 0 {
                 return Err((job, PoolRefusal::NoThread));
-            } else if state.queue.len() - state.free >= options.queue {
+            } else if !state.has_room(options, unwanted) {
                 if options.when_full == WhenFull::Refuse || options.queue == 0 {
                     return Err((job, PoolRefusal::Full));
                 }
@@ -356,6 +397,10 @@ mod tests {
         fn refuse(self: Box<Self>, refusal: PoolRefusal) {
             self.1.lock().push(refusal);
             drop(self.0);
+        }
+
+        fn is_wanted(&self) -> bool {
+            true
         }
     }
 

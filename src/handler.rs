@@ -155,6 +155,10 @@ impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Block
         let _ = drop_caught(command);
         completion.fail(Failure::new(refusal));
     }
+
+    fn is_wanted(&self) -> bool {
+        !self.completion.is_cancelled()
+    }
 }
 
 /// A function whose future sends the items of a stream: as [`future`], with a [`Replier`]. If the future ends with an

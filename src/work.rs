@@ -11,6 +11,7 @@ use futures::task::{FutureObj, Spawn};
 use pin_project_lite::pin_project;
 
 use crate::blocking::{Job, PoolRefusal};
+use crate::body::is_large;
 use crate::host::{Host, Phase};
 use crate::job::schedule;
 use crate::observe::Counter;
@@ -22,7 +23,18 @@ use crate::sync::Arc;
 impl Host {
     /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
     /// shut down drops it at once.
-    pub fn spawn_future(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_future<Fut>(&self, future: Fut)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        if const { is_large::<Fut, ()>() } {
+            self.spawn_registered(Box::into_pin(Box::new(future)));
+        } else {
+            self.spawn_registered(future);
+        }
+    }
+
+    fn spawn_registered(&self, future: impl Future<Output = ()> + Send + 'static) {
         if self.phase() == Phase::Closed {
             drop(catch(|| drop(future)));
             return;
@@ -35,12 +47,21 @@ impl Host {
     }
 
     /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
-    /// polled or not. Dropped, the closure runs on if it has begun, and else never does.
+    /// polled or not. Dropped, the closure runs on if it has begun, and else never does; its place in the queue is free for
+    /// other work.
     ///
     /// # Errors
     /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never
     /// waits for room. See [`Builder::when_blocking_full`](crate::Builder::when_blocking_full).
-    pub fn spawn_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+    pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        if const { is_large::<F, ()>() } { self.queue_blocking(Box::new(f)) } else { self.queue_blocking(f) }
+    }
+
+    fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
         /// Answers also if it is dropped: a closure that never ran is refused, with a reason.
         struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
         impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
@@ -55,6 +76,10 @@ impl Host {
                 let Self(f, cell) = *self;
                 let _ = drop_caught(f);
                 drop(cell.send(Err(Failure::new(refusal))));
+            }
+
+            fn is_wanted(&self) -> bool {
+                !self.1.is_closed()
             }
         }
         let cell = Arc::new(Oneshot::new());

@@ -1081,6 +1081,42 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
     });
 }
 
+/// 3.2, 4.9: blocking work whose requester is gone never runs, and gives its place in the queue to other work.
+#[test]
+fn abandoned_blocking_work_gives_its_place_back() {
+    within(20, || {
+        let gate = Arc::<Gate>::default();
+        let builder = Runtime::builder().workers(0).blocking_threads(1).blocking_queue(2);
+        let rt = builder.handle_blocking(|c: Block| c.0.wait()).build().unwrap();
+        let is_full = || {
+            let refused = block_on(rt.spawn_blocking(|| ()));
+            refused.is_err_and(|failure| refusal(&failure) == Some(PoolRefusal::Full))
+        };
+        let inside = gate.clone();
+        let runs = rt.spawn_blocking(move || inside.wait());
+        gate.reached(1);
+        let (first, second) = (rt.spawn_blocking(|| 1), rt.spawn_blocking(|| 2));
+        assert!(is_full());
+        drop(second);
+        let third = rt.spawn_blocking(|| 3);
+        assert!(is_full());
+        drop(first);
+        // Its place is taken by a command, whose process is killed.
+        let inside = gate.clone();
+        let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
+        rt.block_on(asks.started()).unwrap();
+        assert!(is_full());
+        asks.abort();
+        assert!(rt.block_on(asks).is_err());
+        let fourth = rt.spawn_blocking(|| 4);
+        assert!(is_full());
+        gate.open();
+        block_on(runs).unwrap();
+        assert_eq!((block_on(third).unwrap(), block_on(fourth).unwrap()), (3, 4));
+        assert_eq!(gate.waiting.load(Ordering::SeqCst), 1);
+    });
+}
+
 /// 3.2, 4.9: where the oldest gives way, it is told, and what runs goes on.
 #[test]
 fn the_oldest_gives_way_if_so_asked() {

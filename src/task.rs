@@ -335,7 +335,7 @@ impl<'a, X: Machine> Turn<'a, X> {
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
         };
         self.head().count(Counter::Steps);
-        self.around.dispatch();
+        self.around.dispatch(stepped == Stepped::Ended);
         self.around.leave();
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {

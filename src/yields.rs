@@ -141,6 +141,9 @@ pub(crate) struct Yields {
     recalled: AtomicBool,
     /// Whether one may have ended of those that are not dispatched yet.
     overtaken: AtomicBool,
+    /// The process has had its last step: answers are discarded from now on, but what that step yielded is still dispatched.
+    /// Set by the process itself.
+    over: AtomicBool,
     /// Which yield was dispatched last, by the end of its number: those that come after it have higher ones.
     dispatched: AtomicU32,
 }
@@ -177,6 +180,7 @@ impl Yields {
             pending: AtomicU32::new(0),
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             // None: the first one has number 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
@@ -345,6 +349,9 @@ impl Yields {
         taken: impl FnOnce(),
     ) -> Result<Answered, Late> {
         debug_assert!(!tag.is_plain(), "there is a shorter way");
+        if self.is_over() {
+            return Err(Late::Spent);
+        }
         let Some(mut guard) = self.table() else { return Err(Late::Unknown) };
         let table = &mut *guard;
         let issued = table.issued;
@@ -553,6 +560,17 @@ impl Yields {
             drop(guard);
             fresh = Some(watcher.clone());
         }
+    }
+
+    /// The process has had its last step, and reads no answer any more. The yields of that step are still in flight, so that
+    /// they are dispatched; their answers come too late.
+    pub(crate) fn end_answers(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
     }
 
     /// The process has ended: every yield is cancelled, and none can be answered from now on.

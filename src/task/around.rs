@@ -111,21 +111,28 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Sends what the step yielded to its handlers, in order.
+    /// Sends what the step yielded to its handlers, in order. After the `last` step the process reads no answer any more.
     #[inline]
-    pub(super) fn dispatch(&self) {
+    pub(super) fn dispatch(&self, last: bool) {
         if express::is_busy() {
-            self.dispatch_first();
+            if last {
+                // Its handler may answer from another thread, by a tag in the table.
+                self.head.yields().end_answers();
+            }
+            self.dispatch_first(last);
         }
         if let Some(yields) = self.head.yields_if_any() {
-            self.dispatch_all(yields);
+            if last {
+                yields.end_answers();
+            }
+            self.dispatch_all(yields, last);
         }
     }
 
-    /// The one that had nobody before it, if there is one.
-    fn dispatch_first(&self) -> bool {
+    /// Dispatches the command that waits in the express lane, if there is one.
+    fn dispatch_first(&self, last: bool) -> bool {
         if let Some((number, place)) = express::command() {
-            self.dispatch_shortly(number, place);
+            self.dispatch_shortly(number, place, last);
         } else if let Some((tag, command)) = express::take_left() {
             let yields = self.head.yields();
             let realm = self.head.host().realm();
@@ -137,11 +144,12 @@ impl<'a> Around<'a> {
         true
     }
 
-    fn dispatch_shortly(&self, number: express::Number, place: u32) {
+    fn dispatch_shortly(&self, number: express::Number, place: u32, last: bool) {
         let host = self.head.host();
         if host.realm().dispatcher().dispatch_shortly(number, place, &|| self.home()) {
-            host.shared().metrics.add(Counter::Completions, 1);
-            if number == 0 {
+            let counter = if last { Counter::Discarded } else { Counter::Completions };
+            host.shared().metrics.add(counter, 1);
+            if number == 0 || last {
                 let _ = drop_caught(express::take());
             } else {
                 turn::answered();
@@ -149,13 +157,13 @@ impl<'a> Around<'a> {
         }
     }
 
-    fn dispatch_all(&self, yields: &Yields) {
+    fn dispatch_all(&self, yields: &Yields, last: bool) {
         loop {
             if yields.has_pending() {
                 self.dispatch_pending(yields);
             }
-            // What a handler has polled that the process was to: it is its turn still.
-            if !self.dispatch_first() {
+            // A handler may have polled a future of the process, which yields then: the turn still goes on.
+            if !self.dispatch_first(last) {
                 return;
             }
         }

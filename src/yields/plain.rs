@@ -264,6 +264,9 @@ impl Yields {
         taken: impl FnOnce(),
     ) -> Result<(), Late> {
         let Some(words) = self.words() else { return Err(Late::Unknown) };
+        if self.is_over() {
+            return Err(Late::Spent);
+        }
         if check {
             self.check_plain(words, tag, answer)?;
         }

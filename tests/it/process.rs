@@ -214,6 +214,43 @@ fn what_was_yielded_beside_done_is_dispatched() {
     assert_eq!(*notes.lock().unwrap(), [1, 2]);
 }
 
+/// 1.2, 3.3: the answer to a yield that is dispatched with the last step comes too late: it counts as discarded, whichever
+/// way it takes, and its value is dropped.
+#[test]
+fn an_answer_beside_done_counts_as_discarded() {
+    struct Note(Arc<()>);
+    impl Command for Note {
+        type Reply = Arc<()>;
+    }
+    struct Last(Arc<()>, bool);
+    impl Process for Last {
+        type Message = ();
+        type Output = ();
+        fn step(&mut self, _: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
+            out.perform(Note(self.0.clone()));
+            out.perform_as(Tag::chosen(7), Note(self.0.clone())).expect("it is not in flight");
+            if self.1 { Ok(Next::Done(())) } else { Err(Exit::failed("on purpose")) }
+        }
+    }
+    let value = Arc::new(());
+    let rt = Runtime::builder().workers(0).handle(|note: Note| note.0).build().unwrap();
+    let _ = rt.block_on(rt.spawn_process(Last(value.clone(), true)));
+    let _ = rt.block_on(rt.spawn_process(Last(value.clone(), false)));
+    // A body leaves one command in the express lane, and one in the table.
+    for commands in [1, 2] {
+        let own = value.clone();
+        rt.block_on(rt.spawn(async move |ctx: Context| {
+            for _ in 0..commands {
+                ctx.perform(Note(own.clone())).detach();
+            }
+        }))
+        .unwrap();
+    }
+    let counters = rt.counters();
+    assert_eq!((counters.completions, counters.discarded), (0, 7), "{counters}");
+    assert_eq!(Arc::strong_count(&value), 1);
+}
+
 /// 1.2: a tag that is in flight can't be used again, and the command comes back; once answered it can.
 #[test]
 fn a_tag_in_flight_is_refused_with_the_command() {

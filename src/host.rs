@@ -169,7 +169,8 @@ impl Host {
         self.shared().metrics.counters()
     }
 
-    /// How many processes live.
+    /// How many processes live: spawned, and not ended. It is never less than that. While so many processes end that each
+    /// of several attempts to read the counters sees another one end, it may be more.
     pub fn processes_alive(&self) -> usize {
         self.shared().metrics.alive() as usize
     }

@@ -349,10 +349,16 @@ impl Metrics {
         self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
-    /// How many live: those that ended are counted first, so that whoever lives all the while is always among them.
+    /// How many processes live. It is exact if no process ended while one of the attempts read the counters; otherwise it
+    /// may be too high, but it is never too low.
     pub(crate) fn alive(&self) -> u64 {
-        let exited = self.exited();
-        self.sum(Counter::Spawned).wrapping_sub(exited)
+        let spawned = || {
+            let spawned = self.sum(Counter::Spawned);
+            // The ended processes are counted again after this.
+            fence(Ordering::SeqCst);
+            spawned
+        };
+        difference(|| self.exited(), spawned)
     }
 
     /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
@@ -403,6 +409,29 @@ impl Metrics {
     }
 }
 
+/// How often [`difference`] reads two counters that change.
+const ATTEMPTS: u32 = 16;
+
+/// The difference of two counters that only grow, `less` never beyond `more`.
+///
+/// `less` is read before and after `more`. If both values are equal, the result is exact: it is the difference at some moment
+/// in between. Otherwise `more` may include additions that `less` does not, and the result would be too high, so both are
+/// read again. After several attempts the lowest result holds.
+fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
+    let mut lowest = u64::MAX;
+    let mut before = less();
+    for _ in 0..ATTEMPTS {
+        let difference = more().wrapping_sub(before);
+        let after = less();
+        if after == before {
+            return difference;
+        }
+        lowest = lowest.min(difference);
+        before = after;
+    }
+    lowest
+}
+
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         // Fails only when the thread is ending and has no slot to go back to.
@@ -444,6 +473,29 @@ mod tests {
         assert_eq!(counters.to_string(), "nothing counted");
         assert_eq!(counters.steal_success(), 0.0);
         assert_eq!((counters.step_time.count(), counters.step_time.quantile(0.5)), (0, None));
+    }
+
+    #[test]
+    fn a_difference_is_read_again_if_the_lesser_counter_changes_meanwhile() {
+        let (ended, begun) = (Cell::new(3), Cell::new(5));
+        let mut busy = 2;
+        let more = || {
+            // Between the reads, some begin and end.
+            if busy != 0 {
+                busy -= 1;
+                begun.set(begun.get() + 10);
+                ended.set(ended.get() + 10);
+            }
+            begun.get()
+        };
+        assert_eq!(difference(|| ended.get(), more), 2);
+        // If that never stops, the result is too high by no more than what ended during one attempt.
+        let more = || {
+            begun.set(begun.get() + 10);
+            ended.set(ended.get() + 10);
+            begun.get()
+        };
+        assert_eq!(difference(|| ended.get(), more), 12);
     }
 
     #[test]

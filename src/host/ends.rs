@@ -1,6 +1,8 @@
 //! The end of a process, in the order in which it happens.
 
 use std::any::TypeId;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use super::{Host, Package, Phase};
 use crate::control::{AnyControl, Control, Head, flag};
@@ -10,6 +12,46 @@ use crate::process::exit::Exit;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::thread_local;
+
+/// How many drops of messages may be nested in each other on one thread. Deeper ones are deferred.
+const NESTED_DROPS: u32 = 4;
+
+thread_local! {
+    /// How many drops of messages are in progress on this thread.
+    static DROPS: Cell<u32> = const { Cell::new(0) };
+    /// Messages that the outermost of these drops has to drop at its end.
+    static DEFERRED: RefCell<VecDeque<Payload>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Drops a message of a mailbox that nobody reads; its panics are caught.
+///
+/// A message may own a mailbox with messages that own mailboxes. The stack must not grow with the length of such a chain, so
+/// beyond a small depth a message is not dropped here but by the outermost drop, after it has returned from the user's code.
+fn drop_message<M: Send + 'static>(message: M) {
+    if !std::mem::needs_drop::<M>() {
+        return;
+    }
+    // Without the thread's variables, while the thread ends, nothing can be deferred.
+    let Ok(depth) = DROPS.try_with(Cell::get) else {
+        let _ = drop_caught(message);
+        return;
+    };
+    if depth == NESTED_DROPS {
+        let mut message = Some(message);
+        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(message.take().map(Payload::new)));
+        let _ = drop_caught(message);
+        return;
+    }
+    let _ = DROPS.try_with(|drops| drops.set(depth + 1));
+    let _ = drop_caught(message);
+    if depth == 0 {
+        while let Ok(Some(message)) = DEFERRED.try_with(|deferred| deferred.borrow_mut().pop_front()) {
+            let _ = drop_caught(message);
+        }
+    }
+    let _ = DROPS.try_with(|drops| drops.set(depth));
+}
 
 impl Host {
     // ---- The end of a process, in the order in which it happens
@@ -91,14 +133,16 @@ impl Host {
         let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
         for message in mail {
             let mourner = if own_kind { None } else { self.mourner() };
-            // Whatever of it nobody takes is dropped, and that is the user's code.
-            let _ = match mourner {
+            // A message that no mailbox of dead letters takes is dropped, which runs the user's code.
+            match mourner {
                 Some(mourner) => {
                     let package = Package { from: None, to, payload: Payload::new(message) };
-                    mourner.push(package).or_else(|(_, package)| drop_caught(package))
+                    if let Err((_, package)) = mourner.push(package) {
+                        drop_message(package);
+                    }
                 }
-                None => drop_caught(message),
-            };
+                None => drop_message(message),
+            }
         }
     }
 

@@ -36,6 +36,61 @@ fn a_pid_prints_and_parses_back() {
     assert_eq!((stale.refusal(), stale.into_message()), (Refusal::NoProcess, 1));
 }
 
+/// A message that owns a mailbox with a message that owns a mailbox.
+struct Nested {
+    _next: Option<Mailbox<Nested>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, SeqCst);
+    }
+}
+
+/// 2.2, 11: messages may be nested in each other's mailboxes to any depth: they are dropped one after the other, on a stack
+/// of 64 KiB.
+#[test]
+fn a_million_nested_messages_are_dropped_on_a_small_stack() {
+    const DEPTH: u64 = 1_000_000;
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let dropped = Arc::<AtomicU64>::default();
+    let mut outer = None;
+    for _ in 0..DEPTH {
+        let (address, mailbox) = rt.mailbox();
+        address.send(Nested { _next: outer.take(), dropped: dropped.clone() }).unwrap();
+        outer = Some(mailbox);
+    }
+    let thread = std::thread::Builder::new().stack_size(64 << 10);
+    thread.spawn(move || drop(outer)).unwrap().join().unwrap();
+    assert_eq!(dropped.load(SeqCst), DEPTH);
+    assert_eq!(rt.counters().dead_letters, DEPTH);
+}
+
+/// 2.2, 11: the same of messages that own the only addresses of the next process, when the runtime ends.
+#[test]
+fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {
+    const DEPTH: usize = 20_000;
+    struct Knows {
+        _next: Option<Address<Knows>>,
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let mut first = None;
+    for _ in 0..DEPTH {
+        let process = rt.spawn(async |ctx: Context<Knows>| {
+            std::future::pending::<()>().await;
+            drop(ctx);
+        });
+        process.send(Knows { _next: first.take() }).unwrap();
+        first = Some(process.address());
+    }
+    let host = rt.host().clone();
+    let thread = std::thread::Builder::new().stack_size(64 << 10);
+    thread.spawn(move || drop((first, rt))).unwrap().join().unwrap();
+    let counters = host.counters();
+    assert_eq!((counters.exited, counters.dead_letters), (DEPTH as u64, DEPTH as u64));
+}
+
 /// 2.1: a slot is used again under another generation; the old pid does not reach the new tenant.
 #[test]
 fn a_stale_pid_never_reaches_the_new_tenant() {

@@ -1,6 +1,6 @@
 //! Many processes at once: they are queued together, and as many workers come for them as can be of use.
 
-use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::body::{Body, BodyFuture, Output, Whole, with_machine};
 use crate::host::Host;
 use crate::inherited::Inherited;
 use crate::job::{Anywhere, Job};
@@ -61,12 +61,16 @@ impl Host {
         Fut: BodyFuture,
     {
         let mut batch = Batch { host: self, tasks: Vec::new() };
-        let launch = |body| match self.prepare(AsyncBody::new(body, None), inherited(), Anywhere) {
-            Ok((spawned, ready)) => {
-                batch.tasks.push(Job::Process(ready));
-                Ok(JoinHandle::new(spawned))
-            }
-            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
+        let launch = |body: F| {
+            with_machine!(N, F, Fut, body, None, |machine| match self.prepare(machine, inherited(), Anywhere) {
+                Ok((spawned, ready)) => {
+                    batch.tasks.push(Job::Process(ready));
+                    Ok(JoinHandle::new(spawned))
+                }
+                Err((refusal, machine)) => {
+                    Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole()))
+                }
+            })
         };
         bodies.into_iter().map(launch).collect()
     }

@@ -64,6 +64,116 @@ impl<T: Send + 'static, E: Into<BoxError>> Outcome for Result<T, E> {
     }
 }
 
+/// A body or a future of more bytes than this is boxed when it is spawned.
+const LARGE: usize = 1024;
+
+/// Whether a body is boxed before anything else is done with it, and its future when it is made. Without optimizations the
+/// compiler copies a value for each function that it passes through: a body of 512 KiB must pass through few.
+pub(crate) const fn is_large<F, Fut>() -> bool {
+    size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
+}
+
+/// What the future of a process is made from: a body, or a [`Large`] one.
+pub(crate) trait Open<M: Send + 'static, Fut> {
+    fn open(self, context: Context<M>) -> Fut;
+
+    /// The name of the user's code.
+    fn name() -> &'static str;
+}
+
+impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Fut> for F {
+    #[inline]
+    fn open(self, context: Context<M>) -> Fut {
+        self(context)
+    }
+
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
+/// A large body in a box, which boxes its future; or a large hand-written process.
+pub(crate) struct Large<F>(pub(crate) Box<F>);
+
+impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>> for Large<F> {
+    fn open(self, context: Context<M>) -> Pin<Box<Fut>> {
+        // `Box<F>` passes the body on where it is.
+        Box::into_pin(Box::new((self.0)(context)))
+    }
+
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
+/// Gives back the body that something was made from, in a box: in the one that it is in already, if it is.
+pub(crate) trait Whole<F> {
+    fn whole(self) -> Box<F>;
+}
+
+impl<F> Whole<F> for F {
+    fn whole(self) -> Box<F> {
+        Box::new(self)
+    }
+}
+
+impl<F> Whole<F> for Large<F> {
+    fn whole(self) -> Box<F> {
+        self.0
+    }
+}
+
+impl<Q: Process> Process for Large<Q> {
+    type Message = Q::Message;
+    type Output = Q::Output;
+
+    fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
+        self.0.init(start)
+    }
+
+    fn step(
+        &mut self,
+        events: Events<'_, Q::Message>,
+        out: &mut StepOutput<'_, Q::Message>,
+    ) -> Result<Next<Q::Output>, Exit> {
+        self.0.step(events, out)
+    }
+
+    fn close(&mut self) {
+        self.0.close();
+    }
+}
+
+/// As [`with_machine`], of a hand-written process.
+macro_rules! with_process {
+    ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
+        if const { $crate::body::is_large::<$Q, ()>() } {
+            let $machine = $crate::task::Raw::new($crate::body::Large(Box::new($process)), $entry);
+            $then
+        } else {
+            let $machine = $crate::task::Raw::new($process, $entry);
+            $then
+        }
+    }};
+}
+pub(crate) use with_process;
+
+/// Evaluates `$then` with the machine of a body: `AsyncBody` of the body itself, or of the boxed body if it is large. The
+/// types are those of the messages, the body and its future.
+macro_rules! with_machine {
+    ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
+        if const { $crate::body::is_large::<$F, $Fut>() } {
+            let large = $crate::body::Large(Box::new($body));
+            let $machine = $crate::body::AsyncBody::<$N, _, std::pin::Pin<Box<$Fut>>>::new(large, $entry);
+            $then
+        } else {
+            let $machine = $crate::body::AsyncBody::<$N, $F, $Fut>::new($body, $entry);
+            $then
+        }
+    }};
+}
+pub(crate) use with_machine;
+
 /// What is polled in the place of a body that was replaced.
 type Successor<Fut> = successor::Future<Output<Fut>>;
 
@@ -127,7 +237,7 @@ impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
 impl<M, F, Fut> Machine for AsyncBody<M, F, Fut>
 where
     M: Send + 'static,
-    F: FnOnce(Context<M>) -> Fut,
+    F: Open<M, Fut>,
     Fut: Future<Output: Outcome>,
 {
     type Message = M;
@@ -136,7 +246,7 @@ where
     const KEEPS_ITSELF: bool = true;
 
     fn name() -> &'static str {
-        std::any::type_name::<F>()
+        F::name()
     }
 
     #[inline]
@@ -167,7 +277,7 @@ where
         if let BodyProjection::Unstarted { body, own, .. } = self.as_mut().project()
             && let Some(body) = body.take()
         {
-            let future = body(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
+            let future = body.open(Context::new(own.take().unwrap_or_else(|| me.control().clone())));
             self.set(Self::Running { future });
         }
         loop {

@@ -10,7 +10,7 @@ use std::task::{Context as Cx, Poll, Waker};
 
 use futures::task::AtomicWaker;
 
-use crate::body::{AsyncBody, Outcome};
+use crate::body::{Outcome, with_machine, with_process};
 use crate::context::Context;
 use crate::control::AnyControl;
 use crate::counted::{Ready, Ref, Schedule, Weak};
@@ -23,7 +23,7 @@ use crate::process::Process;
 use crate::process::placing::Comes;
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::sync::{Arc, Mutex, planted, this_thread, thread};
-use crate::task::{Machine, Raw};
+use crate::task::Machine;
 
 /// Spawns and drives processes that are not `Send`: see [`Runtime::local`].
 ///
@@ -121,12 +121,12 @@ impl Local<'_> {
         F: FnOnce(Context<N>) -> Fut + 'static,
         Fut: Future<Output: Outcome> + 'static,
     {
-        self.launch(AsyncBody::new(body, None))
+        with_machine!(N, F, Fut, body, None, |machine| self.launch(machine))
     }
 
     /// Spawns a hand-written process on this thread.
     pub fn spawn_process<Q: Process>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.launch(Raw::new(process, None))
+        with_process!(Q, process, None, |machine| self.launch(machine))
     }
 
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {

@@ -6,7 +6,7 @@ mod builder;
 pub use self::builder::ProcessBuilder;
 
 use self::builder::{Built, Wishes};
-use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::body::{Body, BodyFuture, Output, with_machine, with_process};
 use crate::cell::{Embryo, Joined};
 use crate::control::{AnyControl, flag};
 use crate::counted::{Ready, Ref, Schedule};
@@ -27,11 +27,8 @@ use crate::process::panic::catch;
 use crate::process::placing::Comes;
 use crate::process::refusal::SpawnRefusal;
 use crate::process::turn;
-use crate::task::{Machine, Raw};
+use crate::task::Machine;
 use crate::time::later::call_at;
-
-/// Machines that are larger than this many bytes have a box of their own: see [`Machine`].
-const LARGE: usize = 1024;
 
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
@@ -45,12 +42,16 @@ impl Host {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.join_or_refuse(self.launch_anywhere(AsyncBody::new(body, None), Inherited::default()))
+        with_machine!(N, F, Fut, body, None, |machine| {
+            self.join_or_refuse(self.launch_anywhere(machine, Inherited::default()))
+        })
     }
 
     /// Spawns a hand-written process.
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.join_or_refuse(self.launch_anywhere(Raw::new(process, None), Inherited::default()))
+        with_process!(Q, process, None, |machine| {
+            self.join_or_refuse(self.launch_anywhere(machine, Inherited::default()))
+        })
     }
 
     /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Dropped, it
@@ -92,29 +93,13 @@ impl Host {
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        wanted: impl Wanted,
-        schedule: S,
-    ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
-        if const { size_of::<X>() > LARGE } {
-            self.prepare_as(machine, wanted, schedule, Box::pin)
-        } else {
-            self.prepare_as(machine, wanted, schedule, |machine| machine)
-        }
-    }
-
-    /// The same of a machine that is put `into` another one, if it is admitted.
-    #[inline]
-    fn prepare_as<X, Y: Machine, S: Schedule>(
-        &self,
-        machine: X,
         mut wanted: impl Wanted,
         schedule: S,
-        into: impl FnOnce(X) -> Y,
-    ) -> Result<(Spawned<Y>, Ready), (SpawnRefusal, X)> {
+    ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
         let heeds = wanted.heeds();
         let admitted = wanted.take_parent().and_then(|parent| Ok((parent, wanted.admit(self, schedule)?)));
         match admitted {
-            Ok((parent, embryo)) => Ok(self.begin(into(machine), embryo, heeds, parent)),
+            Ok((parent, embryo)) => Ok(self.begin(machine, embryo, heeds, parent)),
             Err(refusal) => Err((refusal, machine)),
         }
     }
@@ -237,12 +222,16 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), self.passes_on()))
+        with_machine!(N, F, Fut, body, None, |machine| {
+            self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
+        })
     }
 
     /// Spawns a hand-written process. As [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
-        self.host().join_or_refuse(self.host().launch_anywhere(Raw::new(process, None), self.passes_on()))
+        with_process!(Q, process, None, |machine| {
+            self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
+        })
     }
 
     /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
@@ -256,7 +245,9 @@ impl<M: Send + 'static> Me<M> {
         let ties = Ties { link: true, monitor: false };
         let mut wishes = Wishes::tied(self.any(), ties);
         let built = Built::new(self.passes_on(), &mut wishes);
-        let handle = self.host().join_or_refuse(self.host().launch_anywhere(AsyncBody::new(body, None), built));
+        let handle = with_machine!(N, F, Fut, body, None, |machine| {
+            self.host().join_or_refuse(self.host().launch_anywhere(machine, built))
+        });
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
             table::bereave(&self.any(), pid, &exit);
@@ -289,14 +280,20 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
+        with_machine!(N, F, Fut, body, None, |machine| self.launch_monitored(machine))
+    }
+
+    fn launch_monitored<X>(&self, machine: X) -> (JoinHandle<X::Output, X::Message>, MonitorRef)
+    where
+        X: Machine + Send + 'static,
+    {
         let watch = Watch::set(self.any());
         let monitor = MonitorRef::new(self.pid(), watch.number());
-        let machine = Monitored::new(AsyncBody::new(body, None), watch);
-        match self.host().launch_anywhere(machine, self.passes_on()) {
+        match self.host().launch_anywhere(Monitored::new(machine, watch), self.passes_on()) {
             Ok((joined, _)) => (JoinHandle::new((joined, Some(monitor))), monitor),
             Err((refusal, machine)) => {
-                let (body, watch) = machine.into_parts();
-                let handle = self.host().join_or_refuse(Err((refusal, body)));
+                let (machine, watch) = machine.into_parts();
+                let handle = self.host().join_or_refuse(Err((refusal, machine)));
                 watch.tell(handle.pid(), &handle.refused().unwrap_or(Exit::NoProcess));
                 (handle.monitored(monitor), monitor)
             }

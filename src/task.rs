@@ -60,51 +60,6 @@ pub(crate) trait Machine {
     fn ended(self: Pin<&mut Self>, _: &Me<Self::Message>, _: &Exit) {}
 }
 
-/// A machine that is too large to lie in its process: that stays as long as anybody has its address, the machine until its
-/// end.
-impl<X: Machine> Machine for Pin<Box<X>> {
-    type Message = X::Message;
-    type Output = X::Output;
-
-    const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
-
-    fn name() -> &'static str {
-        X::name()
-    }
-
-    fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
-        self.get_mut().as_mut().keep(own);
-    }
-
-    fn is_fresh(&self) -> bool {
-        (**self).is_fresh()
-    }
-
-    fn init(self: Pin<&mut Self>, me: &Me<X::Message>) -> Result<(), InitError> {
-        self.get_mut().as_mut().init(me)
-    }
-
-    fn step(self: Pin<&mut Self>, me: &Me<X::Message>, cx: &mut Context<'_>) -> Result<Next<X::Output>, Exit> {
-        self.get_mut().as_mut().step(me, cx)
-    }
-
-    fn close(self: Pin<&mut Self>) {
-        self.get_mut().as_mut().close();
-    }
-
-    fn clear(self: Pin<&mut Self>, me: &Me<X::Message>) {
-        self.get_mut().as_mut().clear(me);
-    }
-
-    fn is_gone(&self) -> bool {
-        (**self).is_gone()
-    }
-
-    fn ended(self: Pin<&mut Self>, me: &Me<X::Message>, exit: &Exit) {
-        self.get_mut().as_mut().ended(me, exit);
-    }
-}
-
 /// What a process is started with.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {

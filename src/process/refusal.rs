@@ -174,12 +174,17 @@ impl Error for SpawnRefusal {}
 /// It is `Sync`, and so fits any boxed error, also for a body that is only `Send`.
 pub struct SpawnError<B> {
     refusal: SpawnRefusal,
-    /// Never locked: the lock makes this `Sync`.
-    body: Mutex<B>,
+    /// Never locked: the lock makes this `Sync`. A body may be large: in a box it does not make every `Result` of a spawn as
+    /// large.
+    body: Mutex<Box<B>>,
 }
 
 impl<B> SpawnError<B> {
     pub(crate) fn new(refusal: SpawnRefusal, body: B) -> Self {
+        Self::boxed(refusal, Box::new(body))
+    }
+
+    pub(crate) fn boxed(refusal: SpawnRefusal, body: Box<B>) -> Self {
         Self { refusal, body: Mutex::new(body) }
     }
 
@@ -190,12 +195,12 @@ impl<B> SpawnError<B> {
 
     /// What was to be spawned.
     pub fn into_body(self) -> B {
-        self.body.into_inner()
+        *self.body.into_inner()
     }
 
     /// The same refusal of what the body was made from, or of what it is carried in.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
-        SpawnError::new(self.refusal, f(self.body.into_inner()))
+        SpawnError::new(self.refusal, f(*self.body.into_inner()))
     }
 }
 

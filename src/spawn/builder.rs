@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Spawned, Wanted};
-use crate::body::{AsyncBody, Body, BodyFuture, Output};
+use crate::body::{Body, BodyFuture, Output, Whole, with_machine, with_process};
 use crate::cancel::CancelToken;
 use crate::cell::Embryo;
 use crate::clock::Instant;
@@ -28,7 +28,7 @@ use crate::process::priority::Priority;
 use crate::process::refusal::{Refusal, SpawnError, SpawnRefusal};
 use crate::relay::names::Unclaimed;
 use crate::sync::thread;
-use crate::task::{Entry, Machine, Raw};
+use crate::task::{Entry, Machine};
 
 /// How a process is to be spawned.
 ///
@@ -195,10 +195,11 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         let entry = self.entry.take();
-        match self.launch(AsyncBody::new(body, entry)) {
+        with_machine!(N, F, Fut, body, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
-            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
-        }
+            Err((refusal, machine)) =>
+                Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole())),
+        })
     }
 
     /// A handle that says that the spawn of this body was refused.
@@ -215,7 +216,9 @@ impl ProcessBuilder {
         Fut: BodyFuture,
     {
         let Self { host, entry, inherited, mut wishes } = self;
-        host.join_or_refuse(host.launch_anywhere(AsyncBody::new(body, entry), Built::new(inherited, &mut wishes)))
+        with_machine!(N, F, Fut, body, entry, |machine| {
+            host.join_or_refuse(host.launch_anywhere(machine, Built::new(inherited, &mut wishes)))
+        })
     }
 
     /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
@@ -226,25 +229,38 @@ impl ProcessBuilder {
     /// # Errors
     /// The message and the body, and why they were refused: [`SpawnRefusal::MessageRefused`] when the holder of the name
     /// does not take the message, or the new process may have none.
-    pub fn spawn_or_send<N, F, Fut>(self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
+    pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let Self { host, entry, inherited, mut wishes } = self;
+        let entry = self.entry.take();
+        with_machine!(N, F, Fut, body, entry, |machine| {
+            self.launch_or_send(message, machine).map_err(|(refusal, message, machine)| {
+                SpawnError::new(refusal, (message, *machine.into_inner().expect("it never ran").whole()))
+            })
+        })
+    }
+
+    /// As [`spawn_or_send`](Self::spawn_or_send), of a machine.
+    fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnRefusal, X::Message, X)>
+    where
+        X: Machine + Send + 'static,
+    {
+        let Self { host, inherited, mut wishes, .. } = self;
         let (heeds, mut message) = (wishes.heed(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
             Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
         });
         match admitted {
             Ok(Ok((parent, embryo))) => {
-                let ((joined, _), ready) = host.begin(AsyncBody::new(body, entry), embryo, heeds, parent);
+                let ((joined, _), ready) = host.begin(machine, embryo, heeds, parent);
                 ready.schedule(Comes::FromRest(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),
-            Err(refusal) => Err(SpawnError::new(refusal, (message.expect("it was refused"), body))),
+            Err(refusal) => Err((refusal, message.expect("it was refused"), machine)),
         }
     }
 
@@ -257,10 +273,11 @@ impl ProcessBuilder {
         process: Q,
     ) -> Result<JoinHandle<Q::Output, Q::Message>, SpawnError<Q>> {
         let entry = self.entry.take();
-        match self.launch(Raw::new(process, entry)) {
+        with_process!(Q, process, entry, |machine| match self.launch(machine) {
             Ok(spawned) => Ok(JoinHandle::new(spawned)),
-            Err((refusal, machine)) => Err(SpawnError::new(refusal, machine.into_inner().expect("it never ran"))),
-        }
+            Err((refusal, machine)) =>
+                Err(SpawnError::boxed(refusal, machine.into_inner().expect("it never ran").whole())),
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use super::plan::{Id, Policy, Restart};
 use super::{Supervisor, SupervisorMessage};
 use crate::address::Ended;
 use crate::backoff::Backoff;
-use crate::body::BodyFuture;
+use crate::body::{BodyFuture, Large, is_large};
 use crate::context::Context;
 use crate::control::{AnyControl, Control};
 use crate::counted::Ref;
@@ -139,9 +139,15 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            let made = catch(&make).map_err(NotMade::panicked)?;
-            let brood = (&made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.brood));
-            Ok((process.spawn_process(made)?, brood))
+            // In a box, for a process may be too large for the stack, and is moved on from here.
+            let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
+            let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.brood));
+            let spawned = if const { is_large::<Q, ()>() } {
+                process.spawn_process(Large(made))?
+            } else {
+                process.spawn_process(*made)?
+            };
+            Ok((spawned, brood))
         })
     }
 

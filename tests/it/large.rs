@@ -1,0 +1,125 @@
+//! SPEC 1.3, 1.1: bodies, futures and processes of 512 KiB on stacks of 2 MiB, also without optimizations: the thread that spawns
+//! and the worker move them as few times as possible.
+
+use std::future::{Ready, ready};
+use std::hint::black_box;
+
+use futures::executor::block_on;
+use procession::*;
+
+const LARGE: usize = 512 << 10;
+/// The default of the standard library, which must be enough for the spawning thread and for a worker.
+const STACK: usize = 2 << 20;
+
+/// Runs `f` with a runtime on a thread with a stack of this size; so has the worker.
+fn on_usual_stacks(f: impl FnOnce(&Runtime) + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    let run = || {
+        let rt = Runtime::builder().workers(1).stack_size(STACK).build().unwrap();
+        f(&rt);
+    };
+    thread.spawn(run).unwrap().join().unwrap();
+}
+
+/// A small body with a large future.
+async fn large_future(ctx: Context) -> Result<u8, Exit> {
+    let mut data = [1_u8; LARGE];
+    ctx.yield_now().await;
+    data[7] = 2;
+    black_box(&mut data);
+    Ok(data[LARGE - 1])
+}
+
+/// A large body with a small future.
+fn large_body() -> impl FnOnce(Context) -> Ready<Result<u8, Exit>> + Send + 'static {
+    let data = [1_u8; LARGE];
+    move |_| ready(Ok(data[LARGE - 1]))
+}
+
+struct LargeProcess([u8; LARGE]);
+
+impl Process for LargeProcess {
+    type Message = ();
+    type Output = u8;
+    fn step(&mut self, _: Events<'_, ()>, _: &mut StepOutput<'_, ()>) -> Result<Next<u8>, Exit> {
+        Ok(Next::Done(self.0[LARGE - 1]))
+    }
+}
+
+/// 1.3: however a body is spawned.
+#[test]
+fn a_large_future_runs_on_usual_stacks() {
+    on_usual_stacks(|rt| {
+        assert_eq!(block_on(rt.spawn(large_future)).unwrap(), 1);
+        assert_eq!(block_on(rt.process().spawn(large_future).unwrap()).unwrap(), 1);
+        let rt = rt.host().clone();
+        let parent = rt.spawn(async |ctx: Context| {
+            assert_eq!(ctx.spawn(large_future).await?, 1);
+            assert_eq!(ctx.spawn_link(large_future).await?, 1);
+            assert_eq!(ctx.spawn_monitor(large_future).0.await?, 1);
+            for handle in ctx.spawn_batch([large_future, large_future]) {
+                assert_eq!(handle?.await?, 1);
+            }
+            ctx.scope(async |scope| scope.spawn(large_future).await).await
+        });
+        assert_eq!(block_on(parent).unwrap(), 1);
+    });
+}
+
+/// 1.3: a body that captured something large.
+#[test]
+fn a_large_body_runs_on_usual_stacks() {
+    on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));
+    on_usual_stacks(|rt| assert_eq!(block_on(rt.process().spawn(large_body()).unwrap()).unwrap(), 1));
+    on_usual_stacks(|rt| {
+        let local = rt.local();
+        assert_eq!(local.block_on(local.spawn(large_body())).unwrap(), 1);
+    });
+    on_usual_stacks(|rt| {
+        let data = [1_u8; LARGE];
+        assert_eq!(block_on(rt.spawn_blocking(move || data[LARGE - 1])).unwrap(), 1);
+    });
+}
+
+/// 1.3: a body that is refused comes back whole.
+#[test]
+fn a_large_body_that_is_refused_comes_back() {
+    on_usual_stacks(|rt| {
+        let host = rt.add_host(HostBuilder::new("full").max_processes(0)).unwrap();
+        let refused = host.process().spawn(large_body()).unwrap_err();
+        assert_eq!(*refused.refusal(), SpawnRefusal::Limit(0));
+        assert_eq!(block_on(rt.spawn(refused.into_body())).unwrap(), 1);
+    });
+}
+
+/// 1.1: a hand-written process that is large itself.
+#[test]
+fn a_large_process_runs_on_usual_stacks() {
+    on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn_process(LargeProcess([1; LARGE]))).unwrap(), 1));
+    on_usual_stacks(|rt| {
+        let process = rt.process().spawn_process(LargeProcess([1; LARGE])).unwrap();
+        assert_eq!(block_on(process).unwrap(), 1);
+    });
+}
+
+/// 6.4: a child that is large, in each of its lives.
+#[test]
+fn a_supervised_child_may_be_large() {
+    const CHILD: Name<Reply<u8>> = Name::new("child");
+    on_usual_stacks(|rt| {
+        let child = Child::new(CHILD, async |mut ctx: Context<Reply<u8>>| {
+            let data = [1_u8; LARGE];
+            let reply = ctx.receive().await?;
+            reply.send(black_box(&data)[LARGE - 1]);
+            Err::<(), _>(Exit::failed("on purpose"))
+        });
+        let supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
+        block_on(supervisor.started()).unwrap();
+        for _ in 0..2 {
+            // While it is restarted the name leads nowhere.
+            while !matches!(block_on(rt.call(CHILD, |reply| reply)), Ok(1)) {
+                std::thread::yield_now();
+            }
+        }
+    });
+}

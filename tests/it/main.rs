@@ -22,6 +22,7 @@ mod local;
 mod mail;
 mod misuse;
 mod names;
+mod options;
 mod panics;
 mod pools;
 mod preemption;

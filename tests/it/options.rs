@@ -223,7 +223,7 @@ fn every_option_of_a_process_works_or_is_refused() {
             let chosen = if at < all.len() { vec![at] } else { three.to_vec() };
             println!("{:?}", chosen.iter().map(|&at| &all[at].0).collect::<Vec<_>>());
             let mut builder = chosen.iter().fold(rt.process(), |builder, &at| all[at].1(builder));
-            if at % 3 == 0 {
+            if at.is_multiple_of(3) {
                 builder = builder.deadline_within(ends[random.below(3)], TIMES[random.below(TIMES.len())]);
             }
             let Ok(process) = builder.spawn(echo) else { continue };

@@ -1,4 +1,4 @@
-//! SPEC 2, 4.3 and 11: hostile amounts: pids that were guessed, spawns without end, messages without end. Others run all the
+//! SPEC 2, 4.3, 4.9 and 11: hostile amounts: pids that were guessed, spawns without end, messages without end. Others run all the
 //! while, and what is alive at once stays bounded.
 //!
 //! With `PROCESSION_LONG` set the amounts are those of the fault classes (10^7 spawns, 10^8 messages), else smaller ones.
@@ -80,7 +80,8 @@ fn a_guessed_pid_reaches_nobody_else() {
         };
         let alive: BTreeMap<_, _> = (0..20).map(|_| got(&rt)).collect();
         let elsewhere: BTreeMap<_, _> = (0..20).map(|_| got(&other)).collect();
-        let ended: Vec<Pid> = (0..20).map(|_| rt.spawn(async |_: Context| {})).map(|h| (h.pid(), block_on(h)).0).collect();
+        let ended: Vec<Pid> =
+            (0..20).map(|_| rt.spawn(async |_: Context| {})).map(|h| (h.pid(), block_on(h)).0).collect();
         let known: Vec<Pid> = alive.keys().chain(elsewhere.keys()).chain(&ended).copied().collect();
         let mut random = Random(0x9E37_79B9_7F4A_7C15);
         let mut reached = 0;
@@ -190,7 +191,7 @@ fn spawns_without_end_stay_within_the_limit() {
     });
 }
 
-/// 2.2, 2.4, 11: senders without end and receivers that are slower: with each bound no more messages are alive at once than may
+/// 2.2, 2.3, 11: senders without end and receivers that are slower: with each bound no more messages are alive at once than may
 /// wait, each one is received, handed back or dropped by the policy, and others run.
 #[test]
 fn messages_without_end_stay_within_the_bounds() {

@@ -452,7 +452,7 @@ mod tests {
             }
             // Half of the time the thread has probably parked.
             (0..round % 2 * 10).for_each(|_| thread::yield_now());
-            assert_eq!(idle.wake_one(), Some(0));
+            assert_eq!(idle.wake_many(1).next(), Some(0));
             idle.wake(0);
             assert_eq!(sleeper.join().expect("no panic"), Woken::Chosen);
             assert!(idle.stop_searching());

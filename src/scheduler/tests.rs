@@ -588,7 +588,6 @@ fn each_polled_lender_has_its_own_alarm() {
     }
 }
 
-/// A lender that waits for something of its own sleeps, also when the workers have left.
 /// A timer whose waker waits, on the thread of the worker that fires it, for a task that is queued there.
 struct Waits(Arc<(AtomicBool, crate::sync::Mutex<Option<Arc<Scheduler<Job>>>>)>);
 
@@ -613,6 +612,10 @@ impl Driver for Waits {
 
     fn wait(&self) -> Option<Duration> {
         self.0.0.load(Ordering::SeqCst).then_some(Duration::ZERO)
+    }
+
+    fn is_due(&self, _: Duration) -> bool {
+        self.0.0.load(Ordering::SeqCst)
     }
 
     fn keep_time(&self) -> Option<Duration> {
@@ -643,6 +646,7 @@ fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
     });
 }
 
+/// A lent thread that awaits its own future sleeps, also when the workers have ended.
 #[test]
 fn a_lender_sleeps_after_the_workers_were_stopped() {
     within(|| {

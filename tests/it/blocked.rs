@@ -347,7 +347,7 @@ fn a_lenders_own_future_may_take_long() {
         let watch = Arc::new(Watch::default());
         let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();
         let (gate, wait) = gate();
-        let stuck = rt.block_on(async {
+        let (stuck,) = rt.block_on(async {
             let (answer, is_answered) = mpsc::channel();
             let _ = rt.spawn(async move |_: Context| {
                 let _ = answer.send(());
@@ -356,7 +356,7 @@ fn a_lenders_own_future_may_take_long() {
             let stuck = blocked(&rt, &wait);
             let pid = stuck.pid();
             eventually("it is named", || watch.blocked.lock().unwrap().iter().any(|&(_, named)| named == Some(pid)));
-            stuck
+            (stuck,)
         });
         drop(gate);
         block_on(stuck).unwrap();

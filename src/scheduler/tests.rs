@@ -589,7 +589,7 @@ fn each_polled_lender_has_its_own_alarm() {
 }
 
 /// A timer whose waker waits, on the thread of the worker that fires it, for a task that is queued there.
-struct Waits(Arc<(AtomicBool, crate::sync::Mutex<Option<Arc<Scheduler<Job>>>>)>);
+struct Waits(Arc<(AtomicBool, Mutex<Option<Arc<Scheduler<Job>>>>)>);
 
 impl Driver for Waits {
     type Alarm = ();
@@ -630,7 +630,7 @@ impl Driver for Waits {
 #[test]
 fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
     within(|| {
-        let timer = Arc::new((AtomicBool::new(false), crate::sync::Mutex::new(None)));
+        let timer = Arc::new((AtomicBool::new(false), Mutex::new(None)));
         let metrics = Arc::new(Metrics::new(SLOTS));
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));

@@ -20,6 +20,7 @@ use crate::process::payload::Payload;
 use crate::process::refusal::InitError;
 use crate::process::successor;
 use crate::process::{Events, Next, Process, Start, StepOutput};
+use crate::receive::Mailbox;
 use crate::sync::Mutex;
 use crate::task::{Entry, Machine};
 
@@ -321,6 +322,10 @@ struct Method<M: Send + 'static, T> {
 
 /// Async entry points under names: one process that can be started in several ways.
 ///
+/// A hand-written process may delegate its steps to `Methods`. From the first of these steps on, the context of the entry
+/// point is the receiver of the process's [`Mailbox`]. If the process then reads its [`Events`] itself, it is the receiver
+/// again, and the context's `receive` fails.
+///
 /// An unknown method, or an input of another type than the entry point's, is an [`InitError`] that says which there
 /// are.
 ///
@@ -408,10 +413,13 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
 
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
         // Its bodies read the mailbox themselves.
-        events.leave();
         if let Some((body, input)) = self.chosen.take() {
-            let future = body.into_inner()(Context::new(out.control().clone()), input);
+            assert!(events.are_of(out.control()), "the events and the output of a step belong to one process");
+            let mailbox = Mailbox::with(out.control().clone(), events.hand_over());
+            let future = body.into_inner()(Context::of(mailbox), input);
             self.future = Some(Mutex::new(future));
+        } else {
+            events.leave();
         }
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
         loop {

@@ -128,7 +128,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if cell.shell.control.head.run.begin() {
-            cell.shell.control.recalled();
+            cell.shell.control.recalled(&ready);
         }
         // SAFETY: `ready` is the only right to run this process. It is given up below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };

@@ -50,8 +50,13 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
+    /// With the first receiver of this control block. It is called once for each.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
-        Self { mailbox: Mailbox::new(control) }
+        Self::of(Mailbox::new(control))
+    }
+
+    pub(crate) fn of(mailbox: Mailbox<M>) -> Self {
+        Self { mailbox }
     }
 
     /// As [`Mailbox::receive`].
@@ -98,7 +103,8 @@ impl<M: Send + 'static> Context<M> {
         &mut self.mailbox
     }
 
-    /// Both halves, so that the mailbox can be handed to a combinator while calls are in flight.
+    /// Both halves, so that the mailbox can be handed to a combinator while calls are in flight. It can also be sent to
+    /// another thread or process, and is the only receiver of this process there: see [`Mailbox`].
     pub fn split(self) -> (Me<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

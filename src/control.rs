@@ -14,9 +14,9 @@ use std::fmt;
 use std::task::Waker;
 
 use crate::clock::Instant;
-use crate::counted::{Life, Ref, Rooted};
+use crate::counted::{Life, Ready, Ref, Rooted};
 use crate::link::table::{Links, Party};
-use crate::mailbox::{Front, Glance, Inbox, Own, Relieved, Router, Taken, Unrouted, Unsent, Wakes};
+use crate::mailbox::{Front, Glance, Inbox, Own, Relieved, Router, Seat, Taken, Trial, Unrouted, Unsent, Wakes};
 use crate::observe::Counter;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
@@ -24,7 +24,7 @@ use crate::process::panic::{self, drop_caught};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::refusal::Refusal;
-use crate::process::turn;
+use crate::process::turn::{self, InTurn};
 use crate::relay::Tenant;
 use crate::sync::thread_local;
 use crate::yields::{Answered, Late};
@@ -173,8 +173,8 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// As [`Inbox::drain`], in its turn.
-    pub(crate) fn drain(&self, taken: &mut Option<Box<Taken<M>>>) {
-        let (admitted, lent) = self.inbox.drain(self, taken);
+    pub(crate) fn drain(&self, seat: Seat, taken: &mut Option<Box<Taken<M>>>) {
+        let (admitted, lent) = self.inbox.drain(self, seat, taken);
         turn::waits_for_mail(lent);
         if let Some(admitted) = admitted {
             self.admit_all(*admitted);
@@ -183,17 +183,17 @@ impl<M: Send + 'static> Control<M> {
 
     /// As [`Inbox::drain_or_pop`], in its turn.
     #[inline]
-    pub(crate) fn drain_or_pop(&self, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
+    pub(crate) fn drain_or_pop(&self, seat: Seat, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
             match self.inbox.glance() {
                 Glance::Unknown => {}
                 known => {
                     turn::waits_for_mail(true);
-                    return if known == Glance::Empty { None } else { self.inbox.take_delivered() };
+                    return if known == Glance::Empty { None } else { self.inbox.take_delivered(seat) };
                 }
             }
         }
-        let (message, admitted, lent) = self.inbox.drain_or_pop(self, taken);
+        let (message, admitted, lent) = self.inbox.drain_or_pop(self, seat, taken);
         turn::waits_for_mail(lent);
         if let Some(admitted) = admitted {
             self.admit_all(*admitted);
@@ -207,12 +207,39 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// In the turn of a process that was open when its mailbox was read elsewhere.
+    /// Before the turn of a process that was open when its mailbox was read elsewhere.
     #[cold]
-    pub(crate) fn recalled(&self) {
-        if let Some(reader) = self.inbox.recalled() {
+    pub(crate) fn recalled(&self, ready: &Ready) {
+        if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
             panic::wake(reader);
         }
+    }
+
+    /// As [`Inbox::begin_trial`].
+    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial)> {
+        turn::looks_for_mail();
+        let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
+        waiting.into_iter().for_each(panic::wake);
+        Some((next, trial))
+    }
+
+    /// As [`Inbox::end_trial`].
+    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut Front<M>) {
+        self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
+    }
+
+    /// As [`Inbox::hand_over`].
+    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> Front<M> {
+        turn::looks_for_mail();
+        let (next, waiting) = self.inbox.hand_over(turn, taken);
+        waiting.into_iter().for_each(panic::wake);
+        next
+    }
+
+    /// As [`Inbox::reclaim`].
+    pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
+        turn::looks_for_mail();
+        self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
 
     /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
@@ -223,14 +250,27 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// The receiving half is dropped, with mail that was taken out and not read. While the process lives on that goes
-    /// back to the inbox, to be buried with it.
-    pub(crate) fn leave(&self, unread: VecDeque<M>) {
-        if let Err(unread) = self.inbox.put_back(unread) {
-            self.head.host().dead_letters_of(&self.head, unread.into_iter());
+    /// A receiver gives back the messages that it took out and has not read. They go back to the inbox, and are dead letters
+    /// if that is closed or has a bound.
+    pub(crate) fn put_back(&self, front: &mut Front<M>) {
+        match self.inbox.put_back(self, front) {
+            Ok(wakes) => self.tell(wakes),
+            Err(unread) => self.bury(unread),
         }
+    }
+
+    /// The receiving half is dropped.
+    pub(crate) fn leave(&self, front: &mut Front<M>) {
+        self.put_back(front);
         if self.head.has(flag::OUTSIDE) {
             self.end_outside(&Exit::Normal);
+        }
+    }
+
+    /// Messages that were taken out and not read become dead letters.
+    pub(crate) fn bury(&self, unread: VecDeque<M>) {
+        if !unread.is_empty() {
+            self.head.host().dead_letters_of(&self.head, unread.into_iter());
         }
     }
 

@@ -29,7 +29,7 @@ mod wakes;
 
 pub use bounded::Bound;
 pub(crate) use bounded::Relieved;
-pub(crate) use front::Front;
+pub(crate) use front::{Front, Seat, Trial};
 pub(crate) use locked::{Remains, Unsent};
 pub(crate) use receiver::{Gathered, Glance, Reader, Spare};
 pub(crate) use routed::{Router, Unrouted};
@@ -41,7 +41,7 @@ use std::task::Waker;
 use self::bounded::Bounded;
 use self::locked::{Aside, Locked, State, Waiting};
 use self::queue::Buffer;
-use self::slot::{Lent, Slot};
+use self::slot::Slot;
 use crate::sync::Lock;
 
 /// The shared half of a mailbox.
@@ -60,11 +60,12 @@ impl<M> Inbox<M> {
             |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
         // First, and not in the midst of what is written in its place.
         let aside = bound.within(limit).map(bounded);
+        let (slot, lent) = Slot::new();
         Self {
-            slot: Slot::new(),
+            slot,
             state: Lock::new(State {
                 buffer: Buffer::new(),
-                lent: Lent::NOT,
+                lent,
                 aside,
                 waiting: Waiting::Nobody,
                 closed: false,

@@ -31,12 +31,13 @@ use self::panic::Held;
 use self::payload::Payload;
 use self::pid::Pid;
 use self::refusal::{InitError, YieldError};
+use self::turn::InTurn;
 use crate::call::{Reply, ask_as_yield};
 use crate::control::Control;
 use crate::deadline::answer_at;
 use crate::host::Target;
 use crate::inherited::Inherited;
-use crate::mailbox::Taken;
+use crate::mailbox::{Front, Seat, Taken};
 use crate::me::Me;
 use crate::observe::Counter;
 use crate::yields::buffer::Buffer;
@@ -152,8 +153,10 @@ pub(crate) struct Mail<M> {
 enum Look {
     NotYet,
     Taken,
-    /// It leaves the inbox to a [`Mailbox`](crate::Mailbox).
+    /// It has passed its events on, unread.
     Left,
+    /// A [`Mailbox`](crate::Mailbox) is the receiver, in this step and until the process reads its events itself.
+    Given,
 }
 
 impl<M: Send + 'static> Mail<M> {
@@ -162,20 +165,23 @@ impl<M: Send + 'static> Mail<M> {
     }
 
     /// The events for a step that begins.
-    pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
-        self.look = Look::NotYet;
-        Events { mail: self, control, yields: None }
+    #[inline]
+    pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>, turn: InTurn) -> Events<'a, M> {
+        if self.look != Look::Given {
+            self.look = Look::NotYet;
+        }
+        Events { mail: self, control, turn, yields: None }
     }
 
     /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
     /// stepped for them, as for any event.
-    pub(crate) fn missed(&mut self, control: &Control<M>) -> bool {
+    pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
         }
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
-        control.drain(&mut self.taken);
+        control.drain(Seat::of_events(turn), &mut self.taken);
         unread(self) > before
     }
 
@@ -191,9 +197,14 @@ impl<M: Send + 'static> Mail<M> {
 const COLLECT_AT: usize = 32;
 
 /// The events since the last step, in the order they came. They are taken over when the first one is asked for.
+///
+/// They stay on the thread that steps the process. If the mailbox has another receiver by then, because an earlier step was
+/// delegated to [`Methods`](crate::Methods), reading the first event makes the process the receiver again: see
+/// [`Mailbox`](crate::Mailbox).
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
+    turn: InTurn,
     /// Looked up once: those who answer on other cores write beside where that is said.
     yields: Option<&'a Yields>,
 }
@@ -201,7 +212,28 @@ pub struct Events<'a, M> {
 impl<M: Send + 'static> Events<'_, M> {
     /// Leaves the inbox alone, for a process that reads it by a [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
-        self.mail.look = Look::Left;
+        if self.mail.look != Look::Given {
+            self.mail.look = Look::Left;
+        }
+    }
+
+    /// What makes a [`Mailbox`](crate::Mailbox) the receiver in place of these events.
+    pub(crate) fn hand_over(self) -> Front<M> {
+        self.mail.look = Look::Given;
+        self.control.hand_over(self.turn, self.mail.taken.get_or_insert_default())
+    }
+
+    /// Whether they are those of the process with this control block.
+    pub(crate) fn are_of(&self, control: &Control<M>) -> bool {
+        std::ptr::eq(self.control, control)
+    }
+
+    /// Makes the process the receiver in place of its `Mailbox`, and takes over what is there.
+    #[cold]
+    fn reclaim(&mut self) {
+        self.mail.look = Look::Taken;
+        self.control.reclaim(self.turn, self.mail.taken.get_or_insert_default());
+        self.control.drain(Seat::of_events(self.turn), &mut self.mail.taken);
     }
 }
 
@@ -213,7 +245,7 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look == Look::NotYet {
             self.mail.look = Look::Taken;
-            if let Some(only) = self.control.drain_or_pop(&mut self.mail.taken) {
+            if let Some(only) = self.control.drain_or_pop(Seat::of_events(self.turn), &mut self.mail.taken) {
                 return Some(Event::Message(only));
             }
         }
@@ -225,6 +257,9 @@ impl<M: Send + 'static> Events<'_, M> {
     /// The next of those that were taken over.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
+        if self.mail.look == Look::Given {
+            self.reclaim();
+        }
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());

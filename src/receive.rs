@@ -13,19 +13,19 @@ use crate::address::Address;
 use crate::control::{Control, flag};
 use crate::counted::Ref;
 use crate::host::Host;
-use crate::mailbox::{Bound, Front, Gathered, Glance, Reader, Spare};
+use crate::mailbox::{Bound, Front, Gathered, Glance, Reader, Seat, Spare, Trial};
 use crate::me::Me;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
-use crate::process::turn;
+use crate::process::turn::{self, InTurn};
 
 /// Who polls a mailbox.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Poller {
-    /// The process's own task, in its turn.
-    Task,
-    /// A combinator, or somebody else.
+    /// The process's own task, in its turn. No other receiver can take the place of this one meanwhile.
+    Task(Seat),
+    /// A combinator, another thread or another process; or a receiver that is on trial or was replaced.
     Other,
 }
 
@@ -33,6 +33,19 @@ enum Poller {
 ///
 /// As a `Stream` it ends when the process is asked to end. [`Host::mailbox`] makes one outside any process, for
 /// threads and tasks of other executors; that one lives until it is dropped.
+///
+/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) off can be sent to another thread
+/// or process, and remains the receiver there. Another receiver takes its place
+///
+/// - when a new body, which got this mailbox for [an upgrade](crate::Context::upgrade), fails to start: the old body is the
+///   receiver again;
+/// - when a hand-written process that delegated a step to [`Methods`](crate::Methods) reads its [`Events`](crate::Events)
+///   itself, or delegates a step to other `Methods`.
+///
+/// From then on this mailbox receives nothing. [`receive`](Self::receive) and [`receive_where`](Self::receive_where) fail
+/// with [`Exit::Failed`], the `Stream` ends, [`try_receive`](Self::try_receive) returns `None`, and [`event`](Self::event)
+/// never resolves. Messages that it had taken out of the mailbox and had not returned yet go to the new receiver as soon as
+/// this mailbox is asked for a message or dropped.
 pub struct Mailbox<M: Send + 'static> {
     me: Me<M>,
     /// What was taken out of the inbox and is not read yet.
@@ -46,8 +59,38 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
+    /// The first receiver of this control block. It is called once for each.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
-        Self { me: Me::new(control), front: Front::default() }
+        Self::with(control, Front::default())
+    }
+
+    /// A receiver that takes the place of another one.
+    pub(crate) fn with(control: Ref<Control<M>>, front: Front<M>) -> Self {
+        Self { me: Me::new(control), front }
+    }
+
+    /// Makes a new receiver, on trial, in place of this one. It has what this one has read ahead or put aside.
+    ///
+    /// # Errors
+    /// Another receiver has taken the place of this one.
+    pub(crate) fn begin_trial(&mut self, turn: InTurn) -> Result<(Self, Trial), Exit> {
+        let control = self.me.control().clone();
+        match control.begin_trial(turn, &mut self.front) {
+            Some((front, trial)) => Ok((Self::with(control, front), trial)),
+            None => Err(self.refuse()),
+        }
+    }
+
+    /// The trial has failed: this is the receiver again.
+    pub(crate) fn end_trial(&mut self, trial: &Trial) {
+        self.me.control().end_trial(trial, &mut self.front);
+    }
+
+    /// What a receiver is told whose place another one has taken. What it has not read is for that one.
+    #[cold]
+    fn refuse(&mut self) -> Exit {
+        self.me.control().put_back(&mut self.front);
+        Exit::failed(format!("the mailbox of {} has another receiver", self.me.pid()))
     }
 
     pub(crate) fn me(&self) -> &Me<M> {
@@ -73,7 +116,8 @@ impl<M: Send + 'static> Mailbox<M> {
     /// # Errors
     /// [`Exit::Cancelled`] once the process was asked to end, now and ever after, even if messages are unread: what is
     /// queued then is for [`try_receive`](Self::try_receive). A mailbox outside any process, killed, says
-    /// [`Exit::Killed`] after its last message.
+    /// [`Exit::Killed`] after its last message. [`Exit::Failed`] once [another receiver](Mailbox) has taken the place of
+    /// this one.
     ///
     /// # Cancel safety
     /// Dropped, it has taken nothing.
@@ -103,6 +147,9 @@ impl<M: Send + 'static> Mailbox<M> {
             if let Some((reason, _)) = self.me.control().head.cancel() {
                 return Poll::Ready(Err(Exit::Cancelled(reason)));
             }
+            if self.front.is_replaced() {
+                return Poll::Ready(Err(self.refuse()));
+            }
             if let Some(picked) = self.front.pick(&mut looked_at.ahead, pick) {
                 if looked_at.ahead != 0 {
                     self.me.control().inbox.passed_over(looked_at.ahead, self.front.len());
@@ -113,7 +160,8 @@ impl<M: Send + 'static> Mailbox<M> {
             let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
                 control.inbox.gather_or_wait(control, front, number, reader)
             };
-            match self.take(self.poller(cx), cx, true, gather) {
+            let poller = self.poller(cx);
+            match self.take(poller, cx, true, gather) {
                 Poll::Ready(Ok(Gathered::Ahead)) => {}
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: self.me.control(), number: *number };
@@ -143,7 +191,8 @@ impl<M: Send + 'static> Mailbox<M> {
             let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
                 control.inbox.gather_or_wait(control, front, &mut number, reader)
             };
-            match self.take(self.poller(cx), cx, true, gather) {
+            let poller = self.poller(cx);
+            match self.take(poller, cx, true, gather) {
                 Poll::Ready(Ok(Gathered::One(message))) => {
                     let place = Place { control: self.me.control(), number };
                     match take(message) {
@@ -168,6 +217,10 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// The next message if one is there, also after a cancel: for draining.
     pub fn try_receive(&mut self) -> Option<M> {
+        if self.front.is_replaced() {
+            self.refuse();
+            return None;
+        }
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
@@ -205,7 +258,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.unstash()
     }
 
-    /// Waits for whatever comes next: messages, a cancel, downs and other news, in the order they came.
+    /// Waits for whatever comes next: messages, a cancel, downs and other news, in the order they came. It never resolves
+    /// once the process has ended, or [another receiver](Mailbox) has taken the place of this one.
     ///
     /// # Cancel safety
     /// Dropped, it has taken nothing.
@@ -250,7 +304,12 @@ impl<M: Send + 'static> Mailbox<M> {
         let poller = self.poller(cx);
         match self.glance(poller) {
             Glance::Unknown => {}
-            Glance::Delivered => return Poll::Ready(self.take_delivered()),
+            Glance::Delivered => {
+                // A glance is for the task alone.
+                if let Poller::Task(seat) = poller {
+                    return Poll::Ready(self.take_delivered(seat));
+                }
+            }
             Glance::Empty => {
                 turn::waits_for_mail(true);
                 return Poll::Pending;
@@ -278,11 +337,14 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let glance = self.glance(poller);
-        // What was delivered is taken here, in the receiver's own code: so it is not moved from there, and waited for.
-        if glance == Glance::Delivered && !self.me.control().head.is_cancelled() && turn::spend() {
+        // A delivered message is moved here, in the receiver's own code, into its last place: another move would wait for it.
+        if let (Poller::Task(seat), Glance::Delivered) = (poller, glance)
+            && !self.me.control().head.is_cancelled()
+            && turn::spend()
+        {
             turn::waits_ahead();
             let mut received = Poll::Pending;
-            self.me.control().inbox.take_delivered_with(|message| received = Poll::Ready(Ok(message)));
+            self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
         // By itself, for what is returned is read in wider pieces than it was written in, and waited for.
@@ -309,6 +371,9 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
+        if self.front.is_replaced() {
+            return Poll::Ready(Err(self.refuse()));
+        }
         if self.is_spent(cx) {
             return Poll::Pending;
         }
@@ -328,30 +393,31 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// By whom this is polled. Whatever comes of it, what is noted of the mailbox in this turn holds no longer.
+    /// What polls this. What is noted of the mailbox in this turn holds no longer.
     #[inline]
-    fn poller(&self, cx: &Cx<'_>) -> Poller {
-        if !turn::is_of(self.me.control().address()) {
+    fn poller(&mut self, cx: &Cx<'_>) -> Poller {
+        let Some(turn) = turn::here(self.me.control().address()) else { return Poller::Other };
+        turn::looks_for_mail();
+        if !turn::is_own_waker(cx.waker()) {
             return Poller::Other;
         }
-        turn::looks_for_mail();
-        if turn::is_own_waker(cx.waker()) { Poller::Task } else { Poller::Other }
+        self.front.seat(turn).map_or(Poller::Other, Poller::Task)
     }
 
     /// What is known of the mailbox without its lock, behind what was taken out.
     #[inline]
     fn glance(&mut self, poller: Poller) -> Glance {
         match poller {
-            Poller::Task if self.front.is_read() => self.me.control().inbox.glance(),
+            Poller::Task(_) if self.front.is_read() => self.me.control().inbox.glance(),
             _ => Glance::Unknown,
         }
     }
 
     /// What is there at a glance; the task waits on.
     #[inline]
-    fn take_delivered(&mut self) -> Option<M> {
+    fn take_delivered(&mut self, seat: Seat) -> Option<M> {
         turn::waits_ahead();
-        self.me.control().inbox.take_delivered()
+        self.me.control().inbox.take_delivered(seat)
     }
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
@@ -377,15 +443,19 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Poll<Result<R, Exit>> {
         let reader = match poller {
             // One whose steps are counted would be woken once too often.
-            Poller::Task => {
+            Poller::Task(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
-                Reader::Task { lends, ahead: lends && turn::may_wait_ahead() }
+                Reader::Task { seat, lends, ahead: lends && turn::may_wait_ahead() }
             }
             // Cloned before the lock is taken: a waker is somebody's code.
             Poller::Other => Reader::Other(cx.waker().clone()),
         };
-        let (taken, Spare { former, relieved, lent }) = take_or_wait(self.me.control(), &mut self.front, reader);
+        let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
+        let Spare { former, relieved, lent, replaced } = spare;
         drop(former);
+        if replaced {
+            return Poll::Ready(Err(self.refuse()));
+        }
         if lent {
             if taken.is_some() { turn::waits_ahead() } else { turn::waits_for_mail(true) }
         }
@@ -416,7 +486,8 @@ impl<M: Send + 'static> Stream for Mailbox<M> {
 
 impl<M: Send + 'static> FusedStream for Mailbox<M> {
     fn is_terminated(&self) -> bool {
-        self.me.control().head.is_cancelled() || self.me.control().head.has_ended()
+        let head = &self.me.control().head;
+        head.is_cancelled() || head.has_ended() || self.front.was_replaced()
     }
 }
 
@@ -427,7 +498,7 @@ impl<M: Send + 'static> Drop for Mailbox<M> {
         let control = &self.me.control();
         // An outside mailbox is nobody's but its owner's: its pid dies with it.
         if control.head.has(flag::OUTSIDE) || !self.front.is_empty() {
-            control.leave(self.front.take());
+            control.leave(&mut self.front);
         }
     }
 }

@@ -169,15 +169,16 @@ impl<P: Process> Machine for Raw<P> {
     fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
         let life = self.project().life;
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
+        let Some(turn) = turn::here(me.control().address()) else { unreachable!("it is stepped in its turn") };
         let (next, mail) = match life {
-            Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            Life::Alive { process, mail } => (process.step(mail.events(me.control(), turn), &mut out)?, mail),
             Life::Upgraded(upgraded) => {
                 let Upgraded { process, mail } = &mut **upgraded;
-                (process.step(mail.events(me.control()), &mut out)?, mail)
+                (process.step(mail.events(me.control(), turn), &mut out)?, mail)
             }
             _ => unreachable!("it is stepped between its start and its end"),
         };
-        let missed = matches!(next, Next::Wait) && mail.missed(me.control());
+        let missed = matches!(next, Next::Wait) && mail.missed(me.control(), turn);
         if let Some(successor) = out.take_successor()
             && matches!(next, Next::Wait | Next::Again)
         {
@@ -199,7 +200,7 @@ impl<P: Process> Machine for Raw<P> {
         let mut life = std::mem::replace(self.project().life, Life::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
-            me.control().leave(unread);
+            me.control().bury(unread);
         }
     }
 
@@ -355,12 +356,12 @@ pub(crate) fn turn<X: Machine>(
 ) -> Turned {
     let mut this = Turn::new(machine, me, own);
     let fresh = this.machine.is_fresh();
-    let _turn = turn::enter(me.control().address(), this.head().pid(), X::name, cx.waker());
+    let guard = turn::enter(me.control().address(), this.head().pid(), X::name, cx.waker());
     match this.run(fresh, cx, end) {
         Poll::Ready(()) => Turned::Over(this.left),
         Poll::Pending => {
             if turn::is_ahead() {
-                me.control().inbox.unwait();
+                me.control().inbox.unwait(guard.here());
             }
             if express::is_busy() {
                 this.around.keep();

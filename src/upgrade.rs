@@ -12,6 +12,7 @@ use crate::body::{Body, BodyFuture, Outcome, Output};
 use crate::context::Context;
 use crate::control::{AnyControl, flag};
 use crate::counted::Ref;
+use crate::mailbox::Trial;
 use crate::process::exit::Exit;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
@@ -96,11 +97,13 @@ impl<M: Send + 'static> Context<M> {
     /// # Errors
     /// It returns only if the new body did not start: with how that ended, and a context to go on with, in which all is as
     /// it was, save what that body read. So it does for a body whose result is of another type, and when it is polled
-    /// elsewhere than in the turns of its own process.
+    /// elsewhere than in the turns of its own process. The new body may have [split](Self::split) its context and kept the
+    /// [`Mailbox`](crate::Mailbox) somewhere: that mailbox receives nothing any more, and its `receive` fails. An upgrade by
+    /// a context whose own place another receiver has taken fails at once.
     ///
     /// # Cancel safety
     /// Dropped before the new body has started, it drops that one, and the context with it.
-    pub async fn upgrade<F, Fut>(self, body: F) -> (Self, Exit)
+    pub async fn upgrade<F, Fut>(mut self, body: F) -> (Self, Exit)
     where
         F: Body<M, Fut>,
         Fut: BodyFuture,
@@ -108,10 +111,16 @@ impl<M: Send + 'static> Context<M> {
         if let Err(exit) = self.fit::<Output<Fut>>().await {
             return (self, exit);
         }
-        let control = self.control().clone();
-        let next: Future<Output<Fut>> = Box::pin(async move { body(self).await.into_result() });
-        let exit = Trial::begin(control.any()).run(next).await;
-        (Self::new(control), exit)
+        let address = self.control().address();
+        let (mailbox, trial) = match turn::here(address).map(|turn| self.mailbox().begin_trial(turn)) {
+            Some(Ok(begun)) => begun,
+            Some(Err(exit)) => return (self, exit),
+            None => return (self, Exit::failed(ELSEWHERE)),
+        };
+        let next: Future<Output<Fut>> = Box::pin(async move { body(Self::of(mailbox)).await.into_result() });
+        let exit = Starting::begin(self.control().any(), &trial).run(next).await;
+        self.mailbox().end_trial(&trial);
+        (self, exit)
     }
 
     async fn fit<T: 'static>(&self) -> Result<(), Exit> {
@@ -133,25 +142,26 @@ impl<M: Send + 'static> Context<M> {
 
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
-/// While new code has not started.
-struct Trial(Ref<dyn AnyControl>);
+/// While new code has not started, and its receiver is on trial.
+struct Starting<'a> {
+    control: Ref<dyn AnyControl>,
+    trial: &'a Trial,
+}
 
-impl Trial {
-    fn begin(control: Ref<dyn AnyControl>) -> Self {
+impl<'a> Starting<'a> {
+    fn begin(control: Ref<dyn AnyControl>, trial: &'a Trial) -> Self {
         control.head().set(flag::UPGRADING);
-        Self(control)
+        Self { control, trial }
     }
 
     /// Polls the new code until it has started, and is polled elsewhere, or has failed.
     async fn run<T: Send + 'static>(self, next: Future<T>) -> Exit {
-        let head = self.0.head();
+        let head = self.control.head();
         let mut next = Some(next);
         let exit = poll_fn(|cx| {
             // None: it has been handed over, and this is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
-            if !turn::is_of(self.0.identity()) {
-                return Poll::Ready(Exit::failed(ELSEWHERE));
-            }
+            let Some(turn) = turn::here(self.control.identity()) else { return Poll::Ready(Exit::failed(ELSEWHERE)) };
             match catch(|| future.as_mut().poll(cx)) {
                 Err(text) => {
                     head.host().panicked(head.pid(), text.as_str());
@@ -167,6 +177,7 @@ impl Trial {
                     // What it wants itself comes first: code that is replaced while it starts.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
                     if started && !successor::is_wanted() {
+                        self.trial.confirm(turn);
                         next.take().into_iter().for_each(successor::place::<T>);
                     }
                     Poll::Pending
@@ -174,15 +185,15 @@ impl Trial {
             }
         })
         .await;
-        // Here, where a panic in it harms nobody, and before a context is made anew: what it read ahead goes back.
+        // A panic in its drop is caught here. It is dropped before its trial ends, so that what it read ahead goes back in order.
         let _ = drop_caught(next.take());
         exit
     }
 }
 
-impl Drop for Trial {
+impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        self.0.head().unset(flag::UPGRADING);
+        self.control.head().unset(flag::UPGRADING);
     }
 }
 

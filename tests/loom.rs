@@ -16,6 +16,8 @@
 //! - ahead_does_not_wait: wait_ahead
 //! - slot_is_taken_back_anyway: own_waker
 //! - other_does_not_recall: read_elsewhere
+//! - replaced_receiver_takes: failed_trial
+//! - replaced_receiver_takes: reclaimed_by_events
 //! - slot_is_behind: signal_keeps_its_place
 //! - push_unlocks: close_against_push
 //! - signal_forgets_taken: signal_keeps_its_place
@@ -128,6 +130,8 @@ models! {
     mailbox::delivered_in_order, 20_416;
     mailbox::read_elsewhere, 10_999;
     mailbox::no_wait_after_all, 97;
+    mailbox::failed_trial, 1;
+    mailbox::reclaimed_by_events, 1;
     mailbox::other_waker, 9829;
     mailbox::signal_keeps_its_place, 84_480;
     mailbox::signal_wakes_both, 85;

@@ -107,6 +107,12 @@ impl Ready {
         Borrowed::new(unsafe { Waker::from_raw(RawWaker::new(self.0.as_ptr().cast(), &WAKER)) })
     }
 
+    /// This right as a proof, for the mailbox of the process.
+    #[inline]
+    pub(crate) fn in_turn(&self) -> turn::InTurn {
+        turn::InTurn::of_right()
+    }
+
     /// Where it is.
     #[inline]
     pub(crate) fn at(&self) -> *const () {

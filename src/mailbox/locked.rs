@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 use super::bounded::{Bounded, Pushed, Relieved};
-use super::front::Front;
+use super::front::{Front, Receiving};
 use super::queue::{Buffer, Queue};
 use super::routed::{Router, Way};
 use super::signals::Signals;
@@ -15,6 +15,7 @@ use super::taken::Taken;
 use super::wakes::{Own, Wakes};
 use crate::process::event::Signal;
 use crate::process::panic::Held;
+use crate::process::turn::InTurn;
 use crate::sync::{Arc, LockGuard};
 
 /// Who waits for the next message.
@@ -136,7 +137,7 @@ impl<M> Locked<'_, M> {
             Some(Way::Routed { router, .. }) => (None, Some(router)),
             Some(Way::Here) | None => (None, None),
         };
-        Remains { messages: self.take_all(), heir, _rest: Held::new((signals, watcher, router)) }
+        Remains { messages: self.take_all(Receiving::closing()), heir, _rest: Held::new((signals, watcher, router)) }
     }
 
     /// Puts a signal behind all that is here.
@@ -182,15 +183,15 @@ impl<M> Locked<'_, M> {
         usize::from(self.slot.is_full()) + self.untaken_but_first()
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<M> {
+    fn take_all(&mut self, by: Receiving) -> Vec<M> {
         match self.bounded() {
             Some(bounded) => bounded.take_all(),
-            None => self.messages().take_all(),
+            None => self.messages().take_all(by),
         }
     }
 
     /// Hands over all there is; the senders whose messages came in for it are to be woken.
-    pub(super) fn drain_into(&mut self, taken: &mut Taken<M>) -> Vec<Waker> {
+    pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<Waker> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
             aside.signals.drain(self.slot, &mut taken.signals, ahead);
@@ -201,7 +202,7 @@ impl<M> Locked<'_, M> {
             Some(bounded) => bounded.drain_into(&mut taken.messages),
             None => {
                 self.note_burst();
-                self.messages().drain_into(&mut taken.messages);
+                self.messages().drain_into(by, &mut taken.messages);
                 Vec::new()
             }
         }
@@ -221,13 +222,13 @@ impl<M> Locked<'_, M> {
 
     /// The oldest message; `front` must be empty.
     #[inline]
-    pub(super) fn pop(&mut self, front: &mut Front<M>) -> Option<M> {
+    pub(super) fn pop(&mut self, by: Receiving, front: &mut Front<M>) -> Option<M> {
         if self.messages().len() > 1 {
-            self.gather(front);
+            self.gather(by, front);
             return front.pop();
         }
         let is_first = self.slot.is_full();
-        let message = match self.messages().pop_only() {
+        let message = match self.messages().pop_only(by) {
             Some(message) => message,
             None => match self.bounded().and_then(Bounded::pop) {
                 Some(message) => message,
@@ -244,7 +245,7 @@ impl<M> Locked<'_, M> {
         Some(message)
     }
 
-    pub(super) fn gather(&mut self, front: &mut Front<M>) -> Option<()> {
+    pub(super) fn gather(&mut self, by: Receiving, front: &mut Front<M>) -> Option<()> {
         if self.messages().len() == 0 {
             front.shrink();
             return None;
@@ -252,7 +253,7 @@ impl<M> Locked<'_, M> {
         let behind = self.buffer.len();
         self.took(behind);
         self.note_burst();
-        self.messages().drain_into(&mut front.make().queue);
+        self.messages().drain_into(by, &mut front.make().queue);
         Some(())
     }
 
@@ -260,13 +261,13 @@ impl<M> Locked<'_, M> {
         self.untaken() == 0 && self.has_no_signals()
     }
 
-    /// The task waits from now on, for it has found nothing, or takes all there is. Its slot is lent if it `lends` one and
-    /// what comes first need not look under the lock; then there is a mark that nobody has been here.
+    /// The task waits from now on: it has found nothing, or takes all there is. It lends the slot if it `lends` and a message
+    /// that comes first may go there without the lock. Then it marks the lock: the mark stays until the lock is taken.
     #[inline]
-    pub(super) fn wait(mut self, lends: bool) -> bool {
+    pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
         self.waiting = Waiting::Own;
         let lent = lends && self.is_plain();
-        self.lent.lend(lent);
+        self.lent.lend(lent, turn);
         if lent {
             self.state.mark();
         }
@@ -303,13 +304,13 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.other.take()
     }
 
-    /// The task does not wait, and has the slot back: in its own turn.
+    /// The task does not wait, and takes the slot back.
     #[inline]
-    pub(super) fn unwait(&mut self) {
+    pub(super) fn unwait(&mut self, turn: InTurn) {
         if let Waiting::Own = self.waiting {
             self.waiting = Waiting::Nobody;
         }
-        self.lent.lend(false);
+        self.lent.lend(false, turn);
     }
 
     /// Whether a message that comes is put into the queue, and nothing else is here that a receiver has to look at.

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::mem;
 
-use super::front::KEEP;
+use super::front::{KEEP, Receiving};
 use super::slot::{Lent, Slot};
 
 /// What the slot had no room for. Most mailboxes never hold two at once: an idle process pays a pointer for it.
@@ -88,30 +88,36 @@ impl<M> Queue<'_, M> {
 
     /// The only one, if there is one at most.
     #[inline]
-    pub(super) fn pop_only(&mut self) -> Option<M> {
+    pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
-        self.first.take().or_else(|| self.buffer.0.as_mut()?.0.pop())
+        self.first.take(by).or_else(|| self.buffer.0.as_mut()?.0.pop())
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<M> {
+    pub(super) fn take_all(&mut self, by: Receiving) -> Vec<M> {
         let mut more = self.buffer.0.take().map_or_else(Vec::new, |more| more.0);
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.take(by) {
             more.insert(0, first);
         }
         more
     }
 
     /// Puts messages before those that are there.
-    pub(super) fn put_first(&mut self, mut messages: VecDeque<M>) {
-        messages.extend(self.take_all());
+    pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
+        messages.extend(self.take_all(by));
         for message in messages {
             self.push(message);
         }
     }
 
+    /// The same by a receiver that was replaced: it may not take the message from the slot, which stays the oldest.
+    pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
+        let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
+        more.0.splice(0..0, messages);
+    }
+
     /// Moves all messages behind those that are there; two buffers change places where that does it.
-    pub(super) fn drain_into(&mut self, front: &mut VecDeque<M>) {
-        let first = self.first.take();
+    pub(super) fn drain_into(&mut self, by: Receiving, front: &mut VecDeque<M>) {
+        let first = self.first.take(by);
         match &mut self.buffer.0 {
             Some(more) if !more.0.is_empty() => more.drain_into(first, front),
             _ => {
@@ -129,16 +135,18 @@ mod tests {
 
     use super::*;
     use crate::chance::Rng;
+    use crate::process::turn::InTurn;
 
     /// Does what a mailbox does, by chance, to a queue and to a list.
     fn is_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
-        let (slot, mut lent) = (Slot::new(), Lent::NOT);
+        let (slot, mut lent) = Slot::new();
+        let by = Receiving::closing();
         let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
             // While it is lent, what comes goes past the slot.
-            lent.lend(rng.below(4) == 0);
+            lent.lend(rng.below(4) == 0, InTurn::of_right());
             let mut queue = buffer.behind(&slot, &mut lent);
             match rng.below(8) {
                 0..=3 => {
@@ -147,15 +155,15 @@ mod tests {
                     number += 1;
                 }
                 4 if queue.len() <= 1 => {
-                    let popped = front.pop_front().or_else(|| queue.pop_only());
+                    let popped = front.pop_front().or_else(|| queue.pop_only(by));
                     assert_eq!(popped, list.pop_front().map(&message));
                 }
-                5 => queue.drain_into(&mut front),
+                5 => queue.drain_into(by, &mut front),
                 6 => {
                     let popped: Vec<_> = (0..3).map_while(|_| front.pop_front()).collect();
                     assert_eq!(popped, list.drain(..popped.len()).map(&message).collect::<Vec<_>>());
                 }
-                7 if rng.below(4) == 0 => queue.put_first(mem::take(&mut front)),
+                7 if rng.below(4) == 0 => queue.put_first(by, mem::take(&mut front)),
                 _ => buffer.shrink(),
             }
             let queue = buffer.behind(&slot, &mut lent);
@@ -163,7 +171,7 @@ mod tests {
             assert!(!queue.is_bare() || queue.len() == 0);
         }
         let mut queue = buffer.behind(&slot, &mut lent);
-        let all: Vec<_> = front.into_iter().chain(queue.take_all()).collect();
+        let all: Vec<_> = front.into_iter().chain(queue.take_all(by)).collect();
         assert_eq!(all, list.into_iter().map(message).collect::<Vec<_>>());
         assert!(queue.is_bare());
     }
@@ -178,21 +186,19 @@ mod tests {
 
     #[test]
     fn a_burst_pins_no_memory() {
-        let (slot, mut lent, mut buffer) = (Slot::new(), Lent::NOT, Buffer::new());
-        let fill = |buffer: &mut Buffer<u64>| {
-            (0..10_000).for_each(|message| {
-                let mut lent = Lent::NOT;
-                buffer.behind(&slot, &mut lent).push(message);
-            });
+        let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());
+        let by = Receiving::closing();
+        let fill = |buffer: &mut Buffer<u64>, lent: &mut Lent| {
+            (0..10_000).for_each(|message| buffer.behind(&slot, lent).push(message));
         };
-        fill(&mut buffer);
+        fill(&mut buffer, &mut lent);
         buffer.shrink();
         assert_eq!(buffer.behind(&slot, &mut lent).len(), 10_000, "they are still there");
-        buffer.behind(&slot, &mut lent).drain_into(&mut VecDeque::new());
+        buffer.behind(&slot, &mut lent).drain_into(by, &mut VecDeque::new());
         assert_eq!(buffer.behind(&slot, &mut lent).len(), 0);
-        fill(&mut buffer);
+        fill(&mut buffer, &mut lent);
         let mut front = VecDeque::with_capacity(10_000);
-        buffer.behind(&slot, &mut lent).drain_into(&mut front);
+        buffer.behind(&slot, &mut lent).drain_into(by, &mut front);
         buffer.shrink();
         assert!(buffer.behind(&slot, &mut lent).is_bare());
     }

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use super::front::{Claim, Receiving};
 use super::locked::{Locked, Waiting};
-use super::{Front, Inbox, Own, Relieved, Taken, Wakes};
+use super::{Front, Inbox, Own, Relieved, Seat, Taken, Trial, Wakes};
 use crate::process::event::Signal;
+use crate::process::turn::InTurn;
 use crate::sync::planted;
 
 /// Who looks for a message, and waits if there is none.
@@ -13,6 +15,7 @@ use crate::sync::planted;
 pub(crate) enum Reader {
     /// The process's own task, in its turn.
     Task {
+        seat: Seat,
         /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
         lends: bool,
         /// Whether it may be set to wait ahead.
@@ -41,6 +44,20 @@ pub(crate) struct Spare {
     pub(crate) relieved: Option<Relieved>,
     /// Its task is set to wait, and the slot is lent.
     pub(crate) lent: bool,
+    /// Another receiver has taken its place: it takes nothing, and does not wait.
+    pub(crate) replaced: bool,
+}
+
+impl Spare {
+    #[inline]
+    fn of_task(lent: bool, relieved: Option<Relieved>) -> Self {
+        Self { former: None, relieved, lent, replaced: false }
+    }
+
+    #[inline]
+    fn of_other(former: Option<Waker>, relieved: Option<Relieved>) -> Self {
+        Self { former, relieved, lent: false, replaced: false }
+    }
 }
 
 /// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
@@ -61,17 +78,18 @@ impl<M> Inbox<M> {
     pub(crate) fn drain_or_pop(
         &self,
         own: &impl Own,
+        seat: Seat,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Option<M>, Admitted, bool) {
         let mut state = self.lock_to_receive();
         let is_only = state.aside.is_none() && state.messages().len() == 1;
         if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
-            let (admitted, lent) = Self::drain_from(own, state, taken);
+            let (admitted, lent) = Self::drain_from(own, seat, state, taken);
             return (None, admitted, lent);
         }
         state.note_burst();
-        let message = state.messages().pop_only();
-        let lent = !planted!("drain_does_not_wait") && state.wait(true);
+        let message = state.messages().pop_only(seat.receiving());
+        let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
         if let Some(taken) = taken {
             taken.shrink();
         }
@@ -80,21 +98,26 @@ impl<M> Inbox<M> {
 
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
     /// is lent.
-    pub(crate) fn drain(&self, own: &impl Own, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
-        Self::drain_from(own, self.lock_to_receive(), taken)
+    pub(crate) fn drain(&self, own: &impl Own, seat: Seat, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+        Self::drain_from(own, seat, self.lock_to_receive(), taken)
     }
 
-    fn drain_from(own: &impl Own, mut state: Locked<'_, M>, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+    fn drain_from(
+        own: &impl Own,
+        seat: Seat,
+        mut state: Locked<'_, M>,
+        taken: &mut Option<Box<Taken<M>>>,
+    ) -> (Admitted, bool) {
         state.place_signals();
         let mut senders = Vec::new();
         if !state.is_empty() {
-            senders = state.drain_into(taken.get_or_insert_default());
+            senders = state.drain_into(seat.receiving(), taken.get_or_insert_default());
         } else if let Some(taken) = taken {
             taken.shrink();
         }
         state.buffer.shrink();
         if senders.is_empty() {
-            let lent = !planted!("drain_does_not_wait") && state.wait(true);
+            let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
             return (None, lent);
         }
         // What was let in is news for the receiver, who waits again.
@@ -107,26 +130,26 @@ impl<M> Inbox<M> {
     /// rest moves to `front` at once, so that a burst costs one lock.
     pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
         let mut state = self.lock_to_receive();
+        let Some(by) = front.receiving() else { return (None, None) };
         state.place_signals();
-        (state.pop(front), state.take_relieved())
+        (state.pop(by, front), state.take_relieved())
     }
 
     /// As [`pop`](Self::pop), but with nothing there the receiver waits. If it may wait ahead, and takes all there is, it does.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
         let mut state = self.lock_to_receive();
-        let ahead =
-            matches!(reader, Reader::Task { ahead: true, .. }) && state.aside.is_none() && state.messages().len() == 1;
-        if !ahead {
-            return self.take_or_wait(own, state, front, reader, Locked::pop);
-        }
-        let message = state.messages().pop_only();
+        let seat = match reader {
+            Reader::Task { seat, ahead: true, .. } if state.aside.is_none() && state.messages().len() == 1 => seat,
+            reader => return self.take_or_wait(own, state, front, reader, |state, by, front| state.pop(by, front)),
+        };
+        let message = state.messages().pop_only(seat.receiving());
         if planted!("ahead_does_not_wait") {
             state.state.mark();
-            return (message, Spare { former: None, relieved: None, lent: true });
+            return (message, Spare::of_task(true, None));
         }
-        let lent = state.wait(true);
-        (message, Spare { former: None, relieved: None, lent })
+        let lent = state.wait(true, seat.turn());
+        (message, Spare::of_task(lent, None))
     }
 
     /// What is known of it without the lock, for its task.
@@ -143,26 +166,26 @@ impl<M> Inbox<M> {
 
     /// The message that was delivered, for its receiver.
     #[inline]
-    pub(crate) fn take_delivered(&self) -> Option<M> {
-        self.slot.take()
+    pub(crate) fn take_delivered(&self, seat: Seat) -> Option<M> {
+        self.slot.take(seat.receiving())
     }
 
     /// The same, where it is wanted.
     #[inline]
-    pub(crate) fn take_delivered_with(&self, take: impl FnOnce(M)) {
-        self.slot.take_with(take);
+    pub(crate) fn take_delivered_with(&self, seat: Seat, take: impl FnOnce(M)) {
+        self.slot.take_with(seat.receiving(), take);
     }
 
     /// The task that was set to wait does not.
-    pub(crate) fn unwait(&self) {
-        self.lock().unwait();
+    pub(crate) fn unwait(&self, turn: InTurn) {
+        self.lock().unwait(turn);
     }
 
     /// In the turn of a process that was open when its receiver was polled elsewhere: what was delivered then is for that one.
     #[cold]
-    pub(crate) fn recalled(&self) -> Option<Waker> {
+    pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
-        state.lent.lend(false);
+        state.lent.lend(false, turn);
         if self.slot.is_full() { state.take_other() } else { None }
     }
 
@@ -176,12 +199,16 @@ impl<M> Inbox<M> {
         signal: &mut Option<Signal>,
         reader: Reader,
     ) -> (Option<Option<M>>, Spare) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, front| {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| {
             if !state.has_no_signals() {
                 *signal = state.pop_signal(front.len());
-                return if signal.is_some() { Some(None) } else { front.pop().or_else(|| state.pop(front)).map(Some) };
+                return if signal.is_some() {
+                    Some(None)
+                } else {
+                    front.pop().or_else(|| state.pop(by, front)).map(Some)
+                };
             }
-            let message = front.pop().or_else(|| state.pop(front))?;
+            let message = front.pop().or_else(|| state.pop(by, front))?;
             front.set_clear();
             Some(Some(message))
         })
@@ -191,7 +218,8 @@ impl<M> Inbox<M> {
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut Front<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
-        let reader = Reader::Task { lends: false, ahead: false };
+        let seat = Seat::of_events(InTurn::of_right());
+        let reader = Reader::Task { seat, lends: false, ahead: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
@@ -205,9 +233,9 @@ impl<M> Inbox<M> {
         number: &mut u64,
         reader: Reader,
     ) -> (Option<Gathered<M>>, Spare) {
-        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, front| match state.bounded() {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| match state.bounded() {
             Some(bounded) => bounded.look(number).map(Gathered::One),
-            None => state.gather(front).map(|()| Gathered::Ahead),
+            None => state.gather(by, front).map(|()| Gathered::Ahead),
         })
     }
 
@@ -248,23 +276,33 @@ impl<M> Inbox<M> {
         mut state: Locked<'a, M>,
         front: &mut Front<M>,
         reader: Reader,
-        take: impl FnOnce(&mut Locked<'a, M>, &mut Front<M>) -> Option<R>,
+        take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut Front<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
-        if matches!(reader, Reader::Other(_)) && !planted!("other_does_not_recall") {
-            // Before it looks: what was delivered to a process that waits again is seen then.
-            state.lent.recall(own);
-        }
+        let (by, reader) = match reader {
+            Reader::Task { seat, .. } => (seat.receiving(), reader),
+            Reader::Other(waker) => {
+                // Asked under the lock: another receiver may have taken its place since it was polled.
+                let Some(by) = front.receiving() else {
+                    return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
+                };
+                if !planted!("other_does_not_recall") {
+                    // Before it looks: what was delivered to a process that waits again is seen then.
+                    state.lent.recall(own);
+                }
+                (by, Reader::Other(waker))
+            }
+        };
         state.place_signals();
-        let taken = take(&mut state, front);
+        let taken = take(&mut state, by, front);
         if taken.is_some() {
             let former = match reader {
-                Reader::Task { .. } => {
-                    state.unwait();
+                Reader::Task { seat, .. } => {
+                    state.unwait(seat.turn());
                     None
                 }
                 Reader::Other(waker) => Some(waker),
             };
-            return (taken, Spare { former, relieved: state.take_relieved(), lent: false });
+            return (taken, Spare::of_other(former, state.take_relieved()));
         }
         if planted!("receiver_unlocks") {
             drop(state);
@@ -272,25 +310,26 @@ impl<M> Inbox<M> {
         }
         state.buffer.shrink();
         match reader {
-            Reader::Task { lends, .. } => {
-                let lent = state.wait(lends);
-                (None, Spare { former: None, relieved: None, lent })
+            Reader::Task { seat, lends, .. } => {
+                let lent = state.wait(lends, seat.turn());
+                (None, Spare::of_task(lent, None))
             }
             Reader::Other(other) => {
                 state.waiting = Waiting::Other;
                 let former = state.aside.get_or_insert_default().other.replace(other);
-                (None, Spare { former, relieved: None, lent: false })
+                (None, Spare::of_other(former, None))
             }
         }
     }
 
-    /// Takes back what a receiver took out and has not read.
+    /// Takes back what a receiver took out and has not read, and says who is to be told of it.
     ///
     /// # Errors
     /// The messages, when the inbox is closed.
-    pub(crate) fn put_back(&self, unread: VecDeque<M>) -> Result<(), VecDeque<M>> {
+    pub(crate) fn put_back(&self, own: &impl Own, front: &mut Front<M>) -> Result<Wakes, VecDeque<M>> {
+        let unread = front.take();
         if unread.is_empty() {
-            return Ok(());
+            return Ok(Wakes::default());
         }
         let mut state = self.lock();
         if state.closed {
@@ -304,8 +343,62 @@ impl<M> Inbox<M> {
         if let Some(aside) = state.aside.as_deref_mut() {
             aside.signals.took_back(unread.len());
         }
-        state.messages().put_first(unread);
-        Ok(())
+        match front.receiving() {
+            Some(by) => {
+                state.messages().put_first(by, unread);
+                Ok(Wakes::default())
+            }
+            // The current receiver may wait for a message.
+            None => {
+                let wakes = state.receiver(own);
+                state.messages().put_behind_first(unread);
+                Ok(wakes)
+            }
+        }
+    }
+}
+
+/// One receiver takes the place of another.
+impl<M> Inbox<M> {
+    /// Makes a new receiver the current one, on trial, in place of the one that has `present`. It has what that one has
+    /// read ahead or put aside. None if `present` was replaced before. The waker is that of `present`.
+    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial, Option<Waker>)> {
+        let mut state = self.lock();
+        if present.is_replaced() {
+            return None;
+        }
+        // A receiver on trial is not settled, so nobody takes without the lock meanwhile.
+        state.unwait(turn);
+        let (next, trial) = present.replace_on_trial();
+        Some((next, trial, state.take_other()))
+    }
+
+    /// Gives the receiver that has `former` its place back, which it had before the trial. If a third one has taken it
+    /// meanwhile, `former` stays replaced. The waker is that of the one that was on trial, if it waits.
+    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut Front<M>) -> Option<Waker> {
+        let mut state = self.lock();
+        if trial.end() {
+            return state.take_other();
+        }
+        former.renounce();
+        None
+    }
+
+    /// Makes a new receiver the current one, in place of the process that has `taken`, or of its last receiver. The waker is
+    /// that of the last receiver, if it waits.
+    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (Front<M>, Option<Waker>) {
+        let mut state = self.lock();
+        state.unwait(turn);
+        let next = Front::replacing(taken.claim.get_or_insert_with(Claim::first));
+        (next, state.take_other())
+    }
+
+    /// Makes the process that has `taken` the receiver again. The waker is that of the former receiver, if it waits.
+    pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
+        let mut state = self.lock();
+        state.unwait(turn);
+        let had_another = taken.claim.as_ref().is_some_and(Claim::make_current);
+        if had_another { state.take_other() } else { None }
     }
 }
 
@@ -336,7 +429,7 @@ mod tests {
     }
 
     fn task() -> Reader {
-        Reader::Task { lends: false, ahead: false }
+        Reader::Task { seat: Seat::of_events(InTurn::of_right()), lends: false, ahead: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {

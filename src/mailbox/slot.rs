@@ -5,19 +5,26 @@
 //! `create-1-exit`). And a message to a process that waits for it is cheaper by two locks, which is a quarter of what it costs
 //! (bench `ping-pong`).
 //!
-//! # Who may
+//! # Who may use the slot
 //!
-//! One *takes*: whoever has the receiving half, of which there is one, or who closes the mailbox, under its lock, in the last
-//! turn of its process.
+//! The slot has at most one writer and one reader at a time. Each operation takes an argument that proves its right:
 //!
-//! Those who *put* exclude each other. While the slot is not [lent](Lent), that is whoever holds the lock of the mailbox.
-//! While it is, it is whoever turns the process from *open* to *active* (`counted::run_state`), and has not queued it: by that
-//! right nobody else can have. So a holder of the lock that finds it lent has to come by this right and takes the slot back,
-//! or leaves it alone; and a process is open only while its slot is lent: it lends that under the lock, in its own turn, and
-//! takes it back only in its own turns, where it is not open. (A receiver that is polled elsewhere has no turn: it has the
-//! process notified, and looked after there.)
+//! - **Put, not lent:** the holder of the mailbox's lock. The proof is `&mut Lent`, which lies under the lock.
+//! - **Put, lent:** the sender that changes the run state of the process from *open* to *active* (`counted::run_state`).
+//!   Until it has queued the process, no other thread can do so. The proof is what [`Own::deliver`] returns.
+//! - **Take:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
+//!   claim that was replaced gives no proof (`mailbox::front`). The current receiver takes without the lock only in its
+//!   process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former receiver was
+//!   one that may take without the lock, it changes only in the process's own turn. So two takes cannot overlap. The
+//!   thread that closes the mailbox takes under the lock, in the last turn of the process.
 //!
-//! A put is seen by who takes, as `moves` is odd then; and a take by who puts, as it is even.
+//! A process is open only while its slot is lent. It [lends](Lent::lend) the slot under the lock, in its own turn, and
+//! takes it back only in its own turns, in which it is not open. A holder of the lock that finds the slot lent first has to
+//! change the run state as a sender does. If it cannot, it leaves the slot alone. A receiver that is polled outside the
+//! process's turn notifies the process, which takes the slot back in its next turn.
+//!
+//! `moves` is odd while a message is in the slot. A writer writes only if it is even, and then makes it odd; a reader reads
+//! only if it is odd, and then makes it even.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +32,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+use super::front::Receiving;
 use super::wakes::{Owed, Own};
+use crate::process::turn::InTurn;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::planted;
@@ -41,24 +50,25 @@ pub(super) struct Slot<M> {
     _message: PhantomData<M>,
 }
 
-// SAFETY: a message is put by one thread and taken by another, and never shared.
+// SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread gets a `&M`, so `M: Sync` is
+// not. The room is accessed by one thread at a time: see "Who may use the slot" above.
 unsafe impl<M: Send> Sync for Slot<M> {}
 
-/// Whether the slot is lent to whoever comes by the right to run the process. It lies under the mailbox's lock, so whoever
-/// has it mutably holds that.
+/// Whether the slot is lent to the sender that gets the right to run the process.
+///
+/// It is made with its slot, and lies under the lock of the same mailbox. So `&mut Lent` proves that the lock is held.
 #[derive(Debug)]
 pub(super) struct Lent(bool);
 
 impl Lent {
-    pub(super) const NOT: Self = Self(false);
-
-    /// By the receiver, in its process's turn.
+    /// The receiver waits for mail, or takes the slot back, in its process's turn: so the process is not open.
     #[inline]
-    pub(super) fn lend(&mut self, yes: bool) {
+    pub(super) fn lend(&mut self, yes: bool, _: InTurn) {
         self.0 = yes;
     }
 
-    /// Wakes the process; whoever comes by the right to run it takes the slot back.
+    /// Wakes the process that this mailbox belongs to. If that gives the caller the right to run it, the caller takes the
+    /// slot back.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<Owed> {
         let owed = own.wake();
@@ -68,7 +78,8 @@ impl Lent {
         owed
     }
 
-    /// By a receiver that is polled elsewhere.
+    /// Takes the slot back for a receiver that is polled outside the turn of the process, unless the process is active. An
+    /// active process takes it back itself, at the beginning of its next turn.
     pub(super) fn recall(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
@@ -79,15 +90,16 @@ impl Lent {
 impl<M> Slot<M> {
     const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
 
+    /// An empty slot that is not lent.
     #[inline]
-    pub(super) fn new() -> Self {
-        // Zeroes, for what is not initialised is copied from where the slot was made, and that is waited for.
-        Self { moves: AtomicU64::new(0), room: UnsafeCell::new(MaybeUninit::zeroed()), _message: PhantomData }
+    pub(super) fn new() -> (Self, Lent) {
+        // Zeroes: uninitialised bytes would be copied from where the slot was made, and the copy would wait for those writes.
+        let room = UnsafeCell::new(MaybeUninit::zeroed());
+        (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, Lent(false))
     }
 
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        // Acquire pairs with the release of whoever put it there, or took it.
         self.full().is_some()
     }
 
@@ -103,10 +115,10 @@ impl<M> Slot<M> {
         self.moves.load(Ordering::Acquire).div_ceil(2)
     }
 
-    /// Puts a message there if the process is open, which then is to be queued.
+    /// Puts a message there if the process is open. Then the caller has to queue the process.
     ///
     /// # Errors
-    /// The message, if it is not.
+    /// The message, if the process is not open.
     #[inline]
     pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<Owed, M> {
         if !Self::FITS {
@@ -114,7 +126,9 @@ impl<M> Slot<M> {
         }
         match own.deliver() {
             Some(owed) => {
-                self.write(message);
+                // SAFETY: the message fits. `owed` is the right to run the process that this slot belongs to (`Own`), which was
+                // open: so the slot was lent and empty. While it is lent, only the thread that has this right writes to it.
+                unsafe { self.write(message) };
                 Ok(owed)
             }
             None => Err(message),
@@ -130,60 +144,73 @@ impl<M> Slot<M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
-        self.write(message);
+        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread has the lock of the
+        // mailbox. As the slot is not lent, only the holder of the lock writes.
+        unsafe { self.write(message) };
         Ok(())
     }
 
-    /// For who may put; nothing is there.
+    /// # Safety
+    /// A message of this type fits. The slot is empty, and no other thread writes to it until this returns.
     #[inline]
-    fn write(&self, message: M) {
+    unsafe fn write(&self, message: M) {
         let moves = self.moves.load(Ordering::Acquire);
-        debug_assert!(Self::FITS && moves.is_multiple_of(2), "nothing was there when it was lent");
+        debug_assert!(Self::FITS && moves.is_multiple_of(2), "the slot is empty");
         self.room.with_mut(|room| {
-            // SAFETY: it fits, nothing is there that would have to be dropped, and nobody else is at it.
+            // SAFETY: the caller guarantees that the message fits, in size and alignment, and that no thread writes
+            // meanwhile. No thread reads meanwhile, for `moves` is even; the last read happened before the load above, which
+            // acquires what the reader released. The slot is empty, so no message is overwritten.
             unsafe { room.cast::<M>().write(message) };
         });
         self.moves.store(moves + 1, Ordering::Release);
     }
 
-    /// What is there, for who may take.
+    /// Takes the message, if one is there.
     #[inline]
-    pub(super) fn take(&self) -> Option<M> {
+    pub(super) fn take(&self, _: Receiving) -> Option<M> {
         let moves = self.full()?;
-        // SAFETY: something is there.
+        // SAFETY: `moves` is odd, so a message is there. `Receiving` proves that no other thread takes it.
         let message = unsafe { self.read() };
         self.moves.store(moves + 1, Ordering::Release);
         Some(message)
     }
 
-    /// The same, where it is wanted: it is moved once, from here to where it stays.
+    /// As [`take`](Self::take), by a function that gets the message: so it is moved once, from here to where it stays.
     #[inline]
-    pub(super) fn take_with(&self, take: impl FnOnce(M)) {
+    pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
-        // SAFETY: something is there.
-        take(unsafe { self.read() });
+        // SAFETY: `moves` is odd, so a message is there. `Receiving` proves that no other thread takes it.
+        let message = unsafe { self.read() };
+        // Before `take`, which may panic: the message is not to be read again.
         self.moves.store(moves + 1, Ordering::Release);
+        take(message);
     }
 
     /// How often it was moved, if something is there.
     #[inline]
     fn full(&self) -> Option<u64> {
+        // Acquire pairs with the release of the thread that put the message there, or took it.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
 
     /// # Safety
-    /// A message is there, the caller may take, and notes that it was.
+    /// `moves` was seen odd, with acquire ordering. No other thread takes the message. The caller makes `moves` even before
+    /// it reads again.
     #[inline]
     unsafe fn read(&self) -> M {
-        // SAFETY: says the caller.
+        // SAFETY: a message of type `M` was written before `moves` became odd, and the caller has acquired that. No thread
+        // writes while it is odd, and the caller guarantees that no other thread reads: so the message is moved out once.
         self.room.with_mut(|room| unsafe { room.cast::<M>().read() })
     }
 }
 
 impl<M> Drop for Slot<M> {
     fn drop(&mut self) {
-        drop(self.take());
+        if self.is_full() {
+            // SAFETY: `moves` is odd. `&mut self` excludes other threads, and nothing reads after this.
+            drop(unsafe { self.read() });
+        }
     }
 }
 
@@ -201,14 +228,19 @@ mod tests {
     use crate::sync::Arc;
 
     fn holds<M: Debug + PartialEq + Clone>(one: M, other: M, fits: bool) {
-        let (slot, mut lent) = (Slot::new(), Lent::NOT);
-        assert_eq!(slot.take(), None);
+        let (slot, mut lent) = Slot::new();
+        let (receiving, turn) = (Receiving::closing(), InTurn::of_right());
+        assert_eq!(slot.take(receiving), None);
         assert_eq!(slot.put(&mut lent, one.clone()).is_ok(), fits);
         assert_eq!(slot.put(&mut lent, other.clone()), Err(other.clone()), "there is one, or it is too large");
-        assert_eq!((slot.is_full(), slot.take()), (fits, fits.then_some(one)));
-        lent.lend(true);
-        assert_eq!(slot.put(&mut lent, other.clone()), Err(other.clone()), "it is not whose lock that is");
-        lent.lend(false);
+        assert_eq!((slot.is_full(), slot.take(receiving)), (fits, fits.then_some(one)));
+        lent.lend(true, turn);
+        assert_eq!(
+            slot.put(&mut lent, other.clone()),
+            Err(other.clone()),
+            "a slot that is lent takes nothing under the lock"
+        );
+        lent.lend(false, turn);
         assert_eq!((slot.is_full(), slot.put(&mut lent, other).is_ok()), (false, fits));
         assert_eq!((slot.taken(), slot.put_so_far()), if fits { (1, 2) } else { (0, 0) });
     }
@@ -226,13 +258,13 @@ mod tests {
     #[test]
     fn it_is_dropped_once() {
         let told = Arc::new(());
-        let (slot, mut lent) = (Slot::new(), Lent::NOT);
+        let (slot, mut lent) = Slot::new();
         assert!(slot.put(&mut lent, Arc::clone(&told)).is_ok());
         drop(slot);
         assert_eq!(Arc::strong_count(&told), 1);
-        let (slot, mut lent) = (Slot::new(), Lent::NOT);
+        let (slot, mut lent) = Slot::new();
         assert!(slot.put(&mut lent, Arc::clone(&told)).is_ok());
-        let taken = slot.take();
+        let taken = slot.take(Receiving::closing());
         drop(slot);
         assert_eq!((taken.is_some(), Arc::strong_count(&told)), (true, 2));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::front::KEEP;
+use super::front::{Claim, KEEP};
 use super::signals::Drained;
 use crate::process::event::{Signal, Tag};
 
@@ -15,11 +15,13 @@ pub(crate) struct Taken<M> {
     given: u64,
     /// Answers that it was given, whose yields are in their table still.
     pub(crate) read: Vec<Tag>,
+    /// Its claim to the mailbox, since the mailbox had another receiver.
+    pub(super) claim: Option<Claim>,
 }
 
 impl<M> Default for Taken<M> {
     fn default() -> Self {
-        Self { messages: VecDeque::new(), signals: Drained::default(), given: 0, read: Vec::new() }
+        Self { messages: VecDeque::new(), signals: Drained::default(), given: 0, read: Vec::new(), claim: None }
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
         // What comes, in numbers that grow: bit n says whether the nth is a signal. And after how many of them one comes for it,
         // to read so many.
         for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {
-            let (slot, mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
+            let ((slot, _), mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
             for number in 0..8 {
                 if which & 1 << number == 0 {
                     inbox.messages.push(number)
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_burst_of_signals_is_given_back() {
-        let (slot, mut inbox) = (Slot::new(), Inbox::default());
+        let ((slot, _), mut inbox) = (Slot::new(), Inbox::default());
         for round in 0..3 {
             (0..40 * KEEP as u64).for_each(|number| inbox.signal(&slot, number));
             inbox.drain(&slot);

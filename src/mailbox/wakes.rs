@@ -45,12 +45,14 @@ impl Wakes {
     }
 }
 
-/// Whoever reads an inbox.
+/// The process that an inbox belongs to. The functions of an inbox that take one get the process of that very inbox: the
+/// inbox's slot is guarded by its run state.
 pub(crate) trait Own {
-    /// Wakes it; if it waited, it is to be queued.
+    /// Wakes the process. If it waited, the caller gets the right to run it, and has to queue it.
     fn wake(&self) -> Option<Owed>;
 
-    /// Wakes it if it is open for a message, which the caller then has for it; it is to be queued.
+    /// Wakes the process if it is open for a message. Then the caller gets the right to run it, alone, and may put the message
+    /// into the slot before it queues the process.
     fn deliver(&self) -> Option<Owed>;
 
     /// Has it open no longer. False if it is not known to wait: then it is told that somebody asked.

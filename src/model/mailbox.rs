@@ -6,10 +6,11 @@ use std::task::Waker;
 use super::{Waiter, join, spawn};
 use crate::clock::Instant;
 use crate::counted::RunState;
-use crate::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Taken, Unsent};
+use crate::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Seat, Taken, Unsent};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
+use crate::process::turn::InTurn;
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +49,7 @@ impl Mail {
     fn run(&self, mut turn: impl FnMut(&Self) -> Turned) {
         loop {
             if self.own.0.begin()
-                && let Some(reader) = self.recalled()
+                && let Some(reader) = self.recalled(InTurn::of_right())
             {
                 reader.wake();
             }
@@ -65,19 +66,34 @@ impl Mail {
 
     /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
     fn receive(&self, front: &mut Front<u32>, ahead: &mut bool) -> Result<u32, bool> {
+        let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.is_read() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),
-                Glance::Delivered => return Ok(self.take_delivered().expect("it was there")),
+                Glance::Delivered => return Ok(self.take_delivered(seat).expect("it was there")),
             }
         }
         if let Some(message) = front.pop() {
             return Ok(message);
         }
-        let reader = Reader::Task { lends: true, ahead: std::mem::take(ahead) };
+        let reader = Reader::Task { seat, lends: true, ahead: std::mem::take(ahead) };
         let (message, spare) = self.pop_or_wait(&self.own, front, reader);
         message.ok_or(spare.lent)
+    }
+
+    /// As a hand-written process asks for its first event in a turn; and whether it waits with the slot lent.
+    fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
+        let seat = Seat::of_events(InTurn::of_right());
+        match self.glance() {
+            Glance::Unknown => {
+                let (only, admitted, lent) = self.drain_or_pop(&self.own, seat, taken);
+                assert!(admitted.is_none(), "it has no bound");
+                (only, lent)
+            }
+            Glance::Empty => (None, true),
+            Glance::Delivered => (self.take_delivered(seat), true),
+        }
     }
 
     /// Gives it turns in which it reads, until it has read what comes to so much.
@@ -111,15 +127,7 @@ fn signal(mail: &Mail) {
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
     mail.run(|mail| {
-        let (only, lent) = match mail.glance() {
-            Glance::Unknown => {
-                let (only, admitted, lent) = mail.drain_or_pop(&mail.own, &mut taken);
-                assert!(admitted.is_none(), "it has no bound");
-                (only, lent)
-            }
-            Glance::Empty => (None, true),
-            Glance::Delivered => (mail.take_delivered(), true),
-        };
+        let (only, lent) = mail.next_of_events(&mut taken);
         read.extend(only);
         while let Some(taken) = taken.as_deref_mut() {
             if taken.pop_signal().is_some() {
@@ -213,7 +221,7 @@ pub fn no_wait_after_all() {
                 send(mail, 2);
                 drop(mail.own.wake());
             }));
-            own.unwait();
+            own.unwait(InTurn::of_right());
             return Turned::Waits(false);
         }
         match own.receive(&mut front, &mut false) {
@@ -250,6 +258,64 @@ pub fn read_elsewhere() {
     mail.run(|_| if done.load(Ordering::Acquire) { Turned::Over } else { Turned::Waits(std::mem::take(&mut open)) });
     join(reader);
     join(sender);
+}
+
+/// Polls a receiver on another thread until it is refused, for at most `polls` times, each with a waker of its own. What it
+/// has received until then.
+fn poll_elsewhere(mail: &Mail, front: &mut Front<u32>, polls: usize) -> Vec<u32> {
+    let mut received = vec![];
+    for _ in 0..polls {
+        let (message, spare) = mail.pop_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
+        received.extend(message);
+        if spare.replaced {
+            break;
+        }
+    }
+    received
+}
+
+/// A new body fails to start when another thread has its mailbox. Each message is read once, whoever reads it; and what is
+/// sent after the failure is read by the old body.
+pub fn failed_trial() {
+    let mail = Mail::new();
+    let mut former = Front::default();
+    let (mut next, trial, _) = mail.begin_trial(InTurn::of_right(), &mut former).expect("it is the receiver");
+    send(&mail, 1);
+    let elsewhere = spawn(&mail, move |mail| poll_elsewhere(mail, &mut next, 2));
+    drop(mail.end_trial(&trial, &mut former));
+    let sender = spawn(&mail, |mail| send(mail, 2));
+    let mut read = vec![];
+    mail.run(|mail| {
+        while !read.contains(&2) {
+            match mail.receive(&mut former, &mut false) {
+                Ok(message) => read.push(message),
+                Err(lent) => return Turned::Waits(lent),
+            }
+        }
+        Turned::Over
+    });
+    join(sender);
+    read.extend(join(elsewhere));
+    read.sort_unstable();
+    assert_eq!(read, [1, 2]);
+}
+
+/// A hand-written process has given its mailbox to another thread, and then reads its events itself.
+pub fn reclaimed_by_events() {
+    let mail = Mail::new();
+    let mut taken = Some(Box::<Taken<u32>>::default());
+    let (mut given, _) = mail.hand_over(InTurn::of_right(), taken.as_mut().expect("just made"));
+    let elsewhere = spawn(&mail, move |mail| poll_elsewhere(mail, &mut given, 2));
+    drop(mail.reclaim(InTurn::of_right(), taken.as_ref().expect("it is there")));
+    let sender = spawn(&mail, |mail| send(mail, 1));
+    let mut read = vec![];
+    mail.run(|mail| {
+        let (only, lent) = mail.next_of_events(&mut taken);
+        read.extend(only);
+        if read.is_empty() { Turned::Waits(lent) } else { Turned::Over }
+    });
+    join(sender);
+    assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
 }
 
 /// A receiver inside a combinator: it waits by another waker, and by another one each time.
@@ -325,7 +391,8 @@ pub fn downs_wake_who_reads() {
             if inbox.glance() == Glance::Empty {
                 return Turned::Waits(true);
             }
-            let reader = Reader::Task { lends: true, ahead: false };
+            let seat = Seat::of_events(InTurn::of_right());
+            let reader = Reader::Task { seat, lends: true, ahead: false };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
                 (None, spare) => return Turned::Waits(spare.lent),

@@ -5,6 +5,7 @@
 //! `block_on`, which may run other processes on the same thread.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::task::Waker;
 
 use super::exit::Exit;
@@ -212,6 +213,28 @@ pub(crate) struct Guard {
     nested: bool,
 }
 
+impl Guard {
+    /// The process whose turn this guard holds.
+    #[inline]
+    pub(crate) fn here(&self) -> InTurn {
+        InTurn(PhantomData)
+    }
+}
+
+/// Proves that this thread has the right to run a process: it is in a turn of that process, or is about to begin one.
+///
+/// It stays on its thread, and is not kept beyond the turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InTurn(PhantomData<*const ()>);
+
+impl InTurn {
+    /// Only for the type that represents the right to run (`counted::Ready`), and for models of it.
+    #[inline]
+    pub(crate) fn of_right() -> Self {
+        Self(PhantomData)
+    }
+}
+
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
@@ -231,6 +254,12 @@ impl Drop for Guard {
 #[inline]
 pub(crate) fn is_of(control: usize) -> bool {
     TURN.with(|turn| turn.control.get()) == control
+}
+
+/// The same as a proof.
+#[inline]
+pub(crate) fn here(control: usize) -> Option<InTurn> {
+    is_of(control).then_some(InTurn(PhantomData))
 }
 
 /// Whether this thread is in the turn of the process with this control block, be it in a handler's future: then an

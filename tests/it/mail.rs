@@ -10,6 +10,8 @@ use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use procession::*;
 
+mod receivers;
+
 use crate::time::timed;
 use crate::{everywhere, on_workers, two, within};
 

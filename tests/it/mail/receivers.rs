@@ -1,0 +1,412 @@
+//! SPEC 2.2, 6.7: a mailbox has one receiver at a time. Safe code can keep an older one, which is refused.
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use futures::stream::FusedStream;
+use futures::{FutureExt, StreamExt};
+use procession::*;
+
+use crate::{alone, two, within};
+
+const PROCESSES: usize = 64;
+const SENDERS: usize = 2;
+/// What each sender sends to each process.
+const MESSAGES: usize = 1_000;
+
+/// Counts how often each message was dropped.
+struct Drops(Vec<AtomicUsize>);
+
+/// A message that notes its drop. It owns memory, so that AddressSanitizer sees a second drop.
+struct Message {
+    id: usize,
+    drops: Arc<Drops>,
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        let before = self.drops.0[self.id].fetch_add(1, SeqCst);
+        assert_eq!(before, 0, "message {} was delivered twice", self.id);
+    }
+}
+
+/// Two senders send to all of `addresses` while another thread polls `stale`. Returns when `processes` have received all
+/// messages, each of them once. The stale receivers get none.
+fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>>, received: &AtomicUsize) {
+    let total = SENDERS * PROCESSES * MESSAGES;
+    let drops = Arc::new(Drops((0..total).map(|_| AtomicUsize::new(0)).collect()));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let (addresses, drops) = (&addresses, &drops);
+            scope.spawn(move || {
+                for n in 0..MESSAGES {
+                    for (process, address) in addresses.iter().enumerate() {
+                        let id = (sender * MESSAGES + n) * PROCESSES + process;
+                        let message = Message { id, drops: Arc::clone(drops) };
+                        assert!(address.send(message).is_ok(), "its process lives");
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut taken = 0;
+            while !done.load(SeqCst) {
+                taken += stale.iter_mut().filter_map(Mailbox::try_receive).count();
+            }
+            assert_eq!(taken, 0, "a receiver that was replaced got messages");
+        });
+        while received.load(SeqCst) < total && drops.0.iter().any(|drop| drop.load(SeqCst) == 0) {
+            thread::yield_now();
+        }
+        done.store(true, SeqCst);
+    });
+    assert_eq!(received.load(SeqCst), total);
+    assert!(drops.0.iter().all(|drop| drop.load(SeqCst) == 1), "each message is dropped once");
+}
+
+/// 6.7: the new body sends its mailbox to another thread and then fails. The old body alone goes on receiving.
+#[test]
+fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
+    within(120, || {
+        let rt = two();
+        let (give, given) = mpsc::channel();
+        let received = Arc::new(AtomicUsize::new(0));
+        let processes: Vec<_> = (0..PROCESSES)
+            .map(|_| {
+                let (give, received) = (give.clone(), Arc::clone(&received));
+                rt.spawn(async move |ctx: Context<Message>| -> Result<(), Exit> {
+                    let (mut ctx, _) = ctx
+                        .upgrade(async move |ctx: Context<Message>| {
+                            give.send(ctx.split().1).expect("the test waits for it");
+                            Err::<(), _>(Exit::failed("on purpose"))
+                        })
+                        .await;
+                    loop {
+                        drop(ctx.receive().await?);
+                        received.fetch_add(1, SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let stale = (0..PROCESSES).map(|_| given.recv().expect("each process gives one away")).collect();
+        send_to_all(processes.iter().map(JoinHandle::address).collect(), stale, &received);
+    });
+}
+
+/// Delegates its first step to `inner`, and reads its events itself from the second step on.
+struct Outer<M: Send + 'static> {
+    inner: Methods<M, ()>,
+    steps: usize,
+    /// Set when it has read its events for the first time.
+    reads: Arc<AtomicUsize>,
+    read: Box<dyn FnMut(M) + Send>,
+}
+
+impl<M: Send + 'static> Outer<M> {
+    fn new(inner: Methods<M, ()>, reads: &Arc<AtomicUsize>, read: impl FnMut(M) + Send + 'static) -> Self {
+        Self { inner, steps: 0, reads: Arc::clone(reads), read: Box::new(read) }
+    }
+}
+
+impl<M: Send + 'static> Process for Outer<M> {
+    type Message = M;
+    type Output = ();
+
+    fn init(&mut self, start: Start<'_>) -> std::result::Result<(), InitError> {
+        self.inner.init(start)
+    }
+
+    fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<()>, Exit> {
+        self.steps += 1;
+        if self.steps == 1 {
+            let next = self.inner.step(events, out)?;
+            return Ok(if next == Next::Wait { Next::Again } else { next });
+        }
+        for event in events {
+            match event {
+                Event::Message(message) => (self.read)(message),
+                Event::Cancel { .. } => return Ok(Next::Done(())),
+                _ => {}
+            }
+        }
+        if self.steps == 2 {
+            self.reads.fetch_add(1, SeqCst);
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// Returns when this many processes read their events.
+fn wait_for(reads: &AtomicUsize, processes: usize) {
+    while reads.load(SeqCst) < processes {
+        thread::yield_now();
+    }
+}
+
+/// An entry point that sends its mailbox away and waits for ever.
+fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> Methods<M, ()> {
+    Methods::new().method("", async move |ctx: Context<M>, (): ()| {
+        give.send(ctx.split().1).expect("the test waits for it");
+        pending::<Result<(), Exit>>().await
+    })
+}
+
+/// 2.2: a hand-written process delegates a step to `Methods`, whose body sends its mailbox to another thread. From the
+/// next step on the process reads its events itself. The mailbox gets nothing.
+#[test]
+fn a_mailbox_that_a_delegated_step_gave_away_gets_no_messages() {
+    within(120, || {
+        let rt = two();
+        let (give, given) = mpsc::channel();
+        let (received, reads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let processes: Vec<_> = (0..PROCESSES)
+            .map(|_| {
+                let received = Arc::clone(&received);
+                let count = move |message| {
+                    drop(message);
+                    received.fetch_add(1, SeqCst);
+                };
+                rt.spawn_process(Outer::new(gives_away(give.clone()), &reads, count))
+            })
+            .collect();
+        let stale = (0..PROCESSES).map(|_| given.recv().expect("each process gives one away")).collect();
+        wait_for(&reads, PROCESSES);
+        send_to_all(processes.iter().map(JoinHandle::address).collect(), stale, &received);
+    });
+}
+
+fn is_refused<T>(received: &Result<T, Exit>) -> bool {
+    received.as_ref().is_err_and(|exit| exit.to_string().contains("has another receiver"))
+}
+
+/// Every way to receive is refused, while a message waits.
+fn assert_refused(mut mailbox: Mailbox<u32>) {
+    assert_eq!(mailbox.try_receive(), None);
+    assert!(is_refused(&block_on(mailbox.receive())));
+    assert!(is_refused(&block_on(mailbox.receive_where(Ok::<_, u32>))));
+    assert_eq!(block_on(mailbox.next()), None, "the stream has ended");
+    assert!(mailbox.is_terminated());
+    assert!(mailbox.event().now_or_never().is_none(), "no event comes");
+}
+
+/// 6.7: a body that fails twice to upgrade, after the new bodies have sent their mailboxes to another thread. Both
+/// mailboxes are refused there, and the old body receives all messages.
+#[test]
+fn the_mailboxes_of_failed_upgrades_are_refused() {
+    within(60, || {
+        let rt = alone().build().expect("a runtime");
+        let (give, given) = mpsc::channel();
+        let process = rt.spawn(async move |mut ctx: Context<u32>| {
+            for _ in 0..2 {
+                let give = give.clone();
+                let upgrade = ctx.upgrade(async move |ctx: Context<u32>| {
+                    give.send(ctx.split().1).expect("the test waits for it");
+                    Err::<Vec<u32>, _>(Exit::failed("on purpose"))
+                });
+                let exit;
+                (ctx, exit) = upgrade.await;
+                assert_eq!(exit.to_string(), "failed: on purpose");
+            }
+            ctx.ready();
+            let mut read = vec![];
+            while read.len() < 6 {
+                read.push(ctx.receive().await?);
+            }
+            Ok::<_, Exit>(read)
+        });
+        rt.block_on(process.started()).expect("it goes on");
+        for (number, mailbox) in given.iter().take(2).enumerate() {
+            // The process waits for a message. It has run for the first, and waits again, when the next one comes.
+            process.send(number as u32 * 2).expect("it lives");
+            process.send(number as u32 * 2 + 1).expect("it lives");
+            assert_refused(mailbox);
+        }
+        process.send(4).expect("it lives");
+        process.send(5).expect("it lives");
+        assert_eq!(rt.block_on(process).expect("it ends"), [0, 1, 2, 3, 4, 5]);
+    });
+}
+
+/// 6.7: a mailbox that waits on another thread is woken when the upgrade fails, and refused.
+#[test]
+fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
+    within(60, || {
+        let rt = alone().build().expect("a runtime");
+        let (give, given) = mpsc::channel();
+        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context<u32>| {
+            ctx.ready();
+            let (fail, failed) = futures::channel::oneshot::channel::<()>();
+            let upgrade = ctx.upgrade(async move |ctx: Context<u32>| {
+                give.send((ctx.split().1, fail)).expect("the test waits for it");
+                let _ = failed.await;
+                Err::<u32, _>(Exit::failed("on purpose"))
+            });
+            upgrade.await.0.receive().await
+        });
+        let process = process.expect("there is room");
+        let (mut mailbox, fail) = given.recv().expect("the new body gives it away");
+        let mut received = pin!(mailbox.receive());
+        process.send(1).expect("it lives");
+        assert_eq!(block_on(&mut received).ok(), Some(1), "on trial it is the receiver");
+        let mut received = pin!(mailbox.receive());
+        let mut fail = Some(fail);
+        let exit = block_on(poll_fn(|cx| {
+            let received = received.as_mut().poll(cx);
+            // It waits: now the upgrade fails.
+            drop(fail.take());
+            received
+        }));
+        assert!(is_refused(&exit));
+        process.send(2).expect("it lives");
+        assert_eq!(rt.block_on(process).expect("it receives"), 2);
+    });
+}
+
+/// 6.7: what a mailbox had read ahead when it was replaced goes to the old body, as soon as the mailbox is refused or
+/// dropped.
+#[test]
+fn what_a_replaced_mailbox_read_ahead_comes_back() {
+    for is_dropped in [true, false] {
+        within(60, move || {
+            // No worker: the process runs when all messages are there.
+            let rt = Runtime::builder().workers(0).build().expect("a runtime");
+            let (give, given) = mpsc::channel();
+            let process = rt.spawn(async move |ctx: Context<u32>| {
+                let upgrade = ctx.upgrade(async move |mut ctx: Context<u32>| {
+                    // All five are taken out of the mailbox, and one is read.
+                    assert_eq!(ctx.receive().await?, 0);
+                    give.send(ctx.split().1).expect("the test waits for it");
+                    Err::<Vec<u32>, _>(Exit::failed("on purpose"))
+                });
+                let mut ctx = upgrade.await.0;
+                let mut read = vec![];
+                while read.len() < 4 {
+                    read.push(ctx.receive().await?);
+                }
+                Ok::<_, Exit>(read)
+            });
+            for n in 0..5 {
+                process.send(n).expect("it lives");
+            }
+            rt.block_on(process.started()).expect("the old body goes on");
+            let mailbox: Mailbox<u32> = given.recv().expect("the new body gives it away");
+            if is_dropped {
+                drop(mailbox)
+            } else {
+                assert_refused(mailbox)
+            }
+            assert_eq!(rt.block_on(process).expect("it ends"), [1, 2, 3, 4]);
+        });
+    }
+}
+
+/// 6.7: a mailbox that a new body gave away before it had started is the receiver, if the upgrade succeeds.
+#[test]
+fn a_mailbox_that_a_new_body_gave_away_receives() {
+    within(60, || {
+        let rt = two();
+        let (give, given) = mpsc::channel();
+        let process = rt.spawn(async move |ctx: Context<u32>| {
+            let upgrade = ctx.upgrade(async move |ctx: Context<u32>| {
+                give.send(ctx.split().1).expect("the test waits for it");
+                pending::<Result<(), Exit>>().await
+            });
+            Err::<(), _>(upgrade.await.1)
+        });
+        let mut mailbox: Mailbox<u32> = given.recv().expect("the new body gives it away");
+        for n in 0..1_000 {
+            process.send(n).expect("it lives");
+            assert_eq!(block_on(mailbox.receive()).ok(), Some(n));
+        }
+    });
+}
+
+/// 2.2: the mailbox that a delegated step gave away is refused when the process reads its events itself. So is an upgrade
+/// of the entry point, in a later step that is delegated again.
+#[test]
+fn a_mailbox_is_refused_when_its_process_reads_its_events() {
+    within(60, || {
+        let rt = alone().build().expect("a runtime");
+        let (give, given) = mpsc::channel();
+        let (reads, sum) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let read = Arc::clone(&sum);
+        let process = rt.spawn_process(Outer::new(gives_away(give), &reads, move |n: u32| {
+            read.fetch_add(n as usize, SeqCst);
+        }));
+        let mailbox = given.recv().expect("the entry point gives it away");
+        wait_for(&reads, 1);
+        process.send(1).expect("it lives");
+        assert_refused(mailbox);
+        process.send(2).expect("it lives");
+        while sum.load(SeqCst) < 3 {
+            thread::yield_now();
+        }
+        rt.cancel(process.pid(), "enough", Duration::from_secs(60)).expect("it lives");
+        rt.block_on(process).expect("it hears of the cancel");
+    });
+}
+
+/// Delegates its first step to the first of these, and is replaced by the second one.
+struct Succeeded(Methods<u32, u32>, Option<Methods<u32, u32>>, usize);
+
+impl Process for Succeeded {
+    type Message = u32;
+    type Output = u32;
+
+    fn init(&mut self, start: Start<'_>) -> std::result::Result<(), InitError> {
+        self.0.init(start)
+    }
+
+    fn step(&mut self, events: Events<'_, u32>, out: &mut StepOutput<'_, u32>) -> Result<Next<u32>, Exit> {
+        self.2 += 1;
+        if self.2 == 1 {
+            self.0.step(events, out)?;
+        } else if let Some(next) = self.1.take() {
+            out.upgrade(next, "", ())?;
+        }
+        Ok(Next::Again)
+    }
+}
+
+/// 2.2, 6.7: of two entry points of one process, the one that began last is the receiver.
+#[test]
+fn the_entry_point_that_began_last_is_the_receiver() {
+    within(60, || {
+        let rt = alone().build().expect("a runtime");
+        let (give, given) = mpsc::channel();
+        let (begin, begun) = mpsc::channel();
+        let first = Methods::new().method("", async move |ctx: Context<u32>, (): ()| {
+            give.send(ctx.split().1).expect("the test waits for it");
+            pending::<Result<u32, Exit>>().await
+        });
+        let second = Methods::new().method("", async move |mut ctx: Context<u32>, (): ()| {
+            begin.send(()).expect("the test waits for it");
+            Ok::<_, Exit>(ctx.receive().await? + ctx.receive().await?)
+        });
+        let process = rt.spawn_process(Succeeded(first, Some(second), 0));
+        let mailbox = given.recv().expect("the first one gives it away");
+        begun.recv().expect("the second one begins");
+        process.send(1).expect("it lives");
+        assert_refused(mailbox);
+        process.send(2).expect("it lives");
+        assert_eq!(rt.block_on(process).expect("it receives both"), 3);
+    });
+}
+
+/// 1.2b: the events of a step stay on the thread that steps the process, which may take a message without a lock.
+#[test]
+fn events_stay_on_their_thread() {
+    trait IfNotSend<A> {
+        fn holds() {}
+    }
+    impl<T> IfNotSend<()> for T {}
+    impl<T: Send> IfNotSend<u8> for T {}
+    // Two implementations would apply to a type that is `Send`, and this would not compile.
+    <Events<'static, u32> as IfNotSend<_>>::holds();
+}

@@ -322,6 +322,8 @@ pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
     fn rouse(&self);
     /// Wakes the process alone.
     fn wake(&self);
+    /// Whether its mailbox is closed, which is the first thing that the end of a process does.
+    fn is_closed(&self) -> bool;
     /// Ends a mailbox outside any process.
     fn close_outside(&self, exit: &Exit);
 }
@@ -376,6 +378,10 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         if let Some(owed) = Own::wake(self) {
             owed.queue(&self.head.host().shared().place);
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inbox.is_closed()
     }
 
     fn close_outside(&self, exit: &Exit) {

@@ -108,6 +108,10 @@ impl AnyControl for Counted<Attached> {
 
     fn wake(&self) {}
 
+    fn is_closed(&self) -> bool {
+        self.head.has(flag::KILLED)
+    }
+
     fn close_outside(&self, exit: &Exit) {
         drop(self.head.host().forget(&self.head));
         self.head.set_exit(exit);

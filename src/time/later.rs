@@ -82,6 +82,18 @@ impl Pending {
     }
 }
 
+/// Begins a timer of a process. A timer of a process that has ended is over at once.
+fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
+    let pending = owner.head().pending();
+    let timer = pending.begin();
+    // The first timer makes the table, so the end of the process may have found no table to close. The end closes the
+    // mailbox, under its lock, before it looks for the table: if the mailbox is still open here, the end finds the table.
+    if owner.is_closed() {
+        pending.close(owner.head().host());
+    }
+    timer
+}
+
 /// Sets a timer of a process, or takes it back if that has become superfluous meanwhile.
 fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
@@ -93,7 +105,7 @@ fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnO
 
 /// Has something called at a moment, unless the process has ended by then.
 pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
-    let timer = owner.head().pending().begin();
+    let timer = begin(owner);
     let own = owner.clone();
     set(owner, timer, at, move || {
         if own.head().pending().end(timer).is_some() {
@@ -162,7 +174,7 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     message: N,
 ) -> TimerRef {
     assert!(!every.is_zero(), "an interval needs a period longer than zero");
-    let timer = owner.head().pending().begin();
+    let timer = begin(&owner);
     let first = owner.head().host().now() + every;
     Repeat { owner, timer, to: to.way().keep(), message: Mutex::new(message), every }.set(first);
     timer

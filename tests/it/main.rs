@@ -14,6 +14,7 @@ mod erlang;
 mod fairness;
 mod groups;
 mod hooks;
+mod hostile;
 mod hosts;
 mod large;
 mod layers;

@@ -820,3 +820,32 @@ fn a_process_ends_by_its_deadline() {
         host.sleep(HOUR).await;
     });
 }
+
+/// 7.1: a timer of a process that has ended is over at once, also if the process had no timer before: its message is dropped,
+/// and is neither sent nor kept.
+#[test]
+fn a_process_that_has_ended_sets_no_timer() {
+    for ends_first in [true, false] {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let (to, mut mailbox) = rt.mailbox::<Arc<()>>();
+        let (smuggled, hears) = mpsc::channel();
+        let process = rt.spawn(async move |mut ctx: Context| {
+            let _ = smuggled.send((*ctx).clone());
+            let _ = ctx.receive().await;
+        });
+        rt.block_on(process.started()).unwrap();
+        let me = hears.recv().unwrap();
+        if ends_first {
+            process.abort();
+            let _ = rt.block_on(process);
+        } else {
+            drop(rt);
+        }
+        let message = Arc::new(());
+        let one = me.send_after(Duration::ZERO, &to, message.clone());
+        let many = me.send_interval(ms(1), &to, message.clone());
+        assert_eq!(Arc::strong_count(&message), 1);
+        assert_eq!((me.cancel_timer(one), me.cancel_timer(many)), (None, None));
+        assert!(mailbox.try_receive().is_none());
+    }
+}

@@ -620,4 +620,63 @@ mod tests {
             assert_eq!(wheel.len(), 0, "seed {seed}");
         }
     }
+    #[test]
+    fn a_handle_finds_its_entry_whatever_the_number() {
+        let mut wheel = Wheel::new();
+        wheel.next_number = 5 << 32 | 7;
+        let first = wheel.insert(9, 1);
+        assert_eq!(wheel.next_number(), 5 << 32 | 8);
+        assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
+        assert_eq!(wheel.remove(first), Some((1, 9)));
+        // The same end of the number, and the same place.
+        wheel.next_number = 7;
+        let second = wheel.insert(9, 2);
+        assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));
+    }
+
+    #[test]
+    fn a_list_keeps_the_memory_for_a_few_places() {
+        let mut list = List::EMPTY;
+        for (count, keeps) in [(3, true), (KEPT, true), (KEPT + 1, false), (1_000, false)] {
+            (0..count).for_each(|n| list.push(Place { tick: n as u64, index: 0 }));
+            while list.pop().is_some() {}
+            assert_eq!((list.places.capacity() > 0, list.nearest), (keeps, u64::MAX), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_descent_forgets_what_was_taken_out() {
+        let mut wheel = Wheel::new();
+        let handles: Vec<_> = (0..10).map(|n| wheel.insert(70, n)).collect();
+        assert_eq!(wheel.remove(handles[4]), Some((4, 70)));
+        assert_eq!((wheel.len(), wheel.entries.len()), (9, 10), "its place is still in the list");
+        assert!(wheel.advance(69, 100));
+        assert_eq!((wheel.len(), wheel.entries.len()), (9, 9));
+    }
+
+    #[test]
+    fn what_was_far_comes_near_within_the_budget() {
+        for budget in 0..5 {
+            let mut wheel = Wheel::new();
+            (0..5).for_each(|n| drop(wheel.insert(3 * SPAN + n, n)));
+            assert!(!wheel.advance(3 * SPAN, budget));
+            assert_eq!(wheel.far.len(), 5 - budget);
+            assert_eq!((due(&mut wheel, 3 * SPAN + 1), wheel.nearest()), (vec![0, 1], Some(3 * SPAN + 2)));
+        }
+    }
+    #[test]
+    fn a_drain_takes_everything_wherever_it_is() {
+        let mut wheel = Wheel::new();
+        // Due, near, on a higher level, far, and never.
+        let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];
+        let handles = ticks.map(|tick| wheel.insert(tick, tick));
+        assert!(wheel.advance(3, 100));
+        assert_eq!(wheel.remove(handles[2]), Some((70, 70)));
+        let mut all = wheel.drain();
+        all.sort_unstable();
+        assert_eq!(all, [1, 9, 5_000, 2 * SPAN, u64::MAX]);
+        assert_eq!((wheel.len(), wheel.nearest(), wheel.occupied), (0, None, [0; LEVELS]));
+        wheel.insert(80, 80);
+        assert_eq!((due(&mut wheel, 79), due(&mut wheel, 80)), (vec![], vec![80]));
+    }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::task::{Context as Cx, Poll};
 use std::thread;
@@ -1226,18 +1226,35 @@ fn idle_blocking_threads_go() {
     }
 }
 
-/// 3.2: threads of the pool that end as soon as they are idle answer every job of a burst.
+/// 3.2: threads of the pool that end as soon as they are idle answer every job of a burst, and every job that comes just
+/// when one of them ends.
 #[test]
 fn a_burst_is_answered_by_threads_that_never_idle() {
     within(60, || {
         for threads in [1, 2, 5] {
-            let rt =
-                Runtime::builder().workers(0).blocking_threads(threads).blocking_idle(Duration::ZERO).build().unwrap();
-            for burst in 0..300 {
+            let builder = Runtime::builder().workers(0).blocking_threads(threads);
+            let rt = builder.blocking_idle(Duration::ZERO).build().unwrap();
+            for burst in 0..50 {
                 let jobs: Vec<_> = (0..1 + burst % 7).map(|n| rt.spawn_blocking(move || n)).collect();
                 for (n, job) in (0..).zip(jobs) {
                     assert_eq!(block_on(job).unwrap(), n, "burst {burst} of {threads} threads");
                 }
+            }
+            // The next job comes a little later each time, about when the thread finds that it is idle.
+            for round in 0..1_500 {
+                let done = Arc::new(AtomicBool::new(false));
+                let sets = Arc::clone(&done);
+                let job = rt.spawn_blocking(move || sets.store(true, Ordering::SeqCst));
+                for look in 1_u32.. {
+                    if done.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    if look.is_multiple_of(1_000) {
+                        thread::yield_now();
+                    }
+                }
+                (0..round % 300).for_each(|_| std::hint::spin_loop());
+                drop(job);
             }
         }
     });

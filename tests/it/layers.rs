@@ -255,6 +255,14 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
             });
         }
     }
+    /// Asks, and looks neither at the answer nor at a cancellation.
+    struct Holds<H>(H, Arc<Mutex<Vec<(Attempt<u64>, Completion<u64>)>>>);
+    impl<H: Handler<Ask>> Handler<Ask> for Holds<H> {
+        fn handle(&self, ask: Ask, completion: Completion<u64>) {
+            let attempt = completion.ask(&self.0, ask);
+            self.1.lock().unwrap().push((attempt, completion));
+        }
+    }
     fn told<H: Handler<Ask>>(layers: impl Fn(Waits) -> H + Send + Sync + 'static, due: &'static [u32]) {
         crate::time::timed(move |host, late| {
             let (told, begun) = (Arc::default(), host.now());
@@ -278,6 +286,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     told(move |waits| Timeout::new(Timeout::new(waits, LONG), limit), &[10]);
     told(move |waits| Timeout::new(Retry::new(waits, 3, MS), limit), &[10]);
     told(move |waits| Timeout::new(ConcurrencyLimit::new(RateLimit::new(waits, 1, LONG), 1), limit), &[10]);
+    told(move |waits| Timeout::new(Holds(waits, Arc::default()), limit), &[10]);
     // The waits between the attempts are 5 ms and 10 ms.
     told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
     told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);

@@ -286,7 +286,9 @@ fn a_refused_first_start_fails_the_supervisors_above() {
             Supervisor::one_for_one().add(noted(C, &inner)).child(A, obey)
         };
         let tree = Supervisor::one_for_one().add(noted(B, &log)).add(Child::process(Name::new("sub"), below));
-        let exit = host.spawn_process(tree).started().await.unwrap_err();
+        let tree = host.spawn_process(tree);
+        assert!(tree.started().await.is_err());
+        let exit = tree.await.unwrap_err();
         let failed = exit.error::<StartFailed>().unwrap();
         assert_eq!(failed.child, "sub");
         assert_eq!(failed.reason.error::<StartFailed>().unwrap().child, "a");
@@ -434,6 +436,7 @@ fn a_pool_tries_a_refused_replacement_again_in_later_turns() {
         starts.reach(3).await;
         let call = pool.call(Do::Ping).start();
         let count = starts.count();
+        assert!(count < 1_000, "the attempts are not all in one turn");
         starts.reach(count + 2).await;
         starts.unblock().await;
         call.await.unwrap();

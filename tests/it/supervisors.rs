@@ -514,6 +514,40 @@ fn a_backoff_grows() {
     });
 }
 
+/// 6.4: a restart that is requested begins the back-off of the child anew, also while the child waits for its next life.
+#[test]
+fn a_requested_restart_resets_the_back_off() {
+    timed(async |host, late| {
+        let births = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&births);
+        let child = Child::new(A, move |ctx: Context<Do>| {
+            noted.lock().unwrap().push(ctx.now());
+            obey(ctx)
+        });
+        let child = child.backoff(Backoff::new(ms(5), SECOND * 60).jitter(false));
+        let tree = started(&host, Supervisor::one_for_one().intensity(1_000, SECOND).add(child)).await;
+        let restart = async || tree.call(|reply| SupervisorMessage::Restart(A.into(), reply)).await.unwrap().unwrap();
+        // The waits after each of four ends.
+        let dies = async |waits: [u64; 4]| {
+            for wait in waits {
+                let died = host.now();
+                another_life(&host, A, Do::Fail).await;
+                late.check(*births.lock().unwrap().last().unwrap(), died + ms(wait));
+            }
+        };
+        dies([5, 10, 20, 40]).await;
+        restart().await;
+        dies([5, 10, 20, 40]).await;
+        // The next life would begin after 80 ms. It begins at once instead.
+        let (pid, now) = (who(&host, A).await, host.now());
+        host.send(A, Do::Fail).unwrap();
+        host.ended(pid).await;
+        restart().await;
+        late.check(*births.lock().unwrap().last().unwrap(), now);
+        dies([5, 10, 20, 40]).await;
+    });
+}
+
 /// 6.4: nested: one that gives up is restarted by the one above, with all its children.
 #[test]
 fn what_one_can_not_mend_the_next_one_does() {

@@ -130,8 +130,8 @@ models! {
     mailbox::delivered_in_order, 20_416;
     mailbox::read_elsewhere, 10_999;
     mailbox::no_wait_after_all, 97;
-    mailbox::failed_trial, 1;
-    mailbox::reclaimed_by_events, 1;
+    mailbox::failed_trial, 6278;
+    mailbox::reclaimed_by_events, 3376;
     mailbox::other_waker, 9829;
     mailbox::signal_keeps_its_place, 84_480;
     mailbox::signal_wakes_both, 85;

@@ -312,6 +312,7 @@ pub fn reclaimed_by_events() {
     mail.run(|mail| {
         let (only, lent) = mail.next_of_events(&mut taken);
         read.extend(only);
+        read.extend(taken.as_deref_mut().and_then(Taken::pop));
         if read.is_empty() { Turned::Waits(lent) } else { Turned::Over }
     });
     join(sender);

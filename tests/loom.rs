@@ -30,6 +30,7 @@
 //! - idle_wakes_one_polled: lender_is_forgotten
 //! - idle_no_second_look: one_pusher
 //! - idle_leaver_keeps_wake: chosen_lender_leaves
+//! - idle_leaver_keeps_wake: two_lenders
 //! - idle_last_searcher_keeps_quiet: last_searcher
 //! - idle_stop_has_no_fence: push_against_last_searcher
 //! - idle_batch_counts_one: batch
@@ -149,10 +150,10 @@ models! {
     idle::last_searcher "large", 7883;
     idle::push_against_last_searcher "large", 31_000;
     idle::batch "large", 14_000;
-    idle::chosen_lender_leaves, 20069;
+    idle::chosen_lender_leaves, 4351;
     idle::lender_blocks, 48;
     idle::lender_is_polled, 48;
-    idle::lender_is_forgotten, 48;
+    idle::lender_is_forgotten, 11;
     idle::two_lenders, 15_900;
     idle::nearer_deadline, 120;
     idle::timekeeper_leaves, 1000;

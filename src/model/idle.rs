@@ -242,6 +242,8 @@ pub fn chosen_lender_leaves() {
     // It takes the lowest place, so it is the one that is chosen.
     let lender = scheduler.lend_asleep();
     scheduler.start().expect("a model has threads");
+    // As in `one_pusher`.
+    thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     drop(lender);
@@ -379,12 +381,9 @@ pub fn lender_blocks() {
 
 /// A push against a future that somebody polls, and that lends the thread it is polled on; there is no worker.
 pub fn lender_is_polled() {
-    is_polled(&scheduler(0, &Arc::default()));
-}
-
-fn is_polled(scheduler: &Arc<Scheduler<Job>>) {
+    let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
-    let pusher = spawn(scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
+    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
     let mut run = pin!(scheduler.run(future));
     let poller = Waiter::here();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
@@ -393,13 +392,23 @@ fn is_polled(scheduler: &Arc<Scheduler<Job>>) {
     join(pusher);
 }
 
-/// The same beside a lender that was polled once, sleeps, and is never polled again.
+/// A push against two lenders that sleep. One of them is never polled again.
 pub fn lender_is_forgotten() {
     let scheduler = scheduler(0, &Arc::default());
     let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
     assert!(forgotten.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     std::mem::forget(forgotten);
-    is_polled(&scheduler);
+    let (job, future) = awaited();
+    let mut run = pin!(scheduler.run(future));
+    let poller = Waiter::here();
+    assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
+    let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
+    // Both sleep, so it is not polled before the push has woken it.
+    poller.wait();
+    while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
+        poller.wait();
+    }
+    join(pusher);
 }
 
 /// Two pushes against two threads that are lent: each waits for one of the jobs, runs either, and leaves.

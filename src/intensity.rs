@@ -52,6 +52,7 @@ mod tests {
     fn so_many_within_the_window_and_not_one_more() {
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         let mut intensity = Intensity::new(2, Duration::from_millis(100));
+        assert_eq!((intensity.most(), intensity.within()), (2, Duration::from_millis(100)));
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));

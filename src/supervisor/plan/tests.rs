@@ -253,13 +253,22 @@ fn a_refused_start_on_request_leaves_the_child_down() {
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), Fate::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
     }
+    // A life that ends before it has started is no refusal: the child is restarted.
+    assert!(plan.restart(0, at(10)));
+    assert_eq!(next(&mut plan, at(10)), [Start(0)]);
+    assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
+    plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(bring_up(&mut plan, at(10)), [0, 1]);
     // A child that lived is one that the supervisor has to keep: the refused start is a restart.
     assert!(plan.restart(1, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(next(&mut plan, at(10)), [Start(1)]);
     assert_eq!(plan.exited(1, Over::Refused, &boom(), at(10), || 0), Fate::Again);
-    assert_eq!(bring_up(&mut plan, at(11)), [1]);
+    assert_eq!(next(&mut plan, at(10)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 }
 
 #[test]
@@ -357,7 +366,9 @@ fn a_shutdown_stops_in_reverse_whatever_goes_on() {
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     plan.started(0, at(0));
     assert_eq!(next(&mut plan, at(0)), [Start(1)]);
+    assert!(!plan.is_ending());
     plan.shut_down();
+    assert!(plan.is_ending());
     assert_eq!(next(&mut plan, at(0)), [Stop(1)]);
     // It starts, too late.
     plan.started(1, at(0));

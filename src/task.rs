@@ -291,7 +291,11 @@ impl<'a, X: Machine> Turn<'a, X> {
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
         };
         self.head().count(Counter::Steps);
-        self.around.dispatch(stepped == Stepped::Ended);
+        if stepped == Stepped::Ended {
+            self.around.dispatch_last();
+        } else {
+            self.around.dispatch();
+        }
         self.around.leave();
         match begun {
             Some(begun) if stepped != Stepped::Ended => match self.around.end_metered(begun) {

@@ -111,28 +111,42 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Sends what the step yielded to its handlers, in order. After the `last` step the process reads no answer any more.
+    /// Sends what the step yielded to its handlers, in order.
     #[inline]
-    pub(super) fn dispatch(&self, last: bool) {
+    pub(super) fn dispatch(&self) {
+        self.dispatch_as::<false>();
+    }
+
+    /// As [`dispatch`](Self::dispatch), after the last step: the process reads no answer any more.
+    #[inline]
+    pub(super) fn dispatch_last(&self) {
+        if express::is_busy() || self.head.yields_if_any().is_some() {
+            self.dispatch_unread();
+        }
+    }
+
+    #[cold]
+    fn dispatch_unread(&self) {
+        // The table is made here if there is none: the handler of a command in the express lane may answer from another thread.
+        self.head.yields().end_answers();
+        self.dispatch_as::<true>();
+    }
+
+    /// With or without a process that reads the answers. That is a constant, so that the usual case has no branch for it.
+    #[inline]
+    fn dispatch_as<const LAST: bool>(&self) {
         if express::is_busy() {
-            if last {
-                // Its handler may answer from another thread, by a tag in the table.
-                self.head.yields().end_answers();
-            }
-            self.dispatch_first(last);
+            self.dispatch_first::<LAST>();
         }
         if let Some(yields) = self.head.yields_if_any() {
-            if last {
-                yields.end_answers();
-            }
-            self.dispatch_all(yields, last);
+            self.dispatch_all::<LAST>(yields);
         }
     }
 
     /// Dispatches the command that waits in the express lane, if there is one.
-    fn dispatch_first(&self, last: bool) -> bool {
+    fn dispatch_first<const LAST: bool>(&self) -> bool {
         if let Some((number, place)) = express::command() {
-            self.dispatch_shortly(number, place, last);
+            self.dispatch_shortly::<LAST>(number, place);
         } else if let Some((tag, command)) = express::take_left() {
             let yields = self.head.yields();
             let realm = self.head.host().realm();
@@ -144,12 +158,12 @@ impl<'a> Around<'a> {
         true
     }
 
-    fn dispatch_shortly(&self, number: express::Number, place: u32, last: bool) {
+    fn dispatch_shortly<const LAST: bool>(&self, number: express::Number, place: u32) {
         let host = self.head.host();
         if host.realm().dispatcher().dispatch_shortly(number, place, &|| self.home()) {
-            let counter = if last { Counter::Discarded } else { Counter::Completions };
+            let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
-            if number == 0 || last {
+            if number == 0 || LAST {
                 let _ = drop_caught(express::take());
             } else {
                 turn::answered();
@@ -157,13 +171,13 @@ impl<'a> Around<'a> {
         }
     }
 
-    fn dispatch_all(&self, yields: &Yields, last: bool) {
+    fn dispatch_all<const LAST: bool>(&self, yields: &Yields) {
         loop {
             if yields.has_pending() {
                 self.dispatch_pending(yields);
             }
             // A handler may have polled a future of the process, which yields then: the turn still goes on.
-            if !self.dispatch_first(last) {
+            if !self.dispatch_first::<LAST>() {
                 return;
             }
         }

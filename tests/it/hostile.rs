@@ -139,6 +139,43 @@ impl World {
     }
 }
 
+/// Commands of one process, which it begins, polls, moves, gives away and drops in its turns.
+#[derive(Default)]
+struct Performs(Vec<Perform<Ask>>);
+
+impl Performs {
+    fn act(&mut self, world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: &Me<Msg>) {
+        for _ in 0..chance.below(3) {
+            let perform = me.perform(Ask(world.value(chance)));
+            self.0.push(if chance.below(2) == 0 { perform.start() } else { perform });
+        }
+        for _ in 0..chance.below(6) {
+            let count = self.0.len() as u64;
+            if count == 0 {
+                return;
+            }
+            // It is moved, though it was polled.
+            let mut perform = self.0.swap_remove(chance.below(count) as usize);
+            let foreign = world.take_waker(chance);
+            let polled = match chance.below(3) {
+                0 => Pin::new(&mut perform).poll(&mut Cx::from_waker(&foreign)),
+                _ => Pin::new(&mut perform).poll(cx),
+            };
+            match chance.below(12) {
+                0 => world.future(chance, perform),
+                1 => perform.detach(),
+                2 if world.forgets => {
+                    let forgotten = Box::pin(async move { drop(perform.await) });
+                    FORGOTTEN.lock().unwrap().push(Thing::Future(forgotten));
+                }
+                3 => drop(perform),
+                _ if polled.is_pending() => self.0.push(perform),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Waits for messages, and hands out what it can.
 async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value, Exit> {
     let mut chance = Chance(seed);
@@ -153,7 +190,17 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
         }
         return Ok(world.value(&mut chance));
     }
+    let mut performs = Performs::default();
     loop {
+        poll_fn(|cx| {
+            performs.act(&world, &mut chance, cx, &me);
+            Poll::Ready(())
+        })
+        .await;
+        if chance.below(30) == 0 {
+            // The rest of their lives is on another thread, or after the end of the process.
+            std::mem::take(&mut performs).0.into_iter().for_each(|perform| world.future(&mut chance, perform));
+        }
         match mailbox.receive().await? {
             Msg::Value(value) => drop(value),
             Msg::Ask(reply) => match chance.below(4) {
@@ -161,7 +208,11 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
                 1 => world.put(&mut chance, Thing::Reply(reply)),
                 _ => reply.send(world.value(&mut chance)),
             },
-            Msg::End => return Ok(world.value(&mut chance)),
+            Msg::End => {
+                // A destructor that panics after the result was made would leak the result: rust-lang/rust#47949.
+                drop(std::mem::take(&mut performs));
+                return Ok(world.value(&mut chance));
+            }
         }
         poll_fn(|cx| act(&world, &mut chance, cx, Some(&me))).await;
         if chance.below(100) == 0 {

@@ -14,6 +14,7 @@ mod embed;
 mod erlang;
 mod exit_storms;
 mod fairness;
+mod foreign;
 mod groups;
 mod hooks;
 mod hostile;

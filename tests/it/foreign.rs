@@ -1,0 +1,173 @@
+//! Panics in trait implementations of the user's that the runtime calls for somebody: `Hash`, `Clone`, and the functions of a
+//! waker. The caller may get the panic; nothing else is hurt, and what was called works afterwards.
+
+#![allow(unsafe_code)]
+
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::task::{Context as Cx, RawWaker, RawWakerVTable, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use procession::*;
+
+use crate::{two, within};
+
+/// A message that can not be cloned, nor hashed, if it says so.
+#[derive(Debug)]
+struct Sensitive(bool, Arc<()>);
+
+impl Clone for Sensitive {
+    fn clone(&self) -> Self {
+        assert!(!self.0, "in a clone");
+        Self(false, self.1.clone())
+    }
+}
+
+impl Hash for Sensitive {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        assert!(!self.0, "in a hash");
+        state.write_u8(1);
+    }
+}
+
+/// 11: a message whose `Clone` panics in a broadcast is a panic of the sender. In a timer that repeats, it ends the timer.
+#[test]
+fn a_clone_that_panics_hurts_its_sender_alone() {
+    within(30, || {
+        let rt = two();
+        let (told, hears) = mpsc::channel();
+        let member = rt.spawn(async move |mut ctx: Context<Sensitive>| -> Result<(), Exit> {
+            ctx.join("group");
+            loop {
+                let _ = told.send((*ctx).clone());
+                ctx.receive().await?;
+            }
+        });
+        let me = hears.recv().unwrap();
+        let token = Arc::new(());
+        let host = rt.host().clone();
+        let broadcast = |panics| host.broadcast("group", Sensitive(panics, token.clone()));
+        assert!(catch_unwind(AssertUnwindSafe(|| broadcast(true))).is_err());
+        assert_eq!(broadcast(false), 1);
+        hears.recv().unwrap();
+        let message = Sensitive(true, token.clone());
+        let inside = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.host().broadcast("group", message)));
+        assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
+        me.send_interval(Duration::from_micros(1), me.pid(), Sensitive(true, token.clone()));
+        // The timer ends when it tries to clone its message, and drops it.
+        while Arc::strong_count(&token) > 1 {
+            thread::yield_now();
+        }
+        let timer = me.send_interval(Duration::from_micros(1), me.pid(), Sensitive(false, token.clone()));
+        hears.recv().unwrap();
+        assert!(me.cancel_timer(timer).is_some());
+        member.abort();
+        assert!(matches!(block_on(member), Err(Exit::Killed)));
+    });
+}
+
+/// 11: a key of a pool whose `Hash` panics is a panic of the sender. The pool goes on.
+#[test]
+fn a_hash_that_panics_hurts_its_sender_alone() {
+    within(30, || {
+        let rt = two();
+        let (told, hears) = mpsc::channel();
+        let member = move |mut ctx: Context<Sensitive>| {
+            let told = told.clone();
+            async move {
+                loop {
+                    ctx.receive().await?;
+                    let _ = told.send(());
+                }
+                #[expect(unreachable_code)]
+                Ok::<(), Exit>(())
+            }
+        };
+        let pool = rt.spawn_pool(Pool::new(2, member).by_key(|message: &Sensitive| message.clone()));
+        let message = || Sensitive(false, Arc::new(()));
+        pool.send(message()).unwrap();
+        hears.recv().unwrap();
+        let panics = || Sensitive(true, Arc::new(()));
+        assert!(catch_unwind(AssertUnwindSafe(|| pool.send(panics()))).is_err());
+        let to = pool.address();
+        let inside = rt.spawn(async move |_: Context| to.send(panics()).map_err(|refused| refused.refusal()));
+        assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
+        pool.send(message()).unwrap();
+        hears.recv().unwrap();
+    });
+}
+
+static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
+static DROP_PANICS: AtomicBool = AtomicBool::new(false);
+static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+/// A waker without data, whose functions panic when the flags say so.
+fn moody() -> Waker {
+    fn clone(_: *const ()) -> RawWaker {
+        assert!(!CLONE_PANICS.load(SeqCst), "in the clone of a waker");
+        RawWaker::new(null(), &MOODY)
+    }
+    fn drop(_: *const ()) {
+        DROPS.fetch_add(1, SeqCst);
+        assert!(!DROP_PANICS.load(SeqCst) || thread::panicking(), "in the drop of a waker");
+    }
+    static MOODY: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, drop);
+    // SAFETY: the functions use no data, and may be called on any thread.
+    unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
+}
+
+/// 11: a waker that panics when it is cloned or dropped hurts the thread that polls with it, or nobody. What was polled
+/// works with another waker afterwards, and so does everything else.
+#[test]
+fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
+    within(60, || {
+        for (clones, drops) in [(true, false), (false, true)] {
+            let rt = two();
+            let (to, mut mailbox) = rt.mailbox::<u64>();
+            let mut joined = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
+            let address = joined.address();
+            let mut ended = joined.ended();
+            let mut sleep = rt.sleep(Duration::from_millis(1));
+            let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| ctx.receive().await);
+            let mut call = server.call(|reply| reply);
+            let waker = moody();
+            CLONE_PANICS.store(clones, SeqCst);
+            DROP_PANICS.store(drops, SeqCst);
+            let mut cx = Cx::from_waker(&waker);
+            // Twice: the second poll drops the waker that the first one left.
+            for _ in 0..2 {
+                let polls: [&mut dyn FnMut(&mut Cx<'_>); 5] = [
+                    &mut |cx| assert!(Pin::new(&mut mailbox.receive()).poll(cx).is_pending()),
+                    &mut |cx| assert!(Pin::new(&mut joined).poll(cx).is_pending()),
+                    &mut |cx| assert!(Pin::new(&mut ended).poll(cx).is_pending()),
+                    &mut |cx| assert!(Pin::new(&mut sleep).poll(cx).is_pending() || clones || drops),
+                    &mut |cx| assert!(Pin::new(&mut call).poll(cx).is_pending()),
+                ];
+                for poll in polls {
+                    let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut cx)));
+                }
+            }
+            // Those who wake and end drop the wakers that are left.
+            to.send(1).unwrap();
+            address.send(2).unwrap();
+            let reply = block_on(server).unwrap();
+            CLONE_PANICS.store(false, SeqCst);
+            reply.send(3);
+            DROP_PANICS.store(false, SeqCst);
+            std::mem::forget(waker);
+            assert_eq!(mailbox.try_receive(), Some(1));
+            assert_eq!(block_on(joined).unwrap(), 2);
+            assert!(block_on(ended).is_normal());
+            assert_eq!(block_on(call).unwrap(), 3);
+            block_on(sleep);
+            assert!(!drops || DROPS.load(SeqCst) > 0);
+            assert_eq!(block_on(rt.shutdown(Duration::from_secs(20))).left, []);
+        }
+    });
+}

@@ -290,6 +290,8 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     // The waits between the attempts are 5 ms and 10 ms.
     told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
     told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);
+    // The first attempt ends without an answer to the process.
+    told(move |waits| Retry::new(Timeout::new(Holds(waits, Arc::default()), limit), 1, 5 * MS), &[10, 25]);
 }
 
 /// 3.5: zero is over before the handler hears of it, beyond the end of time is no limit, an answer at once is in time; the

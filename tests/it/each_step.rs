@@ -65,7 +65,10 @@ async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), 
             match work {
                 Work::Asks => ctx.perform(Ask(0)).await.map(drop),
                 Work::Busy => ctx.perform(Ask(1)).timeout(HOUR).await.map(drop),
-                Work::Fails => Ok(ctx.sleep(ms(1)).await),
+                Work::Fails => {
+                    ctx.sleep(ms(1)).await;
+                    Ok(())
+                }
             }
         };
         match select(ctx.cancelled(), pin!(working)).await {

@@ -108,7 +108,7 @@ mod tests {
         let (mut places, mut chance) = (Places::<LENGTH, UNIT>::new(), Rng::seeded(1));
         // Side by side, with room between them, and far apart.
         let (mut all, mut next) = (Vec::new(), 7 * UNIT);
-        for _ in 0..if cfg!(miri) { 150 } else { 5_000 } {
+        for _ in 0..if cfg!(miri) { 200 } else { 5_000 } {
             all.push(next);
             next += LENGTH + UNIT * [0, 1, chance.below(400), 1 << 20][chance.below(4)];
         }

@@ -337,6 +337,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it takes the interpreter a minute, and uses what the other tests use")]
     fn what_was_used_goes_back_but_for_some() {
         let mut slabs = Slabs::new(1024);
         let mut out = Vec::new();

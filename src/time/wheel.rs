@@ -658,12 +658,15 @@ mod tests {
     fn what_was_far_comes_near_within_the_budget() {
         for budget in 0..5 {
             let mut wheel = Wheel::new();
-            (0..5).for_each(|n| drop(wheel.insert(3 * SPAN + n, n)));
+            for n in 0..5 {
+                let _handle = wheel.insert(3 * SPAN + n, n);
+            }
             assert!(!wheel.advance(3 * SPAN, budget));
             assert_eq!(wheel.far.len(), 5 - budget);
             assert_eq!((due(&mut wheel, 3 * SPAN + 1), wheel.nearest()), (vec![0, 1], Some(3 * SPAN + 2)));
         }
     }
+
     #[test]
     fn a_drain_takes_everything_wherever_it_is() {
         let mut wheel = Wheel::new();

@@ -133,7 +133,7 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
             let mut joined = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
             let address = joined.address();
             let mut ended = joined.ended();
-            let mut sleep = rt.sleep(Duration::from_millis(1));
+            let (mut sleep, mut slept) = (rt.sleep(Duration::from_millis(1)), false);
             let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| ctx.receive().await);
             let mut call = server.call(|reply| reply);
             let waker = moody();
@@ -146,7 +146,8 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
                     &mut |cx| assert!(Pin::new(&mut mailbox.receive()).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut joined).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut ended).poll(cx).is_pending()),
-                    &mut |cx| assert!(Pin::new(&mut sleep).poll(cx).is_pending() || clones || drops),
+                    // It may be due already, and is not polled after it was ready.
+                    &mut |cx| slept = slept || Pin::new(&mut sleep).poll(cx).is_ready(),
                     &mut |cx| assert!(Pin::new(&mut call).poll(cx).is_pending()),
                 ];
                 for poll in polls {
@@ -165,7 +166,9 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
             assert_eq!(block_on(joined).unwrap(), 2);
             assert!(block_on(ended).is_normal());
             assert_eq!(block_on(call).unwrap(), 3);
-            block_on(sleep);
+            if !slept {
+                block_on(sleep);
+            }
             assert!(!drops || DROPS.load(SeqCst) > 0);
             assert_eq!(block_on(rt.shutdown(Duration::from_secs(20))).left, []);
         }

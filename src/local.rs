@@ -242,11 +242,14 @@ mod tests {
 
     use super::*;
     use crate::Exit;
+    use crate::sync::OnceLock;
 
     /// The thread is driven by one `Local`. A process drops another one, which has spawned this process.
     #[test]
     fn a_local_can_be_dropped_inside_one_of_its_own_processes() {
-        let rt: &'static Runtime = Box::leak(Box::new(Runtime::builder().workers(0).build().expect("no threads")));
+        // A process that holds a `Local` needs a runtime that is never dropped.
+        static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+        let rt = RUNTIME.get_or_init(|| Runtime::builder().workers(0).build().expect("no threads"));
         let driver = rt.local();
         let owner =
             Local { runtime: rt, queue: Arc::clone(&driver.queue), spawned: RefCell::default(), _here: PhantomData };

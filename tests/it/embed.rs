@@ -472,8 +472,11 @@ fn a_lender_dropped_while_chosen_passes_the_wake_on() {
     let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
     first.settle();
     second.settle();
+    // On a loaded machine a first poll may have asked for another one.
+    let before = (first.rung(), second.rung());
     let done = rt.spawn(async |_: Context| {});
-    assert_eq!((first.rung(), second.rung()), (1, 1), "either may never be polled again");
+    let rung = (first.rung() - before.0, second.rung() - before.1);
+    assert_eq!(rung, (1, 1), "either may never be polled again");
     drop(first);
     second.settle();
     assert!(done.is_finished());
@@ -499,8 +502,9 @@ fn a_lender_dropped_while_chosen_wakes_a_worker() {
                 thread::yield_now();
             }
             lender.settle();
+            let before = lender.rung();
             let done = rt.spawn(async |_: Context| {});
-            assert_eq!(lender.rung(), 1);
+            assert_eq!(lender.rung() - before, 1);
             free.store(true, Ordering::SeqCst);
             drop(lender);
             futures::executor::block_on(worker).unwrap();

@@ -46,6 +46,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// time for that, so without this a short step would be taken for one that does not return.
 const GRACE: Duration = Duration::from_millis(10);
 
+/// The smallest stack of a worker, in bytes. On a stack of 16 KiB, which the system allows, a worker of a debug build overflows
+/// at times.
+const MIN_STACK: usize = 64 << 10;
+
 /// Runs something that blocks, inside a step: what else this worker would do, another one takes over at once. It stays so
 /// until the step returns; then this worker goes on, or goes, if there are enough of them without it.
 ///
@@ -382,10 +386,11 @@ impl Builder {
         self
     }
 
-    /// The size of the workers' stacks in bytes, by default the standard library's. The system rounds it up as it needs
-    /// to, or refuses: that is an error when building.
+    /// Sets the size of the workers' stacks in bytes. Default: that of the standard library. A size below 64 KiB is raised to
+    /// 64 KiB, because the runtime's own code needs a part of the stack. The system rounds the size up, or refuses it: that is
+    /// an error when building.
     pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack_size = Some(bytes);
+        self.stack_size = Some(bytes.max(MIN_STACK));
         self
     }
 

@@ -243,10 +243,14 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     /// A single message is handed over in the caller's own code: so it is not moved on the way, and waited for.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
-        if self.mail.look == Look::NotYet {
-            self.mail.look = Look::Taken;
-            if let Some(only) = self.control.drain_or_pop(Seat::of_events(self.turn), &mut self.mail.taken) {
-                return Some(Event::Message(only));
+        if self.mail.look != Look::Taken {
+            if self.mail.look == Look::Given {
+                self.reclaim();
+            } else {
+                self.mail.look = Look::Taken;
+                if let Some(only) = self.control.drain_or_pop(Seat::of_events(self.turn), &mut self.mail.taken) {
+                    return Some(Event::Message(only));
+                }
             }
         }
         self.next_taken()
@@ -257,9 +261,6 @@ impl<M: Send + 'static> Events<'_, M> {
     /// The next of those that were taken over.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
-        if self.mail.look == Look::Given {
-            self.reclaim();
-        }
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());

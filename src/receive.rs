@@ -23,10 +23,20 @@ use crate::process::turn::{self, InTurn};
 /// Who polls a mailbox.
 #[derive(Clone, Copy)]
 enum Poller {
-    /// The process's own task, in its turn. No other receiver can take the place of this one meanwhile.
-    Task(Seat),
-    /// A combinator, another thread or another process; or a receiver that is on trial or was replaced.
+    /// The process's own task, in its turn.
+    Task(InTurn),
+    /// A combinator, another thread or another process.
     Other,
+}
+
+/// What is known of a mailbox without its lock, behind what was taken out.
+#[derive(Clone, Copy)]
+enum Known {
+    /// Its receiver waits as before: nothing has come.
+    Empty,
+    /// As that, but for a message that was delivered.
+    Delivered(Seat),
+    Unknown,
 }
 
 /// The receiving half of a [`Context`](crate::Context): messages in the order they came.
@@ -303,14 +313,9 @@ impl<M: Send + 'static> Mailbox<M> {
     fn take_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         let poller = self.poller(cx);
         match self.glance(poller) {
-            Glance::Unknown => {}
-            Glance::Delivered => {
-                // A glance is for the task alone.
-                if let Poller::Task(seat) = poller {
-                    return Poll::Ready(self.take_delivered(seat));
-                }
-            }
-            Glance::Empty => {
+            Known::Unknown => {}
+            Known::Delivered(seat) => return Poll::Ready(self.take_delivered(seat)),
+            Known::Empty => {
                 turn::waits_for_mail(true);
                 return Poll::Pending;
             }
@@ -336,9 +341,9 @@ impl<M: Send + 'static> Mailbox<M> {
     #[inline(always)]
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
-        let glance = self.glance(poller);
+        let known = self.glance(poller);
         // A delivered message is moved here, in the receiver's own code, into its last place: another move would wait for it.
-        if let (Poller::Task(seat), Glance::Delivered) = (poller, glance)
+        if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && turn::spend()
         {
@@ -349,7 +354,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         // By itself, for what is returned is read in wider pieces than it was written in, and waited for.
         let mut message = None;
-        match self.poll_further(poller, glance, cx, &mut message) {
+        match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
             Poll::Ready(Err(exit)) => Poll::Ready(Err(exit)),
             Poll::Pending => Poll::Pending,
@@ -360,19 +365,16 @@ impl<M: Send + 'static> Mailbox<M> {
     fn poll_further(
         &mut self,
         poller: Poller,
-        glance: Glance,
+        known: Known,
         cx: &mut Cx<'_>,
         message: &mut Option<M>,
     ) -> Poll<Result<(), Exit>> {
-        if glance == Glance::Empty {
+        if let Known::Empty = known {
             turn::waits_for_mail(true);
             return Poll::Pending;
         }
         if let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
-        }
-        if self.front.is_replaced() {
-            return Poll::Ready(Err(self.refuse()));
         }
         if self.is_spent(cx) {
             return Poll::Pending;
@@ -395,21 +397,21 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// What polls this. What is noted of the mailbox in this turn holds no longer.
     #[inline]
-    fn poller(&mut self, cx: &Cx<'_>) -> Poller {
+    fn poller(&self, cx: &Cx<'_>) -> Poller {
         let Some(turn) = turn::here(self.me.control().address()) else { return Poller::Other };
         turn::looks_for_mail();
-        if !turn::is_own_waker(cx.waker()) {
-            return Poller::Other;
-        }
-        self.front.seat(turn).map_or(Poller::Other, Poller::Task)
+        if turn::is_own_waker(cx.waker()) { Poller::Task(turn) } else { Poller::Other }
     }
 
     /// What is known of the mailbox without its lock, behind what was taken out.
     #[inline]
-    fn glance(&mut self, poller: Poller) -> Glance {
-        match poller {
-            Poller::Task(_) if self.front.is_read() => self.me.control().inbox.glance(),
-            _ => Glance::Unknown,
+    fn glance(&mut self, poller: Poller) -> Known {
+        let Poller::Task(turn) = poller else { return Known::Unknown };
+        let Some(seat) = self.front.seat_if_read(turn) else { return Known::Unknown };
+        match self.me.control().inbox.glance() {
+            Glance::Empty => Known::Empty,
+            Glance::Delivered => Known::Delivered(seat),
+            Glance::Unknown => Known::Unknown,
         }
     }
 
@@ -441,14 +443,19 @@ impl<M: Send + 'static> Mailbox<M> {
         heeds_cancel: bool,
         take_or_wait: impl FnOnce(&Control<M>, &mut Front<M>, Reader) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
-        let reader = match poller {
-            // One whose steps are counted would be woken once too often.
-            Poller::Task(seat) => {
+        let seat = match poller {
+            Poller::Task(turn) => self.front.seat(turn),
+            Poller::Other => None,
+        };
+        let reader = match seat {
+            // A process whose steps are counted does not lend its slot: it might be woken once too often.
+            Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends, ahead: lends && turn::may_wait_ahead() }
             }
-            // Cloned before the lock is taken: a waker is somebody's code.
-            Poller::Other => Reader::Other(cx.waker().clone()),
+            // Also a receiver that is on trial or was replaced. The waker is cloned before the lock is taken: a clone runs the
+            // user's code.
+            None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
         let Spare { former, relieved, lent, replaced } = spare;

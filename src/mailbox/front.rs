@@ -84,12 +84,16 @@ impl Claim {
     }
 
     /// Whether this receiver is the current one. The answer holds until the lock of the mailbox is released.
+    #[cold]
+    #[inline(never)]
     fn is_current(&self) -> bool {
         // Relaxed: the lock orders this after the change, as does the turn, for changes that are made in it.
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
     /// Whether, besides, only a thread in the turn of the process can change that.
+    #[cold]
+    #[inline(never)]
     fn is_settled(&self) -> bool {
         self.receivers.current.load(Ordering::Relaxed) == self.number
     }
@@ -219,6 +223,16 @@ impl<M> Front<M> {
         claim.is_none_or(Claim::is_settled).then_some(Seat { turn })
     }
 
+    /// The same, if all that was taken out was read, but for what is put aside.
+    #[inline]
+    pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<Seat> {
+        match self.0.as_deref_mut().map(Mutex::get_mut) {
+            None => Some(Seat { turn }),
+            Some(ahead) if !ahead.queue.is_empty() => None,
+            Some(ahead) => ahead.claim.as_ref().is_none_or(Claim::is_settled).then_some(Seat { turn }),
+        }
+    }
+
     /// Whether another receiver has taken the place of this one.
     #[inline]
     pub(crate) fn is_replaced(&mut self) -> bool {
@@ -230,9 +244,13 @@ impl<M> Front<M> {
         self.0.as_deref().is_some_and(|ahead| ahead.lock().is_replaced())
     }
 
+    /// The next message; none for a receiver that was replaced.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
+        if ahead.is_replaced() {
+            return None;
+        }
         ahead.clear = ahead.clear.saturating_sub(1);
         ahead.queue.pop_front()
     }
@@ -275,12 +293,6 @@ impl<M> Front<M> {
         ahead.stash.append(&mut ahead.queue);
         mem::swap(&mut ahead.stash, &mut ahead.queue);
         count
-    }
-
-    /// Whether all of it was read, but for what is put aside.
-    #[inline]
-    pub(crate) fn is_read(&mut self) -> bool {
-        self.queue().is_none_or(|queue| queue.is_empty())
     }
 
     #[inline]

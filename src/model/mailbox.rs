@@ -67,7 +67,7 @@ impl Mail {
     /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
     fn receive(&self, front: &mut Front<u32>, ahead: &mut bool) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
-        if front.is_read() {
+        if front.seat_if_read(InTurn::of_right()).is_some() {
             match self.glance() {
                 Glance::Unknown => {}
                 Glance::Empty => return Err(true),

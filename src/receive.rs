@@ -379,16 +379,20 @@ impl<M: Send + 'static> Mailbox<M> {
         if self.is_spent(cx) {
             return Poll::Pending;
         }
-        if let Some(next) = self.front.pop() {
+        if let Some(next) = self.front.pop_of_first() {
             *message = Some(next);
             return Poll::Ready(Ok(()));
         }
         self.poll_inbox(poller, cx, message)
     }
 
-    /// By itself: what was taken out before needs little of a stack, and comes more often.
+    /// A function of its own: the messages of a burst are mostly in the front, and reading them there needs few registers.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
+        if let Some(next) = self.front.pop() {
+            *message = Some(next);
+            return Poll::Ready(Ok(()));
+        }
         self.take(poller, cx, true, |control, front, reader| {
             let (taken, spare) = control.inbox.pop_or_wait(control, front, reader);
             (taken.map(|taken| *message = Some(taken)), spare)

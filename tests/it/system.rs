@@ -404,7 +404,13 @@ fn blocking_work_without_a_thread_is_refused() {
         again(blocking_work_without_a_thread_is_refused, "", 120).passed();
         return;
     }
-    let rt = two();
+    // A thread allocates its signal stack before its hook runs. So the workers are past that before the limit.
+    let started = Arc::new(AtomicUsize::new(0));
+    let hook = Arc::clone(&started);
+    let rt = Runtime::builder().workers(2).on_thread_start(move || drop(hook.fetch_add(1, SeqCst))).build().unwrap();
+    while started.load(SeqCst) < 2 {
+        thread::yield_now();
+    }
     // Less than the stack of a thread.
     let former = limit_memory(MIB);
     let refused = block_on(rt.spawn_blocking(|| 1));

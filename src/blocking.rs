@@ -169,8 +169,8 @@ impl State {
         self.queue.len() < most
     }
 
-    /// Looks at the next [`SWEEP`] jobs of the queue and takes out those that nobody wants any more. The others keep their
-    /// order.
+    /// Looks at the next [`SWEEP`] jobs of the queue and takes out those whose callers have given up. The others keep
+    /// their order.
     fn sweep(&mut self) -> Vec<Box<dyn Job>> {
         let from = if self.swept < self.queue.len() { self.swept } else { 0 };
         let to = self.queue.len().min(from + SWEEP);
@@ -206,7 +206,7 @@ impl Pool {
         }
     }
 
-    /// Queues a job. Jobs that nobody wants any more and whose place was needed are moved to `unwanted`.
+    /// Queues a job. If it needs the place of jobs whose callers have given up, those are moved to `unwanted`.
     ///
     /// # Errors
     /// The job that is refused for it, or itself.

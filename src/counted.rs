@@ -223,7 +223,8 @@ unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
 // SAFETY: it is a number of `Ref`s, which may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
-// SAFETY: a shared one gives out nothing.
+// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`, so a thread that shares it reaches neither the counts nor
+// the value.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
 // SAFETY: it can become a `Ref` on the thread that it is sent to, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}

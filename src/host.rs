@@ -169,8 +169,10 @@ impl Host {
         self.shared().metrics.counters()
     }
 
-    /// How many processes live: spawned, and not ended. It is never less than that. While so many processes end that each
-    /// of several attempts to read the counters sees another one end, it may be more.
+    /// The number of processes that were spawned and have not ended.
+    ///
+    /// The counters of spawned and of ended processes are read one after the other, and again if a process has ended
+    /// meanwhile. After a bounded number of attempts the result may be higher than the true number; it is never lower.
     pub fn processes_alive(&self) -> usize {
         self.shared().metrics.alive() as usize
     }

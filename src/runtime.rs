@@ -594,18 +594,7 @@ impl Builder {
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
         // Never 0, which is a simulation's.
         let incarnation = chance::seed() as u32 | 1;
-        let observe = self.observer.clone().map(|observer| {
-            let clock = clock.clone();
-            let observe = move |worker: usize, state: WorkerState, task: Option<u64>| {
-                let _ = catch(|| observer.worker(worker, state, clock.now()));
-                if let Some(task) = task {
-                    let Place { index, generation } = Place::from(task);
-                    let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
-                    let _ = catch(|| observer.blocked(worker, pid, clock.now()));
-                }
-            };
-            Arc::new(observe) as Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>
-        });
+        let observe = self.observer.clone().map(|observer| reports_to(observer, clock.clone(), (node, incarnation)));
         #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
         let mut hooks = self.hooks;
         #[cfg(feature = "affinity")]
@@ -658,4 +647,19 @@ impl Builder {
         threads.start()?;
         Ok(Runtime { host, threads, patience: PATIENCE })
     }
+}
+
+/// What a scheduler calls when the state of a worker changes, or when a step keeps its worker for too long.
+type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
+
+/// Reports to an observer of the runtime whose pids have these two numbers. Panics of the observer are caught.
+fn reports_to(observer: Arc<dyn Observer>, clock: Clock, (node, incarnation): (u32, u32)) -> Observe {
+    Arc::new(move |worker, state, task| {
+        let _ = catch(|| observer.worker(worker, state, clock.now()));
+        if let Some(task) = task {
+            let Place { index, generation } = Place::from(task);
+            let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
+            let _ = catch(|| observer.blocked(worker, pid, clock.now()));
+        }
+    })
 }

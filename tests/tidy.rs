@@ -128,8 +128,15 @@ const ROOMS: &[Room] = &[
 ];
 
 /// The other column: where processes run. It knows nothing of them, and is known to `runtime` alone.
-const SCHEDULER: &[&str] =
-    &["scheduler", "scheduler::crew", "scheduler::lend", "scheduler::monitor", "scheduler::tests", "scheduler::worker"];
+const SCHEDULER: &[&str] = &[
+    "scheduler",
+    "scheduler::crew",
+    "scheduler::lend",
+    "scheduler::monitor",
+    "scheduler::tests",
+    "scheduler::tests::lend",
+    "scheduler::worker",
+];
 
 /// What the model checker explores; it is there for it alone, and looks into whatever it likes.
 const MODEL: &[&str] = &[

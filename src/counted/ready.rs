@@ -162,7 +162,8 @@ impl Drop for Ready {
 #[derive(Debug)]
 pub(crate) struct Owed(NonNull<Life>);
 
-// SAFETY: it is used only to make one `Ready`, which may be sent.
+// SAFETY: an `Owed` gives access to nothing but, once, a `Ready`, which may be sent: so the thread that it is sent to can do
+// nothing more than one to which the `Ready` was sent.
 unsafe impl Send for Owed {}
 
 impl Drop for Owed {

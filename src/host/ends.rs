@@ -24,7 +24,7 @@ thread_local! {
     static DEFERRED: RefCell<VecDeque<Payload>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Drops a message of a mailbox that nobody reads; its panics are caught.
+/// Drops a message of a mailbox that has no receiver any more. Panics of its destructor are caught.
 ///
 /// A message may own a mailbox with messages that own mailboxes. The stack must not grow with the length of such a chain, so
 /// beyond a small depth a message is not dropped here but by the outermost drop, after it has returned from the user's code.

@@ -367,7 +367,7 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // A receiver on trial is not settled, so nobody takes without the lock meanwhile.
+        // A receiver on trial is not settled, so no receiver takes a message without the lock meanwhile.
         state.unwait(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))

@@ -274,8 +274,8 @@ fn poll_elsewhere(mail: &Mail, front: &mut Front<u32>, polls: usize) -> Vec<u32>
     received
 }
 
-/// A new body fails to start when another thread has its mailbox. Each message is read once, whoever reads it; and what is
-/// sent after the failure is read by the old body.
+/// A new body fails to start when another thread has its mailbox. Each message is read once, by one of the
+/// two bodies. A message that is sent after the failure is read by the old body.
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = Front::default();

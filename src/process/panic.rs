@@ -15,7 +15,7 @@ use crate::sync::{Arc, OnceLock, thread, thread_local};
 type Panic = (Option<String>, String);
 
 thread_local! {
-    /// The last panic of this thread whose message nobody has asked for.
+    /// The last panic of this thread that was not taken yet.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 

@@ -19,7 +19,7 @@ const TASKS_PER_POLL: u32 = 200;
 /// A poll ends at the first reading of the clock after this time. A poll itself costs an executor about a microsecond, so a
 /// longer time would save at most one percent; and other tasks of the executor wait at most this time and one task of ours.
 const TIME_PER_POLL: Duration = Duration::from_micros(100);
-/// While tasks are short, the clock is read once in so many tasks, at most. A reading costs as much as a fifth of a short
+/// While tasks are short, the clock is read at most once in this number of tasks. A reading costs as much as a fifth of a short
 /// task.
 const TASKS_PER_READING: u32 = 16;
 /// Tasks are short if all that run between two readings of the clock take less than this time together.

@@ -169,7 +169,7 @@ impl Check {
 
     /// With how few choices it fails too.
     fn shrink<T: Outcome>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
-        // It fails with so many, and did not with one less than `passes`.
+        // The scenario fails with `fails` draws. It passes with one less than `passes`.
         let (mut fails, mut passes) = (first.drawn, 0);
         let mut failed = first;
         while passes < fails {

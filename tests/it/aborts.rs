@@ -2,12 +2,12 @@
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
 use procession::*;
 
+use crate::giver::{Give, Giver};
 use crate::lives::{LONG, lone, settle};
 use crate::subprocess::{Ran, again, role};
 
@@ -116,29 +116,6 @@ fn a_single_panic_prints_nothing_more() {
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
 }
 
-struct Give;
-
-impl Command for Give {
-    type Reply = Bomb;
-}
-
-/// Keeps what it is asked for answers, until the test gives them.
-#[derive(Clone, Default)]
-struct Giver(Arc<Mutex<Vec<Completion<Bomb>>>>);
-
-impl Handler<Give> for Giver {
-    fn handle(&self, _: Give, completion: Completion<Bomb>) {
-        self.0.lock().unwrap().push(completion);
-    }
-}
-
-impl Giver {
-    fn give(&self) {
-        let completions = std::mem::take(&mut *self.0.lock().unwrap());
-        completions.into_iter().for_each(|completion| completion.complete(Bomb));
-    }
-}
-
 /// A hand-written process that asks for bombs, reads one event, and then does as it is told.
 struct Asks {
     asks: usize,
@@ -149,7 +126,7 @@ impl Process for Asks {
     type Message = Bomb;
     type Output = ();
     fn step(&mut self, mut events: Events<'_, Bomb>, out: &mut StepOutput<'_, Bomb>) -> Result<Next<()>, Exit> {
-        (0..std::mem::take(&mut self.asks)).for_each(|_| ignore(out.perform(Give)));
+        (0..std::mem::take(&mut self.asks)).for_each(|_| ignore(out.perform(Give::<Bomb>::me())));
         let Some(event) = events.next() else { return Ok(Next::Wait) };
         std::mem::forget(event);
         assert!(!self.panics, "the step fails");
@@ -165,7 +142,7 @@ fn three(to: &Address<Bomb>) {
 /// Drops what a call returned, whatever it is.
 fn ignore<T>(_: T) {}
 
-type Place = fn(&Runtime, &Giver);
+type Place = fn(&Runtime, &Giver<Bomb>);
 
 /// Where the runtime keeps values of the user's, and how each of these places is emptied.
 const PLACES: [(&str, Place); 17] = [
@@ -219,28 +196,28 @@ const PLACES: [(&str, Place); 17] = [
     ("unread answers of a process that is killed", |rt, giver| {
         let asks = rt.spawn_process(Asks { asks: 3, panics: false });
         settle(rt);
-        giver.give();
+        giver.give(|| Bomb);
         asks.abort();
     }),
     ("unread answers of a process that ends", |rt, giver| {
         ignore(rt.spawn_process(Asks { asks: 3, panics: false }));
         settle(rt);
-        giver.give();
+        giver.give(|| Bomb);
     }),
     ("unread answers of a step that panics", |rt, giver| {
         ignore(rt.spawn_process(Asks { asks: 3, panics: true }));
         settle(rt);
-        giver.give();
+        giver.give(|| Bomb);
     }),
     ("answers in futures of a body that panics", |rt, giver| {
         let asks = rt.spawn(async |mut ctx: Context<()>| -> () {
-            let mut performs = [ctx.perform(Give), ctx.perform(Give), ctx.perform(Give)];
+            let mut performs = [ctx.perform(Give::<Bomb>::me()), ctx.perform(Give::me()), ctx.perform(Give::me())];
             performs.iter_mut().for_each(|perform| assert!(perform.now_or_never().is_none()));
             let _ = ctx.receive().await;
             panic!("the body fails");
         });
         settle(rt);
-        giver.give();
+        giver.give(|| Bomb);
         let _ = asks.send(());
     }),
     ("timers of a process that ends", |rt, _| {
@@ -287,7 +264,7 @@ fn many_values_that_panic_when_dropped_abort_nothing() {
     if let Some(role) = role() {
         let (_, place) = PLACES[role.parse::<usize>().unwrap()];
         for emptied in [true, false] {
-            let giver = Giver::default();
+            let giver = Giver::<Bomb>::default();
             let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
             place(&rt, &giver);
             if emptied {

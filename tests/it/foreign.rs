@@ -1,5 +1,5 @@
-//! Panics in trait implementations of the user's that the runtime calls for somebody: `Hash`, `Clone`, and the functions of a
-//! waker. The caller may get the panic; nothing else is hurt, and what was called works afterwards.
+//! Panics in the user's implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker.
+//! The caller may get the panic. The runtime and all other processes work afterwards.
 
 #![allow(unsafe_code)]
 
@@ -122,8 +122,8 @@ fn moody() -> Waker {
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
-/// 11: a waker that panics when it is cloned or dropped hurts the thread that polls with it, or nobody. What was polled
-/// works with another waker afterwards, and so does everything else.
+/// 11: a waker that panics when it is cloned or dropped fails at most in the thread that polls with it. The future
+/// that was polled works with another waker afterwards, and so does every other process.
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
     within(60, || {

@@ -15,6 +15,7 @@ mod erlang;
 mod exit_storms;
 mod fairness;
 mod foreign;
+mod giver;
 mod groups;
 mod hooks;
 mod hostile;

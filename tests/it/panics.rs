@@ -14,6 +14,7 @@ use futures::executor::block_on;
 use futures::future::FutureExt;
 use procession::*;
 
+use crate::giver::{Give, Giver};
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
 use crate::within;
 
@@ -351,28 +352,6 @@ fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
     });
 }
 
-struct Give;
-impl Command for Give {
-    type Reply = Bomb;
-}
-
-/// Answers with a bomb as soon as it is told to.
-#[derive(Clone, Default)]
-struct Giver(Arc<Mutex<Vec<Completion<Bomb>>>>);
-
-impl Handler<Give> for Giver {
-    fn handle(&self, _: Give, completion: Completion<Bomb>) {
-        self.0.lock().unwrap().push(completion);
-    }
-}
-
-impl Giver {
-    fn give(&self) {
-        let completions = std::mem::take(&mut *self.0.lock().unwrap());
-        completions.into_iter().for_each(|completion| completion.complete(Bomb(true)));
-    }
-}
-
 /// Yields as often as it says, reads as many answers as it says, and ends at a message.
 struct Takes {
     yields: usize,
@@ -384,7 +363,7 @@ impl Process for Takes {
     type Output = ();
     fn step(&mut self, mut events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
         for _ in 0..std::mem::take(&mut self.yields) {
-            let _ = out.perform(Give);
+            let _ = out.perform(Give::<Bomb>::me());
         }
         while self.reads > 0 {
             match events.next() {
@@ -408,35 +387,35 @@ impl Process for Takes {
 #[test]
 
 fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
-    let start = |giver: &Giver| {
+    let start = |giver: &Giver<Bomb>| {
         let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
         (rt.host().clone(), rt)
     };
     // The body drops it itself.
-    let giver = Giver::default();
+    let giver = Giver::<Bomb>::default();
     let (host, rt) = start(&giver);
     let body = rt.spawn(async |ctx: Context<()>| {
-        drop(ctx.perform(Give).await?);
+        drop(ctx.perform(Give::<Bomb>::me()).await?);
         Ok::<_, Exit>(())
     });
     settle(&rt);
-    giver.give();
+    giver.give(|| Bomb(true));
     panicked(rt.block_on(body), "bomb");
     // In a future that is never polled again.
     let body = rt.spawn(async |ctx: Context<()>| {
-        let mut perform = ctx.perform(Give);
+        let mut perform = ctx.perform(Give::<Bomb>::me());
         assert!((&mut perform).now_or_never().is_none());
         pending::<()>().await;
     });
     settle(&rt);
-    giver.give();
+    giver.give(|| Bomb(true));
     body.abort();
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
     // In the mailbox, as an event.
     let killed = rt.spawn_process(Takes { yields: 2, reads: 0 });
     settle(&rt);
-    giver.give();
+    giver.give(|| Bomb(true));
     killed.abort();
     let ended = killed.ended();
     let exit = rt.block_on(killed).unwrap_err();
@@ -446,7 +425,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     // Among the events of a step that read only one of them.
     let leaves = rt.spawn_process(Takes { yields: 3, reads: 1 });
     settle(&rt);
-    giver.give();
+    giver.give(|| Bomb(true));
     settle(&rt);
     assert!(leaves.is_finished());
     let _ = rt.block_on(leaves);

@@ -63,7 +63,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
 }
 
 /// 2.1, 11: whatever the text or the numbers of a pid are: it does not parse, or names a process that lives and reaches
-/// that one alone, or reaches nobody.
+/// that one alone, or reaches no process.
 #[test]
 fn a_guessed_pid_reaches_nobody_else() {
     let (cases, seconds) = amount(50_000, 5_000_000);

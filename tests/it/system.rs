@@ -46,7 +46,7 @@ fn ends_by_itself(seconds: u32) {
 /// How the forked child ended: its exit code, or nothing if it was killed by a signal.
 fn wait_for(child: libc::pid_t) -> Option<i32> {
     let mut status = 0;
-    // SAFETY: `status` is a valid place for the result.
+    // SAFETY: `status` is a live, exclusively borrowed integer, which `waitpid` may write.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
@@ -58,7 +58,7 @@ fn fork(f: impl FnOnce()) -> libc::pid_t {
         0 => {
             ends_by_itself(60);
             let code = if catch_unwind(AssertUnwindSafe(f)).is_ok() { 7 } else { 8 };
-            // SAFETY: `_exit` runs nothing of this program.
+            // SAFETY: `_exit` may be called in a forked child of a program with threads: it runs no destructor and no exit handler.
             unsafe { libc::_exit(code) }
         }
         child => {
@@ -183,7 +183,7 @@ fn signals_to_its_threads_change_nothing() {
     count_signals();
     let threads = Arc::new(Mutex::new(Vec::new()));
     let (known, gone) = (threads.clone(), threads.clone());
-    // SAFETY: this only returns the id of the thread.
+    // SAFETY: `pthread_self` has no precondition; it returns the id of the calling thread.
     let own = || unsafe { libc::pthread_self() };
     let rt = Runtime::builder()
         .workers(2)
@@ -297,19 +297,19 @@ fn limit_memory(more: usize) -> libc::rlimit {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = pages.split(' ').next().unwrap().parse().unwrap();
     let mut former = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is valid.
+    // SAFETY: `former` is a live, exclusively borrowed `rlimit`, which `getrlimit` writes.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut former) }, 0);
-    // SAFETY: this only returns a number.
+    // SAFETY: `sysconf` has no precondition, and this name is known to it.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let limit = libc::rlimit { rlim_cur: (pages * page + more) as libc::rlim_t, rlim_max: former.rlim_max };
-    // SAFETY: the structure is valid. Allocations over the limit fail, which is what is tested.
+    // SAFETY: `limit` is a live, initialised `rlimit`, which `setrlimit` only reads. Allocations over the limit fail, which is what is tested.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
     former
 }
 
 #[cfg(target_os = "linux")]
 fn unlimit_memory(former: libc::rlimit) {
-    // SAFETY: the structure is valid.
+    // SAFETY: `former` is a live, initialised `rlimit`, which `setrlimit` only reads.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &former) }, 0);
 }
 
@@ -407,7 +407,7 @@ fn blocking_work_without_a_thread_is_refused() {
     // A thread allocates its signal stack before its hook runs. So the workers are past that before the limit.
     let started = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&started);
-    let rt = Runtime::builder().workers(2).on_thread_start(move || drop(hook.fetch_add(1, SeqCst))).build().unwrap();
+    let rt = Runtime::builder().workers(2).on_thread_start(move || _ = hook.fetch_add(1, SeqCst)).build().unwrap();
     while started.load(SeqCst) < 2 {
         thread::yield_now();
     }

@@ -163,11 +163,12 @@ impl Local<'_> {
         let threads = self.runtime.threads();
         let wakes = OwnWaker::new();
         let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
+        // How often the future was polled since the last step of a process, also in earlier polls of this.
+        let mut polls = 0;
         std::future::poll_fn(|cx: &mut Cx<'_>| {
             self.queue.driver.register(cx.waker());
             wakes.set_outer(cx.waker());
             let mut budget = Budget::of_a_poll(threads.time());
-            let mut polls = 0;
             while !budget.is_over() {
                 if own.is_woken() {
                     polls += 1;

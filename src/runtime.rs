@@ -215,7 +215,8 @@ impl Runtime {
     ///
     /// A poll ends after 200 steps, or after 100 µs, so that other tasks of the executor have their turn. The clock is
     /// read after each step while steps are long, and at least once in 16 steps, so a poll exceeds that time by one long
-    /// step, or by up to 16 steps if they have just become long. If there is more to do, the poll wakes its own waker
+    /// step, or by up to 16 steps if they have just become long. If `future` itself uses up that time, one step is executed
+    /// nevertheless, so that it does not starve the processes. If there is more to do, the poll wakes its own waker
     /// before it returns. When `future` has been woken, at most the step that is in progress comes before its next poll, as
     /// in [`block_on`](Self::block_on).
     ///

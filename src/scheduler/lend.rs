@@ -89,19 +89,19 @@ impl Budget {
             self.tasks = self.tasks.saturating_sub(1);
         }
         let now = self.pace.has_run(now)?;
-        self.check(now);
+        if now >= self.until {
+            self.tasks = 0;
+        }
         Some(now)
     }
 
     /// The lender's own future was polled. It counts as a task, but says nothing about how long tasks take.
+    ///
+    /// If it has used up the time, one task is left: otherwise a future whose polls take that long would starve all tasks.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
-        self.check(now);
-    }
-
-    fn check(&mut self, now: Duration) {
         if now >= self.until {
-            self.tasks = 0;
+            self.tasks = self.tasks.min(1);
         }
     }
 }
@@ -340,6 +340,8 @@ pin_project! {
         future: F,
         lender: Lender<T>,
         own: Arc<OwnWaker>,
+        // How often the future was polled since the last task, also in earlier polls of this.
+        polls: u32,
     }
 }
 
@@ -348,7 +350,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let (lender, own) = (this.lender, &this.own.own);
+        let (lender, own, polls) = (this.lender, &this.own.own, this.polls);
         lender.wake_up();
         lender.arrive(cx);
         this.own.set_outer(cx.waker());
@@ -357,10 +359,9 @@ impl<T: Task, F: Future> Future for Run<T, F> {
         }
         let waker = Waker::from(Arc::clone(this.own));
         let mut budget = Budget::of_a_poll(lender.scheduler.driver.now());
-        let mut polls = 0;
         while !budget.is_over() {
             if own.is_woken() {
-                polls += 1;
+                *polls += 1;
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
@@ -370,8 +371,8 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 }
                 budget.spend_own(lender.scheduler.driver.now());
             }
-            if lender.run(&mut budget, own, polls) != 0 {
-                polls = 0;
+            if lender.run(&mut budget, own, *polls) != 0 {
+                *polls = 0;
                 continue;
             }
             if budget.is_over() || own.is_woken() {
@@ -411,7 +412,7 @@ impl Wake for Unpark {
 impl<T: Task> Scheduler<T> {
     /// Lends each thread that polls this.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
-        Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new() }
+        Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
     }
 
     /// A thread at a place, which has announced that it sleeps. Dropped, it leaves. For models.
@@ -526,6 +527,12 @@ mod tests {
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
         // At most one stride later than at the end of its time.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
+        // The own future leaves one task, however long its first poll takes.
+        let mut own = Budget::of_a_poll(now);
+        own.spend_own(now + 2 * TIME_PER_POLL);
+        assert!(!own.is_over());
+        own.spend_own(now + 2 * TIME_PER_POLL);
+        assert!(own.is_over());
         let mut endless = Budget::without_end(now);
         assert!((0..10_000).all(|_| endless.spend(|| now).is_none() || !endless.is_over()));
     }

@@ -175,3 +175,29 @@ fn a_woken_future_comes_before_local_processes() {
         assert_eq!(steps.get(), 0);
     }
 }
+
+/// 8.1: a future whose polls take longer than a poll of the runtime may take, and that wakes itself, does not starve local
+/// processes.
+#[test]
+fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let local = rt.local();
+    let done = Rc::new(Cell::new(false));
+    let sets = Rc::clone(&done);
+    let process = local.spawn(async move |ctx: Context| {
+        for _ in 0..20 {
+            ctx.yield_now().await;
+        }
+        sets.set(true);
+    });
+    let mut polls = 0;
+    futures::executor::block_on(local.run(std::future::poll_fn(|cx| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_micros(200) {}
+        polls += 1;
+        assert!(polls < 1_000, "the process is starved");
+        cx.waker().wake_by_ref();
+        if done.get() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })));
+    local.block_on(process).unwrap();
+}

@@ -259,6 +259,39 @@ fn a_poll_of_a_lender_ends_after_its_time() {
     }
 }
 
+/// Each poll of the future takes longer than a poll of the lender may take, and the future is woken before it returns. If
+/// another thread wakes it, 16 polls in a row come first; the seventeenth is that of the lender's next poll.
+#[test]
+fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
+    within(|| {
+        for (itself, polls_per_task) in [(true, 1), (false, 17)] {
+            let (clock, scheduler) = clocked();
+            let count = Arc::new(Counting::default());
+            let begun = tasks_that_take(&clock, &scheduler, Duration::ZERO, 20);
+            let (mut polls, time) = (0, clock.clone());
+            let own_polls = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&own_polls);
+            let mut lender = Box::pin(scheduler.run(poll_fn(move |cx| -> Poll<()> {
+                one_more(&counter);
+                time.pass(Duration::from_millis(1));
+                let waker = cx.waker().clone();
+                if itself {
+                    waker.wake()
+                } else {
+                    thread::spawn(move || waker.wake()).join().unwrap()
+                }
+                Poll::Pending
+            })));
+            while begun.load(Ordering::SeqCst) < 20 {
+                assert!(poll_once(lender.as_mut(), &count).is_pending());
+                polls += 1;
+                assert!(polls <= 20 * polls_per_task, "tasks are starved");
+            }
+            assert_eq!(own_polls.load(Ordering::SeqCst), 20 * polls_per_task);
+        }
+    });
+}
+
 /// A worker looks at the timers once in 61 tasks.
 #[test]
 fn a_blocked_thread_runs_no_task_after_its_deadline() {

@@ -256,6 +256,58 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_taken_where_it_stays_is_counted() {
+        let (slot, mut lent) = Slot::new();
+        let mut taken = Vec::new();
+        for n in 1..=3_u64 {
+            slot.take_with(Receiving::closing(), |_| unreachable!("it is empty"));
+            assert!(slot.put(&mut lent, n).is_ok());
+            slot.take_with(Receiving::closing(), |message| taken.push(message));
+            assert_eq!((slot.is_full(), slot.taken(), slot.put_so_far()), (false, n, n));
+        }
+        assert_eq!(taken, [1, 2, 3]);
+    }
+
+    /// A process that notes how often it is recalled.
+    struct Recalled {
+        waits: bool,
+        times: std::cell::Cell<usize>,
+    }
+
+    impl Own for Recalled {
+        fn wake(&self) -> Option<Owed> {
+            None
+        }
+
+        fn deliver(&self) -> Option<Owed> {
+            None
+        }
+
+        fn recall(&self) -> bool {
+            self.times.set(self.times.get() + 1);
+            self.waits
+        }
+    }
+
+    /// A slot that stays lent takes no message under the lock: two threads could write to it.
+    #[test]
+    fn a_slot_is_taken_back_only_from_a_process_that_waits() {
+        for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
+            let (slot, mut lent) = Slot::new();
+            let own = Recalled { waits, times: std::cell::Cell::new(0) };
+            lent.lend(is_lent, InTurn::of_right());
+            lent.recall(&own);
+            assert_eq!(own.times.get(), usize::from(is_lent));
+            assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent || waits);
+            // A wake that gives no right to run the process takes nothing back.
+            let (slot, mut lent) = Slot::new();
+            lent.lend(is_lent, InTurn::of_right());
+            assert!(lent.wake(&own).is_none());
+            assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent);
+        }
+    }
+
+    #[test]
     fn it_is_dropped_once() {
         let told = Arc::new(());
         let (slot, mut lent) = Slot::new();

@@ -415,7 +415,8 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
         // Its bodies read the mailbox themselves.
         if let Some((body, input)) = self.chosen.take() {
             assert!(events.are_of(out.control()), "the events and the output of a step belong to one process");
-            let mailbox = Mailbox::with(out.control().clone(), events.hand_over());
+            let front = events.hand_over().expect("a step is delegated in the turn of its process");
+            let mailbox = Mailbox::with(out.control().clone(), front);
             let future = body.into_inner()(Context::of(mailbox), input);
             self.future = Some(Mutex::new(future));
         } else {

@@ -95,10 +95,19 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Of an inbox that was closed, whose process has ended: whom to wake who waits to read, and who waits to send.
+    /// Of an inbox that was closed, whose process has ended: the waker of the receiver, and those of the senders that wait.
+    ///
+    /// The receiver may not wait by that waker any more, because it has waited as the task of the process since. The waker is
+    /// taken nevertheless: it may refer to the process itself, whose memory would never be freed.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
-        (state.take_other(), state.bounded().map_or_else(Vec::new, Bounded::strand))
+        (state.other(), state.bounded().map_or_else(Vec::new, Bounded::strand))
+    }
+
+    /// Takes the waker of a receiver that has found the process ended, after [`disperse`](Self::disperse).
+    #[cold]
+    pub(crate) fn forget_reader(&self) -> Option<Waker> {
+        self.state.lock().other()
     }
 
     /// How many messages and signals wait here.

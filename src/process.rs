@@ -166,11 +166,11 @@ impl<M: Send + 'static> Mail<M> {
 
     /// The events for a step that begins.
     #[inline]
-    pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>, turn: InTurn) -> Events<'a, M> {
+    pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
         if self.look != Look::Given {
             self.look = Look::NotYet;
         }
-        Events { mail: self, control, turn, yields: None }
+        Events { mail: self, control, yields: None }
     }
 
     /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
@@ -198,13 +198,14 @@ const COLLECT_AT: usize = 32;
 
 /// The events since the last step, in the order they came. They are taken over when the first one is asked for.
 ///
-/// They stay on the thread that steps the process. If the mailbox has another receiver by then, because an earlier step was
+/// They stay on the thread that steps the process. While that thread executes a step of another process, nested in this one
+/// by [`block_on`](crate::Runtime::block_on), no events can be taken over: `next` returns `None`, and the events come later.
+/// If the mailbox has another receiver by then, because an earlier step was
 /// delegated to [`Methods`](crate::Methods), reading the first event makes the process the receiver again: see
 /// [`Mailbox`](crate::Mailbox).
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    turn: InTurn,
     /// Looked up once: those who answer on other cores write beside where that is said.
     yields: Option<&'a Yields>,
 }
@@ -217,10 +218,18 @@ impl<M: Send + 'static> Events<'_, M> {
         }
     }
 
-    /// What makes a [`Mailbox`](crate::Mailbox) the receiver in place of these events.
-    pub(crate) fn hand_over(self) -> Front<M> {
+    /// What makes a [`Mailbox`](crate::Mailbox) the receiver in place of these events. None outside the turn of the process.
+    pub(crate) fn hand_over(self) -> Option<Front<M>> {
+        let turn = self.turn()?;
         self.mail.look = Look::Given;
-        self.control.hand_over(self.turn, self.mail.taken.get_or_insert_default())
+        Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
+    }
+
+    /// The turn of the process, which is looked up again at each use: another turn may be nested in the step, and what is
+    /// noted of a mailbox is noted for the innermost turn.
+    #[inline]
+    fn turn(&self) -> Option<InTurn> {
+        turn::here(self.control.address())
     }
 
     /// Whether they are those of the process with this control block.
@@ -230,10 +239,10 @@ impl<M: Send + 'static> Events<'_, M> {
 
     /// Makes the process the receiver in place of its `Mailbox`, and takes over what is there.
     #[cold]
-    fn reclaim(&mut self) {
+    fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
-        self.control.reclaim(self.turn, self.mail.taken.get_or_insert_default());
-        self.control.drain(Seat::of_events(self.turn), &mut self.mail.taken);
+        self.control.reclaim(turn, self.mail.taken.get_or_insert_default());
+        self.control.drain(Seat::of_events(turn), &mut self.mail.taken);
     }
 }
 
@@ -244,11 +253,12 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
+            let turn = self.turn()?;
             if self.mail.look == Look::Given {
-                self.reclaim();
+                self.reclaim(turn);
             } else {
                 self.mail.look = Look::Taken;
-                if let Some(only) = self.control.drain_or_pop(Seat::of_events(self.turn), &mut self.mail.taken) {
+                if let Some(only) = self.control.drain_or_pop(Seat::of_events(turn), &mut self.mail.taken) {
                     return Some(Event::Message(only));
                 }
             }
@@ -536,5 +546,39 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// still in flight; false if it was answered or given up before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Context, Runtime};
+
+    /// The notes of a turn are those of its process alone. A sender relies on them to write to the slot without the lock.
+    #[test]
+    fn events_are_taken_over_only_in_the_turn_of_their_process() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let [one, other] = [0, 1].map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await));
+        one.send(7).unwrap();
+        let (own, foreign) = (one.address(), other.address());
+        let (control, waker) = (own.control(), Waker::noop());
+        let mut mail = Mail::new();
+        assert!(mail.events(control).next().is_none());
+        {
+            let _outer = turn::enter(control.address(), own.pid(), || "one", waker);
+            let mut events = mail.events(control);
+            {
+                let _nested = turn::enter(foreign.control().address(), foreign.pid(), || "other", waker);
+                turn::waits_for_mail(true);
+                assert!(events.next().is_none());
+                assert!(turn::is_waiting_for_mail(), "the note of the nested turn is kept");
+                assert!(Mail::new().events(control).hand_over().is_none());
+            }
+            assert!(!turn::is_waiting_for_mail());
+        }
+        assert!(matches!(rt.block_on(one), Ok(7)));
+        rt.kill(foreign.pid()).unwrap();
     }
 }

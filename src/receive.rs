@@ -476,14 +476,16 @@ impl<M: Send + 'static> Mailbox<M> {
         if let Some(taken) = taken {
             return Poll::Ready(Ok(taken));
         }
-        // Whoever cancels sets the flag before it looks who waits: asked again now, no cancel is missed.
+        let exit = self.me.control().head.exit();
+        if exit.is_some() {
+            // The waker may have been set after the end of the process took it, and then nothing else would drop it.
+            drop(self.me.control().inbox.forget_reader());
+        }
+        // A cancel sets its flag before it looks for a receiver that waits. So it is seen here, or it wakes this receiver.
         if heeds_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
-        match self.me.control().head.exit() {
-            Some(exit) => Poll::Ready(Err(exit)),
-            None => Poll::Pending,
-        }
+        exit.map_or(Poll::Pending, |exit| Poll::Ready(Err(exit)))
     }
 }
 

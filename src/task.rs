@@ -171,10 +171,10 @@ impl<P: Process> Machine for Raw<P> {
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
         let Some(turn) = turn::here(me.control().address()) else { unreachable!("it is stepped in its turn") };
         let (next, mail) = match life {
-            Life::Alive { process, mail } => (process.step(mail.events(me.control(), turn), &mut out)?, mail),
+            Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
             Life::Upgraded(upgraded) => {
                 let Upgraded { process, mail } = &mut **upgraded;
-                (process.step(mail.events(me.control(), turn), &mut out)?, mail)
+                (process.step(mail.events(me.control()), &mut out)?, mail)
             }
             _ => unreachable!("it is stepped between its start and its end"),
         };

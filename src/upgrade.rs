@@ -279,3 +279,63 @@ impl<P> From<UpgradeError<P>> for Exit {
         error.exit
     }
 }
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::counted::Weak;
+    use crate::sync::{Arc, Mutex};
+    use crate::{Mailbox, Runtime};
+
+    /// Runs what is ready, so that the process waits.
+    fn settle(rt: &Runtime) {
+        for _ in 0..3 {
+            rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+        }
+    }
+
+    fn without_workers() -> Runtime {
+        Runtime::builder().workers(0).build().unwrap()
+    }
+
+    /// A receiver on trial waits by its waker, which refers to the process. Later it waits as the task of the process.
+    #[test]
+    fn a_process_that_was_upgraded_and_has_ended_is_freed() {
+        let rt = without_workers();
+        let handle = rt.spawn(async |mut ctx: Context<u64>| -> Result<u64, Exit> {
+            ctx.receive().await?;
+            let second = async |mut ctx: Context<u64>| Ok::<_, Exit>(ctx.receive().await? + ctx.receive().await?);
+            Err(ctx.upgrade(second).await.1)
+        });
+        let control: Weak<dyn AnyControl> = Ref::downgrade(&handle.address().control().any());
+        for message in [1, 20, 300] {
+            handle.send(message).unwrap();
+            settle(&rt);
+        }
+        assert_eq!(rt.block_on(handle).unwrap(), 320);
+        assert!(control.upgrade().is_none());
+    }
+
+    /// The waker refers to the process that the mailbox belongs to.
+    #[test]
+    fn a_process_whose_mailbox_is_polled_after_its_end_is_freed() {
+        type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;
+        let rt = without_workers();
+        let kept = Kept::default();
+        let keeps = Arc::clone(&kept);
+        let handle = rt.spawn(async move |ctx: Context<u64>| {
+            let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+            *keeps.lock() = Some((ctx.split().1, waker));
+        });
+        let control: Weak<dyn AnyControl> = Ref::downgrade(&handle.address().control().any());
+        rt.block_on(handle).unwrap();
+        let (mut mailbox, waker) = kept.lock().take().unwrap();
+        let polled = Pin::new(&mut mailbox.receive()).poll(&mut std::task::Context::from_waker(&waker));
+        assert!(matches!(polled, Poll::Ready(Err(_))), "{polled:?}");
+        drop((mailbox, waker));
+        assert!(control.upgrade().is_none());
+    }
+}

@@ -6,6 +6,7 @@
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::task::Waker;
 use std::time::Duration;
@@ -170,7 +171,7 @@ impl<M: Send + 'static> Mail<M> {
         if self.look != Look::Given {
             self.look = Look::NotYet;
         }
-        Events { mail: self, control, yields: None }
+        Events { mail: self, control, here: PhantomData, yields: None }
     }
 
     /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
@@ -206,6 +207,8 @@ const COLLECT_AT: usize = 32;
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
+    /// Not `Send`: another thread would read the mailbox at the same time as the process.
+    here: PhantomData<*const ()>,
     /// Looked up once: those who answer on other cores write beside where that is said.
     yields: Option<&'a Yields>,
 }

@@ -43,6 +43,7 @@ use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProc
 use crate::realm::{HostBuilder, Realm};
 use crate::relay::{Lane, Place};
 use crate::sync::Arc;
+use crate::time::later;
 use crate::time::timers::Fire;
 use crate::yields::Late;
 
@@ -384,16 +385,18 @@ impl Host {
         Ok((self.shared().preempt)(pid.word()))
     }
 
+    /// Kills a process at `deadline`, unless it has ended by then. The timer belongs to the process: it is cancelled when the
+    /// process ends, however far the deadline is.
     pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
+        if deadline == Instant::FAR {
+            return;
+        }
         let condemned = Ref::downgrade(control);
-        self.fire_at(
-            deadline,
-            Fire::Call(Box::new(move || {
-                if let Some(control) = condemned.upgrade() {
-                    control.kill();
-                }
-            })),
-        );
+        later::call_at(control, deadline, move || {
+            if let Some(control) = condemned.upgrade() {
+                control.kill();
+            }
+        });
     }
 
     /// Resolves when the process has ended, with how; at once if no such process lives.
@@ -456,4 +459,35 @@ fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
         unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
     })
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Context, Runtime};
+
+    /// The timer of the kill refers to the process: it must not wait for its deadline after the process has ended.
+    #[test]
+    fn a_cancel_leaves_no_timer_behind_when_the_process_has_ended() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        for grace in [Duration::MAX, Duration::from_secs(86_400), Duration::from_secs(1)] {
+            let handle = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
+            let control = Ref::downgrade(&handle.address().control().any());
+            rt.block_on(handle.started()).unwrap();
+            rt.cancel(handle.pid(), Reason::from("test"), grace).unwrap();
+            assert!(rt.block_on(handle).is_err());
+            assert_eq!(rt.shared().timers.len(), 0, "{grace:?}");
+            assert!(control.upgrade().is_none());
+        }
+    }
+
+    /// It kills a process that ignores the cancel.
+    #[test]
+    fn a_cancel_kills_at_its_deadline() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let handle = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3_600)).await);
+        rt.block_on(handle.started()).unwrap();
+        rt.cancel(handle.pid(), Reason::from("test"), Duration::from_millis(1)).unwrap();
+        assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
+    }
 }

@@ -194,7 +194,11 @@ impl Runtime {
     /// `future` wakes itself in its own poll, one step comes in between. A deadline that `future` waits for is noticed at
     /// the latest 16 steps after it has passed, and after each step while steps take more than 20 µs.
     ///
-    /// It works on any thread, also inside a step, where it keeps the worker, and in the destructor of a thread-local.
+    /// It works on any thread, also inside a step, where it keeps the worker, and in the destructor of a thread-local. Each
+    /// call in progress takes one of the 48 places that workers and lent threads share, also one that is nested in the step
+    /// of another one. Beyond those, a call waits for its future and for a place, and runs no processes: then timers may be
+    /// late by up to a second. If all places belong to calls that wait for processes, nothing runs these: prefer `await` in
+    /// an asynchronous body.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
             self.block_on_moved(Box::into_pin(Box::new(future)))

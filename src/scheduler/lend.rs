@@ -26,6 +26,8 @@ const TASKS_PER_READING: u32 = 16;
 const SHORT: Duration = Duration::from_micros(20);
 /// How often a lender polls its own future in a row, at most, because another thread wakes it during each poll.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
+/// How long a thread that has found no place parks at most, before it looks at the timers.
+const WITHOUT_PLACE: Duration = Duration::from_secs(1);
 /// A lent thread searches once and then sleeps, because its time belongs to others.
 const LENT_ROUNDS: u32 = 1;
 
@@ -467,10 +469,13 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(local) = &lender.local else {
-                // All places are taken: this thread waits for its own future, and for a place.
+                // All places are taken: this thread waits for its own future, and for a place. Perhaps they all belong to steps
+                // that wait here, so that no other thread looks at the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
-                    thread::park();
+                    let time = self.driver.wait().map_or(WITHOUT_PLACE, |time| time.min(WITHOUT_PLACE));
+                    thread::park_timeout(time);
+                    self.fire_due(self.driver.now());
                 }
                 continue;
             };

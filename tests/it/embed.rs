@@ -927,3 +927,21 @@ fn block_on_nests_deeply() {
         assert_eq!(futures::executor::block_on(level(weak, 30)).unwrap(), 30);
     });
 }
+
+/// 8.1: steps that block, more than there are places for lent threads, wait for timers nevertheless.
+#[test]
+fn nested_block_ons_beyond_the_places_see_their_timers() {
+    within(60, || {
+        let rt = Arc::new(two());
+        let handles: Vec<_> = (0..60)
+            .map(|_| {
+                let rt2 = Arc::downgrade(&rt);
+                rt.spawn(async move |_: Context| {
+                    let rt = rt2.upgrade().unwrap();
+                    rt.block_on(rt.sleep(Duration::from_millis(5)));
+                })
+            })
+            .collect();
+        handles.into_iter().for_each(|handle| futures::executor::block_on(handle).unwrap());
+    });
+}

@@ -140,8 +140,10 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // Panics of user code are caught in there. If the runtime's own code panics, the process ends, as its right is dropped.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             Turned::Again => ready.schedule(Comes::FromTurn),
-            Turned::Waits => ready.wait(false),
-            Turned::WaitsOpen => ready.wait(true),
+            Turned::Waits => ready.wait(),
+            // SAFETY: the turn has noted that its process waits for mail. The note is made, in the process's own turn, when its
+            // slot is lent under the mailbox's lock, and is taken back before the slot is.
+            Turned::WaitsOpen => unsafe { ready.wait_open() },
             // SAFETY: `ready` is the right to run this cell, and the turn has ended the process. `left` says whether the table's
             // count is left to it.
             Turned::Over(left) => unsafe { Self::finish(ready, &mut end, left) },

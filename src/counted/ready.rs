@@ -135,15 +135,35 @@ impl Ready {
         unsafe { schedule(self.into_at(), comes) };
     }
 
-    /// It has run, and waits, `open` or not, if nobody has woken it meanwhile.
+    /// The process has run, and waits, unless it was woken meanwhile: then it is queued.
     #[inline]
-    pub(crate) fn wait(self, open: bool) {
+    pub(crate) fn wait(self) {
+        // SAFETY: the process does not become open.
+        unsafe { self.wait_as(false) };
+    }
+
+    /// As [`wait`](Self::wait), open for a message.
+    ///
+    /// # Safety
+    /// The process has lent the slot of its mailbox in this turn, and has not taken it back.
+    #[inline]
+    pub(crate) unsafe fn wait_open(self) {
+        // SAFETY: the slot is lent, by contract.
+        unsafe { self.wait_as(true) };
+    }
+
+    /// # Safety
+    /// If `open`, as for [`wait_open`](Self::wait_open).
+    #[inline]
+    unsafe fn wait_as(self, open: bool) {
         // Once the process waits another thread may run it: this gives up the right before.
         let at = ManuallyDrop::new(self).0;
         // SAFETY: the count of this right keeps the value alive until the process waits; nothing accesses the reference after
         // that. A task begins with its life, which its run state follows.
         let state = unsafe { behind::<RunState>(at) };
-        // SAFETY: this was the right to run the process. It is used again only if the process does not wait.
+        // SAFETY: this was the right to run the process. It is used again only if the process does not wait. If `open`, the
+        // slot is lent, by contract; it stays so, because only a turn of the process takes it back, or a thread that has
+        // changed the run state so that the process is not open.
         if !unsafe { state.wait(open) } {
             Self(at).schedule(Comes::Called);
         }

@@ -119,7 +119,8 @@ impl RunState {
     ///
     /// # Safety
     /// The caller has the right to run the process. If this returns true it has given up that right, and no longer accesses
-    /// what only its owner may: another thread may run the process at once.
+    /// what only its owner may: another thread may run the process at once. If `open`, the slot of the process's mailbox is
+    /// lent, and stays so until the process is woken: a sender that finds the process open writes to the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {

@@ -259,8 +259,9 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     }
 }
 
-/// Does to a process what `verdict` says that an exit does. Returns whether it received the exit: a process that is at its
-/// own end does not, and one that is to die of another exit already does.
+/// Applies to a process what `verdict` says about an exit. Returns whether the process received the exit. A process that has
+/// ended does not. One that is already condemned does only if it is condemned to a failure: then its own end reports that
+/// failure. One that is condemned by a kill ends as `Killed`, which reports nothing.
 fn tell_peer<E: Party + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -284,8 +285,10 @@ fn tell_peer<E: Party + ?Sized>(
                 table.more().fate = Some(fate.clone());
                 drop(table);
                 E::fall(peer, fate);
+                return lives;
             }
-            lives
+            // The peer ends with its earlier fate: that of another link, or a kill, which would hide a failure.
+            lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -534,4 +534,57 @@ fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
         assert!(panic_of(|| Check::new(0..1).run(scenario)).expect("the limit").contains("; no process waits\n"));
         Check::new(0..1).deadlock_after(2 * TICKS).run(scenario);
     });
+}
+
+/// 9.5: a process that is killed ends as `Killed`, so from the kill on it does not receive the panic of a linked process.
+#[test]
+fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
+    let text = verdict(async |host: Host| {
+        let session = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
+            let me = ctx.pid();
+            drop(ctx.spawn_link(async move |ctx: Context| -> Result<(), Exit> {
+                ctx.host().kill(me)?;
+                panic!("a bug");
+            }));
+            ctx.receive().await.map(drop)
+        });
+        assert!(matches!(session.await, Err(Exit::Killed)));
+        settle(&host).await;
+        Ok::<_, Exit>(())
+    });
+    let text = text.expect("a failure");
+    assert!(text.contains("receives an exit: <0.1.1> panicked: a bug"), "{text}");
+}
+
+/// 9.5: a process that is condemned by one failed process receives the failure of another one: its own exit reports a failure.
+#[test]
+fn a_process_that_two_failures_condemn_receives_both() {
+    let mut both_failed = 0;
+    for seed in 0..20 {
+        let first_run = OnceLock::new();
+        let text = panic_of(|| {
+            check(seed..seed + 1, async |host: Host| {
+                let failed = Arc::new(AtomicU64::new(0));
+                let count = Arc::clone(&failed);
+                let session = host.spawn(async move |mut ctx: Context| -> Result<(), Exit> {
+                    for _ in 0..2 {
+                        let count = Arc::clone(&count);
+                        drop(ctx.spawn_link(async move |_: Context| -> Result<(), &'static str> {
+                            count.fetch_add(1, SeqCst);
+                            Err("no luck")
+                        }));
+                    }
+                    ctx.receive().await.map(drop)
+                });
+                assert!(session.await.is_err());
+                settle(&host).await;
+                first_run.get_or_init(|| failed.load(SeqCst));
+            });
+        });
+        // If the session ends before the second process runs, that one ends by its link, and nothing receives its exit.
+        let both = *first_run.get().expect("the scenario ends") == 2;
+        assert_eq!(text.is_none(), both, "{text:?}");
+        both_failed += u64::from(both);
+    }
+    assert!((1..20).contains(&both_failed), "{both_failed}");
 }

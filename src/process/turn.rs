@@ -63,8 +63,8 @@ mod note {
     pub(super) const ORPHANED: u8 = 1 << 4;
     /// The running process has woken itself.
     pub(super) const WOKEN: u8 = 1 << 5;
-    /// The steps of the running process are counted.
-    pub(super) const METERED: u8 = 1 << 6;
+    /// No timer may be passed on: the steps of the running process are counted, or its clock is virtual.
+    pub(super) const NO_TIMER: u8 = 1 << 6;
 }
 
 /// What is noted of the mailbox: its receiver waits, …
@@ -338,16 +338,17 @@ pub(crate) fn is_own_waker(waker: &Waker) -> bool {
     TURN.with(|turn| turn.waker.get()) == identity(waker)
 }
 
-/// Notes that the steps of the running process are counted: it is not to be woken once more than it has to be.
-pub(crate) fn meters() {
-    TURN.with(|turn| turn.note(note::METERED));
+/// Forbids the running process to pass a timer on from one sleep to the next: such a timer wakes the process once too often,
+/// and stays set for longer than any of the sleeps needs it.
+pub(crate) fn keeps_no_timer() {
+    TURN.with(|turn| turn.note(note::NO_TIMER));
 }
 
 /// Whether what wakes the process with this control block may be passed on from future to future: this thread is stepping
-/// it, its steps are not counted, and this is the waker of its task.
+/// it, this is the waker of its task, its steps are not counted, and its clock is real.
 #[inline]
 pub(crate) fn passes_on(control: usize, waker: &Waker) -> bool {
-    TURN.with(|turn| turn.control.get() == control && turn.waker.get() == identity(waker) && !turn.has(note::METERED))
+    TURN.with(|turn| turn.control.get() == control && turn.waker.get() == identity(waker) && !turn.has(note::NO_TIMER))
 }
 
 /// Takes one from the budget; false when there was nothing left.

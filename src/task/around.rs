@@ -40,11 +40,17 @@ impl<'a> Around<'a> {
         Home::new(self.own.identity(), || self.own.clone())
     }
 
-    /// Has it observed that the process runs, if this is where its turn begins; how it ends if it was killed.
+    /// Tells the observer that the process runs, if this is where its turn begins. Returns how the process ends if it was
+    /// killed.
     #[cold]
     pub(super) fn may_not_run(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
             self.head.enter(flags, State::Running);
+            // A simulation always has an observer. It takes a timer that stays for a timer that is still to come, so each
+            // sleep there sets and cancels its own timer.
+            if self.head.host().shared().clock.is_virtual() {
+                turn::keeps_no_timer();
+            }
         }
         (flags & flag::KILLED != 0).then(|| self.head.fate())
     }
@@ -53,7 +59,7 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
-        turn::meters();
+        turn::keeps_no_timer();
         Ok(meter.begin()?.then(|| self.head.host().now()))
     }
 

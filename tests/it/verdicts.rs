@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::pending;
+use futures::future::{Either, pending, select};
 use procession::*;
 
 use crate::within;
@@ -587,4 +587,32 @@ fn a_process_that_two_failures_condemn_receives_both() {
         both_failed += u64::from(both);
     }
     assert!((1..20).contains(&both_failed), "{both_failed}");
+}
+
+/// 10.1: a time limit that is set and cancelled for each message does not hide a deadlock, though it is a day long.
+#[test]
+fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
+    let text = within(60, || {
+        verdict(async |host: Host| {
+            let server = host.spawn(async |mut ctx: Context<u8>| -> Result<(), Exit> {
+                loop {
+                    let limit = ctx.sleep(24 * HOUR);
+                    match select(ctx.receive(), limit).await {
+                        Either::Left((message, _)) => drop(message?),
+                        Either::Right(_) => return Ok(()),
+                    }
+                }
+            });
+            let address = server.address();
+            let ticker = host.spawn(async move |ctx: Context| {
+                while address.send(1).is_ok() {
+                    ctx.sleep(ms(1)).await;
+                }
+            });
+            ticker.started().await?;
+            deadlock(&host).await
+        })
+    });
+    let text = text.expect("a deadlock");
+    assert!(text.contains("deadlock beside timers"), "{text}");
 }

@@ -1,10 +1,12 @@
 //! Asking again after a failure, later and later.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::select;
+use futures::future::{FusedFuture, select};
 
 use crate::backoff::Backoff;
 use crate::dispatch::Handler;
@@ -38,7 +40,8 @@ struct Policy {
 
 impl<H> Retry<H> {
     /// Asks `inner` again up to `times` times: after `wait`, then twice that, four times that, and so on, up to a minute
-    /// each. The first attempt is not counted; with 0 there is no other.
+    /// each. The first attempt is not counted; with 0 there is no other. With a `wait` of zero other tasks still run between
+    /// two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = Policy { times, backoff, retries: None };
@@ -119,7 +122,7 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
             }
             let host = self.completion.host();
             let wait = self.policy.backoff.wait(self.retried, || host.random());
-            select(host.sleep(wait), self.completion.cancelled()).await;
+            pause(select(host.sleep(wait), self.completion.cancelled())).await;
             if self.completion.is_cancelled() {
                 return;
             }
@@ -130,6 +133,26 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
             };
         }
     }
+}
+
+/// Waits for `wait`, and returns `Pending` at least once.
+///
+/// A wait of zero is over at its first poll. If every attempt fails at once as well, a loop of such attempts and waits would
+/// never return from its poll, so that the worker could not run a timer, a kill or a shutdown between two attempts.
+async fn pause(mut wait: impl FusedFuture + Unpin) {
+    let mut is_first = true;
+    poll_fn(|cx| {
+        let is_over = wait.is_terminated() || wait.poll_unpin(cx).is_ready();
+        match (is_over, std::mem::take(&mut is_first)) {
+            (false, _) => Poll::Pending,
+            (true, false) => Poll::Ready(()),
+            (true, true) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    })
+    .await;
 }
 
 impl<C: Command + Clone, H: Handler<C>> Handler<C> for Retry<H> {

@@ -405,6 +405,32 @@ fn a_policy_decides_what_is_retried() {
     });
 }
 
+/// 3.3: with a wait of zero, and a handler that fails at once, a time limit and a kill still end the attempts.
+#[test]
+fn a_retry_without_a_wait_ends_with_its_command() {
+    // More attempts than 5 ms of a simulation have turns. They are bounded so that the test fails and does not hang.
+    const MOST: usize = 100_000;
+    let failing = || Script::new((0..MOST).map(|_| Err("no".into())));
+    check(0..3, async |host: Host| {
+        let script = failing();
+        let layers = Timeout::new(Retry::new(script.clone(), u32::MAX, Duration::ZERO), 5 * MS);
+        let answer = answer(&host, layers).await;
+        assert!(matches!(answer, Err(Failure::TimedOut)), "{answer:?}");
+        assert!((1..MOST).contains(&script.asked()));
+        let script = failing();
+        let asks = ask(&layered(&host, Retry::new(script.clone(), u32::MAX, Duration::ZERO)), 1);
+        host.sleep(MS).await;
+        asks.abort();
+        assert!(matches!(asks.await, Err(Exit::Killed)));
+        // The task of the retry has a turn, and sees that the command is given up.
+        host.sleep(MS).await;
+        let asked = script.asked();
+        assert!((1..MOST).contains(&asked));
+        host.sleep(MS).await;
+        assert_eq!(script.asked(), asked);
+    });
+}
+
 /// 3.3: nothing is retried that nobody waits for, and a wait for the next attempt ends with the command.
 #[test]
 fn what_is_given_up_is_not_retried() {

@@ -210,6 +210,11 @@ impl Line {
         self.waiting.pop_first().map(|(_, turn)| turn)
     }
 
+    /// The host of the command that has waited longest, of those whose runtime has not shut down.
+    pub(super) fn open_host(&self) -> Option<Host> {
+        self.waiting.values().map(|turn| turn.host()).find(|host| host.phase() != Phase::Closed).cloned()
+    }
+
     pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<dyn Waiting>> {
         self.waiting.remove(&ticket)
     }

@@ -148,13 +148,13 @@ struct State {
 impl Tap {
     /// Has those that wait sent off when their time has come, until none is left.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
-        let (mut attendance, on) = (Attendance(Some(Arc::clone(self))), host.clone());
+        let (mut attendance, on) = (Attendance { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
-            while let Some(due) = attendance.0.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
+            while let Some(due) = attendance.tap.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // That is said already, in one with the last look at the line.
-            drop(attendance.0.take());
+            // `send_off_due` has cleared `attended` under the lock under which it found the line empty.
+            drop(attendance.tap.take());
         });
     }
 
@@ -179,13 +179,23 @@ impl Tap {
     }
 }
 
-/// Held by whoever waits for the first in the line: also if its runtime ends, nobody believes it is still there.
-struct Attendance(Option<Arc<Tap>>);
+/// Held by the task that attends the line. If the task is dropped because its runtime ends, a runtime of a command that still
+/// waits attends the line from then on.
+struct Attendance {
+    tap: Option<Arc<Tap>>,
+    rate: Rate,
+}
 
 impl Drop for Attendance {
     fn drop(&mut self) {
-        if let Some(tap) = self.0.take() {
-            tap.state.lock().attended = false;
+        let Some(tap) = self.tap.take() else { return };
+        let mut state = tap.state.lock();
+        let host = state.line.open_host();
+        state.attended = host.is_some();
+        drop(state);
+        // A runtime that closes meanwhile drops the new task at once, which then comes here again.
+        if let Some(host) = host {
+            tap.attend(self.rate, &host);
         }
     }
 }

@@ -710,6 +710,30 @@ fn layers_nest_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
+/// 3.2: two runtimes share a limit of rate. The one whose task attends the queue is dropped, and the other's command still
+/// gets its turn.
+#[test]
+fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
+    for seed in 0..10 {
+        let limit = RateLimit::new(handler::inline(|ask: Ask| ask.0), 1, SEC);
+        let new = || Simulation::with(seed, HostBuilder::new("").handler(limit.clone())).unwrap();
+        let (mut one, mut other) = (new(), new());
+        let first = ask(one.host(), 1);
+        assert_eq!(one.run(first).unwrap(), 1);
+        // Each has one command in the queue. The task that attends the queue is the first one's.
+        let _second = ask(one.host(), 2);
+        let third = ask(other.host(), 3);
+        for simulation in [&mut one, &mut other] {
+            let host = simulation.host().clone();
+            simulation.run(host.sleep(MS));
+        }
+        drop(one);
+        let host = other.host().clone();
+        other.run(host.sleep(LONG));
+        assert_eq!(third.now_or_never().expect("it is answered").unwrap(), 3);
+    }
+}
+
 /// 3.5: a time limit inside a retry is a failure to be retried, one outside cuts through it.
 #[test]
 fn a_time_limit_inside_is_retried_and_one_outside_is_not() {

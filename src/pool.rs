@@ -322,6 +322,13 @@ where
                 None => {}
                 Some(false) => self.me.control().inbox.resume(),
                 Some(true) if self.size < self.most && self.add(self.size).is_ok() => continue,
+                // The first member was refused, so no member will wake the pool. A pause does, and then the pool adds one.
+                Some(true) if self.size == 0 => {
+                    let retry = self.retry.insert(self.me.sleep(RETRY_PAUSE));
+                    if Pin::new(retry).poll(cx).is_ready() {
+                        continue;
+                    }
+                }
                 Some(true) => {}
             }
             break;

@@ -474,6 +474,29 @@ fn a_pool_is_a_process_like_others() {
     rt.block_on(all_end(&rt));
 }
 
+/// A pool that began without members tries again after a pause if its first member is refused.
+#[test]
+fn a_refused_first_member_is_tried_again() {
+    for seed in 0..10 {
+        let mut simulation = Simulation::with(seed, HostBuilder::new("").max_processes(2)).unwrap();
+        let host = simulation.host().clone();
+        simulation.run(async {
+            let other = host.spawn(async |_: Context| std::future::pending::<()>().await);
+            let pool = host.spawn_pool(Pool::new(0, async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
+                loop {
+                    ctx.receive().await?.send(5);
+                }
+            }));
+            pool.started().await.unwrap();
+            let call = pool.call(|reply| reply).start();
+            host.sleep(50 * TICK).await;
+            other.abort();
+            let _ = other.await;
+            assert_eq!(call.timeout(3000 * TICK).await.ok(), Some(5));
+        });
+    }
+}
+
 /// Kills among the members, growth and many senders at once: each message is read, or lost with the member that had it in
 /// hand, and none is refused while its sender may wait.
 #[test]

@@ -609,7 +609,7 @@ impl Host {
     /// A [`Reply`](crate::Reply) inside such a letter answers only when the letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
         let control = self.outside_control(Bound::Unbounded);
-        self.shared().mourners.lock().push(Ref::downgrade(&control));
+        self.add_mourner(&control);
         Mailbox::new(control)
     }
 }

@@ -146,6 +146,17 @@ impl Host {
         }
     }
 
+    /// Adds a mailbox of dead letters, the newest.
+    pub(crate) fn add_mourner(&self, mourner: &Ref<Control<Package>>) {
+        let mut mourners = self.shared().mourners.lock();
+        // `mourner` removes those that have ended only when there is a dead letter. Without one they are removed here, each
+        // time before the list would grow: that costs a constant time for each addition in the long run.
+        if mourners.len() == mourners.capacity() {
+            mourners.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
+        }
+        mourners.push(Ref::downgrade(mourner));
+    }
+
     fn mourner(&self) -> Option<Ref<Control<Package>>> {
         let mut mourners = self.shared().mourners.lock();
         while let Some(last) = mourners.last() {
@@ -156,5 +167,22 @@ impl Host {
             mourners.pop();
         }
         None
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use crate::Runtime;
+
+    #[test]
+    fn mailboxes_of_dead_letters_that_are_dropped_leave_nothing() {
+        let rt = Runtime::builder().workers(0).build().unwrap();
+        let first = rt.dead_letters();
+        for _ in 0..1_000 {
+            drop(rt.dead_letters());
+        }
+        let kept = rt.shared().mourners.lock().len();
+        assert!(kept < 10, "{kept} are kept");
+        drop(first);
     }
 }

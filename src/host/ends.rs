@@ -12,7 +12,7 @@ use crate::process::exit::Exit;
 use crate::process::panic::{catch, drop_caught};
 use crate::process::payload::Payload;
 use crate::sync::atomic::{Ordering, fence};
-use crate::sync::thread_local;
+use crate::sync::{Lasting, thread_local};
 
 /// How many drops of messages may be nested in each other on one thread. Deeper ones are deferred.
 const NESTED_DROPS: u32 = 4;
@@ -20,8 +20,9 @@ const NESTED_DROPS: u32 = 4;
 thread_local! {
     /// How many drops of messages are in progress on this thread.
     static DROPS: Cell<u32> = const { Cell::new(0) };
-    /// Messages that the outermost of these drops has to drop at its end.
-    static DEFERRED: RefCell<VecDeque<Payload>> = const { RefCell::new(VecDeque::new()) };
+    /// Messages that the outermost of these drops has to drop at its end. Empty and without memory between these drops. The
+    /// destructors of other thread-locals may drop messages too, so it must remain usable while the thread ends.
+    static DEFERRED: Lasting<RefCell<VecDeque<Payload>>> = const { Lasting::new(RefCell::new(VecDeque::new())) };
 }
 
 /// Drops a message of a mailbox that has no receiver any more. Panics of its destructor are caught.
@@ -32,25 +33,22 @@ fn drop_message<M: Send + 'static>(message: M) {
     if !std::mem::needs_drop::<M>() {
         return;
     }
-    // Without the thread's variables, while the thread ends, nothing can be deferred.
-    let Ok(depth) = DROPS.try_with(Cell::get) else {
-        let _ = drop_caught(message);
-        return;
-    };
+    let depth = DROPS.with(Cell::get);
     if depth == NESTED_DROPS {
-        let mut message = Some(message);
-        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(message.take().map(Payload::new)));
-        let _ = drop_caught(message);
+        let message = Payload::new(message);
+        DEFERRED.with(|deferred| deferred.borrow_mut().push_back(message));
         return;
     }
-    let _ = DROPS.try_with(|drops| drops.set(depth + 1));
+    DROPS.with(|drops| drops.set(depth + 1));
     let _ = drop_caught(message);
     if depth == 0 {
-        while let Ok(Some(message)) = DEFERRED.try_with(|deferred| deferred.borrow_mut().pop_front()) {
+        while let Some(message) = DEFERRED.with(|deferred| deferred.borrow_mut().pop_front()) {
             let _ = drop_caught(message);
         }
+        // Frees the memory of the empty queue, because the thread's end does not.
+        drop(DEFERRED.with(|deferred| deferred.take()));
     }
-    let _ = DROPS.try_with(|drops| drops.set(depth));
+    DROPS.with(|drops| drops.set(depth));
 }
 
 impl Host {

@@ -69,6 +69,32 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     assert_eq!(rt.counters().dead_letters, DEPTH);
 }
 
+/// 2.2, 11: the same in the destructor of a thread-local, which runs when the thread ends.
+#[test]
+fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
+    const DEPTH: u64 = 100_000;
+    thread_local!(static LAST: std::cell::RefCell<Option<Mailbox<Nested>>> = const { std::cell::RefCell::new(None) });
+    fn nest(host: &Host, depth: u64, dropped: &Arc<AtomicU64>) -> Option<Mailbox<Nested>> {
+        (0..depth).fold(None, |inner, _| {
+            let (address, mailbox) = host.mailbox();
+            address.send(Nested { _next: inner, dropped: dropped.clone() }).unwrap();
+            Some(mailbox)
+        })
+    }
+    let rt = Runtime::builder().workers(0).build().unwrap();
+    let (host, dropped) = (rt.host().clone(), Arc::<AtomicU64>::default());
+    let count = Arc::clone(&dropped);
+    let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
+        // The thread-local is in use before the first message is dropped here. Thread-locals are destroyed in the reverse
+        // order of their first use, so those of the crate would be destroyed before this one.
+        LAST.set(None);
+        drop(nest(&host, 10, &count));
+        LAST.set(nest(&host, DEPTH, &count));
+    });
+    thread.unwrap().join().unwrap();
+    assert_eq!(dropped.load(SeqCst), DEPTH + 10);
+}
+
 /// 2.2, 11: the same of messages that own the only addresses of the next process, when the runtime ends.
 #[test]
 fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {

@@ -486,6 +486,29 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_is_searched_for_unwanted_jobs_part_by_part() {
+        struct Unwanted;
+        impl Job for Unwanted {
+            fn run(self: Box<Self>) {}
+            fn refuse(self: Box<Self>, _: PoolRefusal) {}
+            fn is_wanted(&self) -> bool {
+                false
+            }
+        }
+        let f = Fixture::new(1, 3 * SWEEP, LONG);
+        assert!(f.run());
+        f.began.reached(1);
+        for _ in 0..3 * SWEEP - 1 {
+            assert!(f.run());
+        }
+        f.pool.run(Box::new(Unwanted));
+        // The third part has the unwanted job. Its place is used once.
+        assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
+        f.gate.raise();
+        f.ended.reached(1 + 3 * SWEEP);
+    }
+
+    #[test]
     fn a_queue_of_none_still_runs_what_there_is_a_thread_for() {
         let f = Fixture::new(1, 0, LONG);
         assert!(f.run() && !f.run());

@@ -47,8 +47,9 @@ impl Host {
     }
 
     /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
-    /// polled or not. Dropped, the closure runs on if it has begun, and else never does; its place in the queue is free for
-    /// other work.
+    /// polled or not. Dropped, the closure runs on if it has begun, and else never does. Its place in the queue then becomes free
+    /// for other work, though not always at once: each time that the queue is full for a closure, the pool looks at the
+    /// next 128 of those that wait, and removes the ones that were dropped.
     ///
     /// # Errors
     /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never

@@ -77,7 +77,8 @@ impl<M> Queue<'_, M> {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    #[inline]
+    /// Always inlined: a call costs a sender of bursts 20 of 216 instructions for each message (row `counting`, by hand).
+    #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
         // What is in the slot is older than all others.
         let rejected = if self.buffer.len() == 0 { self.first.put(self.lent, message) } else { Err(message) };

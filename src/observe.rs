@@ -90,6 +90,13 @@ pub(crate) struct Unobserved {
     pub(crate) exit: Exit,
 }
 
+impl Unobserved {
+    /// The process that failed first, if links passed its exit on.
+    pub(crate) fn origin(&self) -> Pid {
+        if let Exit::Linked { origin, .. } = self.exit { origin } else { self.pid }
+    }
+}
+
 impl fmt::Display for Unobserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, exit } = self;

@@ -309,6 +309,21 @@ impl Simulation {
         self.queue.drawn()
     }
 
+    /// Runs what is ready, in the order in which it became ready, until nothing is or the number of turns is reached. No time
+    /// passes, and no timer fires.
+    fn settle(&mut self, most_turns: u32) {
+        self.queue.limit(0);
+        self.inside(|this| {
+            for _ in 0..most_turns {
+                match this.queue.next(false) {
+                    Next::Entry(Entry::Job(job)) => this.turn(job),
+                    Next::Entry(Entry::Own(_)) => {}
+                    Next::Timer | Next::Nothing => break,
+                }
+            }
+        });
+    }
+
     /// As the one worker of this simulation, and in nobody's turn.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);

@@ -1,8 +1,9 @@
 //! What happened in a simulation, in order, as text.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem;
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -24,6 +25,8 @@ struct Lines {
     /// Of the lines that are not kept.
     digest: u64,
     closed: bool,
+    /// The processes that ended after it was closed.
+    late: BTreeSet<Pid>,
 }
 
 #[derive(Debug, Hash)]
@@ -48,6 +51,9 @@ impl Trace {
     pub(super) fn note(&self, at: Instant, what: What) {
         let lines = &mut *self.0.lock();
         if lines.closed {
+            if let What::State(pid, _, State::Complete) = what {
+                lines.late.insert(pid);
+            }
             return;
         }
         if lines.last.len() == KEPT
@@ -64,6 +70,11 @@ impl Trace {
     /// Takes no more lines.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
+    }
+
+    /// The processes that have ended since the trace was closed.
+    pub(super) fn take_late(&self) -> BTreeSet<Pid> {
+        mem::take(&mut self.0.lock().late)
     }
 
     /// The first step in which this trace and another one differ: its number, and what each of the two says.

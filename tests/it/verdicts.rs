@@ -616,3 +616,74 @@ fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = text.expect("a deadlock");
     assert!(text.contains("deadlock beside timers"), "{text}");
 }
+
+async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
+    let _reply = ctx.receive().await?;
+    panic!("boom");
+}
+
+/// 9.5: an exit is received although the scenario ends before the supervisor, the pool, the process or the future that awaits
+/// the join handle has run: under each seed.
+#[test]
+fn an_exit_is_received_although_the_scenario_ends_first() {
+    const WORK: Name<Reply<()>> = Name::new("work");
+    check(0..50, async |host: Host| {
+        let tree = host.spawn_process(Supervisor::one_for_one().child(WORK, panics_when_called));
+        tree.started().await?;
+        assert!(matches!(host.call(WORK, |reply| reply).await, Err(CallError::Died(_))));
+        Ok::<_, Exit>(())
+    });
+    check(0..50, async |host: Host| {
+        let pool = host.spawn_pool(Pool::new(2, panics_when_called));
+        pool.started().await?;
+        assert!(matches!(pool.call(|reply| reply).await, Err(CallError::Died(_))));
+        Ok::<_, Exit>(())
+    });
+    check(0..50, async |host: Host| {
+        let worker = host.spawn(panics_when_called);
+        let address = worker.address();
+        drop(host.spawn(async move |_: Context| assert!(worker.await.is_err())));
+        assert!(address.call(|reply| reply).await.is_err());
+    });
+    check(0..50, async |host: Host| {
+        let worker = host.spawn(panics_when_called);
+        let address = worker.address();
+        host.spawn_future(async move { assert!(worker.await.is_err()) });
+        assert!(address.call(|reply| reply).await.is_err());
+    });
+}
+
+/// 9.5: what a process does after the scenario has ended fails no seed, though it fails because of that end. A process that
+/// is linked to one that failed before does.
+#[test]
+fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
+    check(0..50, async |host: Host| {
+        let (address, _mailbox) = host.mailbox::<Reply<()>>();
+        let caller = host.spawn(async move |ctx: Context| {
+            ctx.ready();
+            address.call(|reply| reply).await.map_err(Exit::failed)
+        });
+        caller.started().await
+    });
+    // It is always ready, and does not hold up the end.
+    check(0..5, async |host: Host| {
+        drop(host.spawn(async |ctx: Context| {
+            while !ctx.is_cancelled() {
+                ctx.yield_now().await;
+            }
+        }));
+    });
+    for seed in 0..20 {
+        let text = panic_of(|| {
+            check(seed..seed + 1, async |host: Host| {
+                let failing = host.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
+                    drop(ctx.spawn_link(waits));
+                    let _reply = ctx.receive().await?;
+                    panic!("boom");
+                });
+                assert!(failing.call(|reply| reply).await.is_err());
+            });
+        });
+        assert!(text.expect("a failure").contains("panicked: boom"));
+    }
+}

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::{Simulation, Unobserved};
 use super::trace::Trace;
+use super::{Simulation, Unobserved};
 use crate::body::Outcome;
 use crate::chance::Rng;
 use crate::host::Host;

@@ -525,6 +525,21 @@ mod tests {
     }
 
     #[test]
+    fn a_descent_from_each_level_keeps_the_order_of_one_tick() {
+        for level in 1..LEVELS as u32 {
+            let mut wheel = Wheel::new();
+            // In the second slot of the level, and not in the first slot of any lower level.
+            let tick = (0..=level).map(|n| 1 << (BITS * n)).sum();
+            for item in 0..4 {
+                wheel.insert(tick, item);
+            }
+            assert!(!wheel.advance(tick - 1, 1), "some entries are left at level {level}");
+            wheel.insert(tick, 4);
+            assert_eq!(due(&mut wheel, tick), [0, 1, 2, 3, 4], "level {level}");
+        }
+    }
+
+    #[test]
     fn what_was_taken_out_takes_no_room_for_long() {
         let mut wheel = Wheel::new();
         let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();

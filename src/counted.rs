@@ -523,6 +523,7 @@ mod tests {
         let one = Ref::counted(Arc::clone(&told));
         let (other, weak) = (one.clone(), Ref::downgrade(&one));
         assert!(one.is_same(&other) && one.count() == 2);
+        assert!(!one.is_same(&Ref::counted(Arc::clone(&told))), "two values are not the same");
         drop(one);
         assert!(weak.upgrade().is_some_and(|again| again.is_same(&other)));
         assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));

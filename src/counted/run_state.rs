@@ -164,3 +164,58 @@ impl RunState {
         unsafe { self.end() }
     }
 }
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    const STATES: [u8; 6] = [IDLE, ACTIVE, NOTIFIED, OVER, OPEN, RECALLED];
+
+    /// A method, and for each of [`STATES`] what the method returns there and the state that it leaves.
+    type Row = (&'static str, fn(&RunState) -> bool, [(bool, u8); 6]);
+
+    #[test]
+    fn every_method_in_every_state() {
+        let rows: [Row; 5] = [
+            (
+                "wake",
+                RunState::wake,
+                [
+                    (true, ACTIVE),
+                    (false, NOTIFIED),
+                    (false, NOTIFIED),
+                    (false, OVER),
+                    (true, ACTIVE),
+                    (false, RECALLED),
+                ],
+            ),
+            (
+                "deliver",
+                RunState::deliver,
+                [(false, IDLE), (false, ACTIVE), (false, NOTIFIED), (false, OVER), (true, ACTIVE), (false, RECALLED)],
+            ),
+            (
+                "recall",
+                RunState::recall,
+                [(true, IDLE), (false, RECALLED), (false, RECALLED), (true, OVER), (true, IDLE), (false, RECALLED)],
+            ),
+            (
+                "begin",
+                RunState::begin,
+                [(false, IDLE), (false, ACTIVE), (false, ACTIVE), (false, OVER), (false, OPEN), (true, ACTIVE)],
+            ),
+            (
+                "is_over",
+                RunState::is_over,
+                [(false, IDLE), (false, ACTIVE), (false, NOTIFIED), (true, OVER), (false, OPEN), (false, RECALLED)],
+            ),
+        ];
+        for (name, method, expected) in rows {
+            for (from, expected) in STATES.into_iter().zip(expected) {
+                let state = RunState(AtomicU8::new(from));
+                let returned = method(&state);
+                assert_eq!((returned, state.0.load(Ordering::Relaxed)), expected, "{name} in state {from}");
+            }
+        }
+    }
+}

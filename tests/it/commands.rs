@@ -1230,7 +1230,7 @@ fn idle_blocking_threads_go() {
 /// when one of them ends.
 #[test]
 fn a_burst_is_answered_by_threads_that_never_idle() {
-    within(60, || {
+    within(600, || {
         for threads in [1, 2, 5] {
             let builder = Runtime::builder().workers(0).blocking_threads(threads);
             let rt = builder.blocking_idle(Duration::ZERO).build().unwrap();
@@ -1249,7 +1249,8 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
                     if done.load(Ordering::SeqCst) {
                         break;
                     }
-                    if look.is_multiple_of(1_000) {
+                    // On a busy machine the thread of the pool needs this processor.
+                    if look > 1_000 {
                         thread::yield_now();
                     }
                 }

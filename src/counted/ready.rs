@@ -138,7 +138,7 @@ impl Ready {
     /// The process has run, and waits, unless it was woken meanwhile: then it is queued.
     #[inline]
     pub(crate) fn wait(self) {
-        // SAFETY: the process does not become open.
+        // SAFETY: `wait_as` requires a lent slot only of a process that becomes open; with `false` this one does not.
         unsafe { self.wait_as(false) };
     }
 
@@ -148,7 +148,7 @@ impl Ready {
     /// The process has lent the slot of its mailbox in this turn, and has not taken it back.
     #[inline]
     pub(crate) unsafe fn wait_open(self) {
-        // SAFETY: the slot is lent, by contract.
+        // SAFETY: `wait_as` requires that the slot of the mailbox is lent; this function's caller guarantees that.
         unsafe { self.wait_as(true) };
     }
 

@@ -469,8 +469,8 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(local) = &lender.local else {
-                // All places are taken: this thread waits for its own future, and for a place. Perhaps they all belong to steps
-                // that wait here, so that no other thread looks at the timers.
+                // All places are taken: this thread waits for its own future, and for a place. If each place belongs to a step
+                // that waits here too, no other thread looks at the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
                     let time = self.driver.wait().map_or(WITHOUT_PLACE, |time| time.min(WITHOUT_PLACE));

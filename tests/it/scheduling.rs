@@ -449,7 +449,8 @@ fn what_is_too_much_for_a_local_queue_is_run() {
 fn a_tree_of_processes_is_walked_in_little_memory() {
     for workers in [1, 2] {
         within(120, move || {
-            // No thread replaces a worker that the system does not run for long: it would walk a part of the tree of its own.
+            // Without a long-step limit no thread replaces a worker that the system has preempted: such a thread walks a part
+            // of the tree at the same time, so that more processes are alive.
             let rt = Runtime::builder().workers(workers).long_step(Duration::MAX).build().unwrap();
             let host = rt.host().clone();
             let most = Arc::new(AtomicU64::new(0));

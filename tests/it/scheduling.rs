@@ -453,31 +453,55 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
             // of the tree at the same time, so that more processes are alive.
             let rt = Runtime::builder().workers(workers).long_step(Duration::MAX).build().unwrap();
             let host = rt.host().clone();
-            let most = Arc::new(AtomicU64::new(0));
+            let alive = Arc::new(Alive::default());
             let depth = many(16, 12) as u32;
-            let walked = rt.spawn(counting_tree(depth, most.clone()));
+            let walked = rt.spawn(counting_tree(depth, alive.clone()));
             assert_eq!(block_on(walked).unwrap(), (2 << depth) - 1);
-            let most = most.load(Ordering::SeqCst);
+            let most = alive.most.load(Ordering::SeqCst);
             println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
-            // Those who wait, one beside each of them, and what the oldest adds that comes now and then.
+            // On each level the waiting parent and the sibling of its running child; and the subtrees of the oldest processes,
+            // one of which a worker runs now and then.
             assert!(most <= 40 * u64::from(depth), "{most}");
             assert_eq!(host.counters().spawned, (2 << depth) - 1);
         });
     }
 
-    /// As `tree`; each notes how many are alive.
+    /// How many processes of a tree are alive, and the highest number so far. `Counters::processes_alive` does not serve
+    /// here: the system may preempt the thread that adds the workers' counts up, and the other worker goes on meanwhile.
+    #[derive(Default)]
+    struct Alive {
+        now: AtomicU64,
+        most: AtomicU64,
+    }
+
+    impl Alive {
+        /// Counts one process, from before its spawn until the guard is dropped.
+        fn count(self: &Arc<Self>) -> impl Drop + Send + use<> {
+            struct Counted(Arc<Alive>);
+            impl Drop for Counted {
+                fn drop(&mut self) {
+                    self.0.now.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            Counted(self.clone())
+        }
+    }
+
+    /// As `tree`; each process counts itself as alive.
     fn counting_tree(
         depth: u32,
-        most: Arc<AtomicU64>,
+        alive: Arc<Alive>,
     ) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Exit>> + Send + 'static {
+        let counted = alive.count();
         move |ctx| {
             Box::pin(async move {
-                let counters = ctx.host().counters();
-                most.fetch_max(counters.spawned - counters.exited, Ordering::SeqCst);
+                let _counted = counted;
                 if depth == 0 {
                     return Ok(1);
                 }
-                let child = || ctx.spawn(counting_tree(depth - 1, most.clone()));
+                let child = || ctx.spawn(counting_tree(depth - 1, alive.clone()));
                 let (left, right) = (child(), child());
                 Ok(left.await? + right.await? + 1)
             })

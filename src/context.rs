@@ -1,15 +1,27 @@
 //! The async face of a process: what its body is given, to act ([`Me`]) and to listen ([`Mailbox`]), both in one.
 
+pub(crate) mod address;
+pub(crate) mod call;
+pub(crate) mod cooperative;
+pub(crate) mod links;
+pub(crate) mod mailbox;
+pub(crate) mod me;
+pub(crate) mod names;
+pub(crate) mod perform;
+pub(crate) mod step;
+pub(crate) mod stream;
+pub(crate) mod time;
+
 use std::fmt;
 use std::ops::Deref;
 
-use crate::control::Control;
-use crate::counted::Ref;
-use crate::me::Me;
+use crate::context::mailbox::{Mailbox, Receive};
+use crate::context::me::Me;
+use crate::host::control::Control;
 use crate::process::event::Event;
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
-use crate::receive::{Mailbox, Receive};
+use crate::process::state::Ref;
 
 /// Given to a body by value: `Context` takes any payload, `Context<Msg>` takes `Msg`.
 ///

@@ -2,27 +2,36 @@
 //!
 //! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async),
 //! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register
-//! these directly; here they are values, to be put inside other handlers: those of [`layer`](crate::layer).
+//! these directly; here they are values, to be put inside other handlers: those of [`layer`].
+
+pub(crate) mod blocking;
+pub mod layer;
+pub(crate) mod stream;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::blocking::{Job, PoolRefusal};
-use crate::dispatch::Handler;
-use crate::dispatch::completion::{Completion, Slip, Way};
-use crate::dispatch::shortcut::{Owed, Shortcut};
+#[doc(no_inline)]
+pub use crate::handler::layer::ConcurrencyLimit;
+#[doc(no_inline)]
+pub use crate::handler::layer::RateLimit;
+#[doc(no_inline)]
+pub use crate::handler::layer::Retry;
+#[doc(no_inline)]
+pub use crate::handler::layer::Timeout;
+use crate::handler::stream::{Replier, StreamHandler};
+use crate::host::dispatch::Handler;
+use crate::host::dispatch::completion::{Completion, Slip, Way};
+use crate::host::dispatch::inline::{Owed, Shortcut};
+use crate::host::job::blocking_pool::{Job, PoolRefusal};
+use crate::platform::sync::Arc;
+use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, StreamCommand};
 use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::{catch, drop_caught};
-use crate::process::turn;
-use crate::stream::{Replier, StreamHandler};
-use crate::sync::Arc;
-
-#[doc(no_inline)]
-pub use crate::layer::{ConcurrencyLimit, RateLimit, Retry, Timeout};
+use crate::process::state::current as turn;
 
 /// What a handler function may return: the reply, or a `Result` whose error becomes the failure.
 ///

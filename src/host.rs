@@ -4,48 +4,50 @@
 //! A [`Host`] is what the threaded runtime and a simulation have in common. Where processes run comes in as one
 //! schedule function; what time it is and what chance says come in with the clock and the seed.
 
-mod ends;
-mod pocket;
-mod receiver;
-mod shared;
-mod shutdown;
-mod spares;
-mod target;
-
-pub(crate) use pocket::Pocket;
-pub use receiver::{Package, Receiver};
-pub(crate) use shared::{Ground, Shared};
-pub(crate) use shutdown::Phase;
-pub use shutdown::{Left, Shutdown};
-pub(crate) use spares::Spare;
-pub use target::Target;
-pub(crate) use target::{Destination, Route, Way};
+pub(crate) mod cancel;
+pub(crate) mod control;
+pub(crate) mod dispatch;
+pub(crate) mod exit;
+pub(crate) mod job;
+pub(crate) mod link;
+pub(crate) mod namespace;
+pub(crate) mod refs;
+pub(crate) mod registry;
+pub(crate) mod shared;
+pub(crate) mod shutdown;
+pub(crate) mod timer;
 
 use std::any::type_name;
 use std::fmt;
 use std::time::Duration;
 
-use crate::address::{Address, Ended};
-use crate::clock::Instant;
-use crate::control::{AnyControl, Control, Given, Head, flag};
-use crate::counted::{Counted, Life, Ref, RunState, Stock};
-use crate::inherited::Inherited;
-use crate::limits::Limits;
-use crate::mailbox::{Bound, Inbox};
+use crate::host::cancel::inherited::Inherited;
+use crate::host::control::{AnyControl, Control, Given, Head, flag};
+use crate::host::namespace::{HostBuilder, Realm};
+pub(crate) use crate::host::refs::cache::Spare;
+pub use crate::host::registry::receiver::{Package, Receiver};
+pub use crate::host::registry::target::Target;
+pub(crate) use crate::host::registry::target::{Destination, Route, Way};
+pub(crate) use crate::host::registry::worker_cache::Pocket;
+use crate::host::registry::{Lane, Place};
+pub(crate) use crate::host::shared::{Ground, Shared};
+pub(crate) use crate::host::shutdown::Phase;
+pub use crate::host::shutdown::{Left, Shutdown};
+use crate::host::timer::{Fire, pending};
 use crate::observe::{Counter, Counters, State, Transition};
+use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
+use crate::process::catch::catch;
+use crate::process::error::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
-use crate::process::panic::catch;
+use crate::process::limits::Limits;
+use crate::process::mailbox::{Bound, Inbox};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::refusal::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
-use crate::realm::{HostBuilder, Realm};
-use crate::relay::{Lane, Place};
-use crate::sync::Arc;
-use crate::time::later;
-use crate::time::timers::Fire;
-use crate::yields::Late;
+use crate::process::state::{Counted, Life, Ref, RunState, Stock};
+use crate::process::yields::Late;
 
 /// What happens beyond the end of a process that panicked.
 #[derive(Clone, Default)]
@@ -257,16 +259,6 @@ impl Host {
             .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
 
-    /// The typed address of a process, if it lives and takes messages of type `N`.
-    pub fn address<N: Send + 'static>(&self, pid: Pid) -> Option<Address<N>> {
-        self.typed(pid).map(Address::new)
-    }
-
-    /// The control block of a process that takes `N`.
-    fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Ref<Control<N>>> {
-        self.shared().relay.get(pid)?.downcast()
-    }
-
     /// As [`Address::high_water`](crate::Address::high_water), if the process lives.
     pub fn high_water(&self, pid: Pid) -> Option<usize> {
         self.shared().relay.get(pid).map(|control| control.high_water())
@@ -372,7 +364,7 @@ impl Host {
     }
 
     /// Asks a process that runs to let others run: [`should_yield`](crate::should_yield) and
-    /// [`cooperative`](crate::cooperative) tell it, once, in this turn of it. Returns whether it ran: one that does not
+    /// [`cooperative`](crate::cooperative()) tell it, once, in this turn of it. Returns whether it ran: one that does not
     /// needs no asking, and one that ends its turn at this moment may be told in its next.
     ///
     /// It is its own to do so: code that never asks can't be interrupted. A process that is not `Send` runs inside
@@ -392,22 +384,17 @@ impl Host {
             return;
         }
         let condemned = Ref::downgrade(control);
-        later::call_at(control, deadline, move || {
+        pending::call_at(control, deadline, move || {
             if let Some(control) = condemned.upgrade() {
                 control.kill();
             }
         });
     }
 
-    /// Resolves when the process has ended, with how; at once if no such process lives.
-    pub fn ended(&self, pid: Pid) -> Ended {
-        Ended::new(self.shared().relay.get(pid))
-    }
-
     // ---- Time
 
     /// Leaves something with the timers.
-    pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> crate::time::timers::Key {
+    pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> timer::Key {
         let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
         if earlier {
             (self.shared().rearm)();

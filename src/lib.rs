@@ -90,6 +90,23 @@
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+pub(crate) mod behaviour;
+pub(crate) mod context;
+pub mod guide;
+pub mod handler;
+pub(crate) mod host;
+#[cfg(procession_loom)]
+#[doc(hidden)]
+pub mod model;
+pub(crate) mod observe;
+pub(crate) mod platform;
+pub(crate) mod process;
+pub(crate) mod runtime;
+pub(crate) mod scheduler;
+pub(crate) mod task;
+pub use guide::{lives, scheduling};
+pub use handler::layer;
+
 /// Misuse of `Send`, `Sync` and ownership does not compile.
 #[cfg(doctest)]
 #[doc = include_str!("../tests/compile_fail.md")]
@@ -98,132 +115,61 @@ mod compile_fail {}
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 compile_error!("procession needs threads and a monotonic clock; wasm32-unknown-unknown has neither");
 
-mod address;
-#[cfg(feature = "affinity")]
-mod affinity;
-mod answer;
-mod backoff;
-mod batch;
-mod blocking;
-mod body;
-mod call;
-mod cancel;
-mod cell;
-mod chance;
-mod clock;
-mod context;
-mod control;
-mod cooperative;
-mod counted;
-mod crowd;
-mod deadline;
-mod dispatch;
-mod express;
-mod group;
-pub mod handler;
-mod home;
-mod host;
-mod inherited;
-mod intensity;
-mod job;
-mod join;
-pub mod layer;
-mod limits;
-mod link;
-pub mod lives;
-mod local;
-mod mailbox;
-mod me;
-mod memory;
-#[cfg(procession_loom)]
-#[doc(hidden)]
-pub mod model;
-mod monitored;
-mod name;
-mod observe;
-mod oneshot;
-mod pair;
-mod perform;
-mod pool;
-mod preempt;
-mod prefetch;
-mod process;
-mod realm;
-mod receive;
-mod recipient;
-mod relay;
-mod runnable;
-mod runtime;
-mod scheduler;
-pub mod scheduling;
-mod scope;
-mod send_wait;
-mod server;
-mod simulation;
-mod spawn;
-mod stream;
-mod supervisor;
-mod sync;
-mod task;
-mod time;
-mod upgrade;
-mod work;
-mod yields;
-
-pub use address::{Address, Ended};
-pub use backoff::Backoff;
-pub use blocking::{PoolRefusal, WhenFull};
-pub use body::{Body, BodyFuture, Methods, Outcome, Output};
-pub use call::{Call, Reply};
-pub use cancel::{CancelToken, Cancelled};
-pub use clock::Instant;
-pub use context::Context;
-pub use cooperative::{Cooperative, cooperative};
-pub use dispatch::Handler;
-pub use dispatch::attempt::Attempt;
-pub use dispatch::completion::{Completion, Unwanted};
-pub use group::{Group, GroupName};
-pub use handler::Answer;
-pub use host::{Host, Left, OnPanic, Package, Receiver, Shutdown, Target};
-pub use inherited::Inherited;
-pub use join::{JoinHandle, Started};
-pub use limits::{LimitExceeded, Limits};
-pub use local::Local;
-pub use mailbox::Bound;
-pub use me::Me;
-pub use name::{Name, ProcessName};
-pub use observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
-pub use perform::Perform;
-pub use pool::Pool;
-pub use process::command::{Asked, Command, Named, StreamCommand};
-pub use process::event::{Completed, Event, Item, MonitorRef, Tag};
-pub use process::exit::{BoxError, Exit, Reason, Result};
-pub use process::failure::{CallError, Failure};
-pub use process::payload::Payload;
-pub use process::pid::{ParsePidError, Pid};
-pub use process::priority::Priority;
-pub use process::refusal::{
+pub use crate::behaviour::pool::Pool;
+pub use crate::behaviour::scope::Scope;
+pub use crate::behaviour::server::Server;
+pub use crate::behaviour::supervisor::{
+    Child, ChildKey, ChildState, GaveUp, Restart, StartFailed, Supervisor, SupervisorMessage, Tree, TreeChild,
+};
+pub use crate::context::Context;
+pub use crate::context::address::recipient::Recipient;
+pub use crate::context::address::send_wait::{AddressSink, SendWait};
+pub use crate::context::address::{Address, Ended};
+pub use crate::context::call::{Call, Reply};
+pub use crate::context::cooperative::{Cooperative, cooperative};
+pub use crate::context::mailbox::{Mailbox, Receive};
+pub use crate::context::me::Me;
+pub use crate::context::names::groups::{Group, GroupName};
+pub use crate::context::names::{Name, ProcessName};
+pub use crate::context::perform::Perform;
+pub use crate::context::step::{Events, Next, Process, Start, StepOutput};
+pub use crate::context::stream::Replies;
+pub use crate::context::time::Sleep;
+pub use crate::context::time::interval::{Interval, Missed};
+pub use crate::context::time::send_after::TimerRef;
+pub use crate::handler::Answer;
+pub use crate::handler::blocking::Blocking;
+pub use crate::handler::stream::{Replier, StreamHandler};
+pub use crate::host::cancel::inherited::Inherited;
+pub use crate::host::cancel::{CancelToken, Cancelled};
+pub use crate::host::dispatch::Handler;
+pub use crate::host::dispatch::attempt::Attempt;
+pub use crate::host::dispatch::completion::{Completion, Unwanted};
+pub use crate::host::job::blocking_pool::{PoolRefusal, WhenFull};
+pub use crate::host::namespace::HostBuilder;
+pub use crate::host::timer::backoff::Backoff;
+pub use crate::host::{Host, Left, OnPanic, Package, Receiver, Shutdown, Target};
+pub use crate::observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
+pub use crate::platform::clock::Instant;
+pub use crate::process::command::{Asked, Command, Named, StreamCommand};
+pub use crate::process::error::{
     BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, Refusal, SendError, SpawnError,
     SpawnRefusal, YieldError,
 };
-pub use process::turn::should_yield;
-pub use process::{Events, Next, Process, Start, StepOutput};
-pub use realm::HostBuilder;
-pub use receive::{Mailbox, Receive};
-pub use recipient::Recipient;
-pub use runtime::{Builder, LocalOrder, Runtime, block_in_place, run};
-pub use scope::Scope;
-pub use send_wait::{AddressSink, SendWait};
-pub use server::Server;
-pub use simulation::Simulation;
-pub use simulation::check::{Check, check};
-pub use spawn::ProcessBuilder;
-pub use stream::{Replier, Replies, StreamHandler};
-pub use supervisor::{
-    Child, ChildKey, ChildState, GaveUp, Restart, StartFailed, Supervisor, SupervisorMessage, Tree, TreeChild,
-};
-pub use time::Sleep;
-pub use time::interval::{Interval, Missed};
-pub use time::later::TimerRef;
-pub use upgrade::UpgradeError;
-pub use work::Blocking;
+pub use crate::process::event::{Completed, Event, Item, MonitorRef, Tag};
+pub use crate::process::exit::{BoxError, Exit, Reason, Result};
+pub use crate::process::failure::{CallError, Failure};
+pub use crate::process::limits::{LimitExceeded, Limits};
+pub use crate::process::mailbox::Bound;
+pub use crate::process::payload::Payload;
+pub use crate::process::pid::{ParsePidError, Pid};
+pub use crate::process::state::current::should_yield;
+pub use crate::process::state::priority::Priority;
+pub use crate::runtime::local::Local;
+pub use crate::runtime::simulation::Simulation;
+pub use crate::runtime::simulation::check::{Check, check};
+pub use crate::runtime::{Builder, LocalOrder, Runtime, block_in_place, run};
+pub use crate::task::body::{Body, BodyFuture, Methods, Outcome, Output};
+pub use crate::task::join::{JoinHandle, Started};
+pub use crate::task::spawn::ProcessBuilder;
+pub use crate::task::upgrade::UpgradeError;

@@ -22,8 +22,8 @@ pub mod timers;
 
 use std::task::{Wake, Waker};
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, thread};
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::sync::{Arc, thread};
 
 /// Whoever waits on the thread that made it: an executor of one task.
 struct Waiter {

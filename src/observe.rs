@@ -1,16 +1,15 @@
 //! What can be seen from outside while processes run: the states of processes and workers, the `Observer` that hears of
 //! their changes, and the counters. It only tells; nothing here decides anything.
 
-mod histogram;
+pub(crate) mod histogram;
 pub(crate) mod metrics;
-
-pub use histogram::Histogram;
-pub use metrics::Counters;
-pub(crate) use metrics::{Counter, Metrics, SlotGuard};
 
 use std::fmt;
 
-use crate::clock::Instant;
+pub use crate::observe::histogram::Histogram;
+pub use crate::observe::metrics::Counters;
+pub(crate) use crate::observe::metrics::{Counter, Metrics, SlotGuard};
+use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 

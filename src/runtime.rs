@@ -1,5 +1,11 @@
 //! Where everything meets: a host, a scheduler, a clock. Building a runtime, lending it threads, ending it.
 
+#[cfg(feature = "affinity")]
+pub(crate) mod affinity;
+pub(crate) mod enqueue;
+pub(crate) mod local;
+pub(crate) mod simulation;
+
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
@@ -9,36 +15,39 @@ use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::blocking::{self, Pool, WhenFull};
-use crate::body::{Body, BodyFuture, Output, is_large};
-use crate::chance::{self, Rng};
-use crate::clock::Clock;
-use crate::crowd;
-use crate::dispatch::Handler;
-use crate::handler::{self, Answer};
+use crate::handler::Answer;
+use crate::handler::stream::{ByStream, Replier, StreamHandler};
+use crate::host::dispatch::Handler;
+use crate::host::job::blocking_pool::{Pool, WhenFull};
+use crate::host::job::{Job, batch as crowd, blocking_pool as blocking};
+use crate::host::namespace::{HostBuilder, host_methods};
+use crate::host::registry::{Place, Relay};
+use crate::host::timer::alarm::Alarm;
+use crate::host::timer::{Timers, alarm};
 use crate::host::{Ground, Host, OnPanic, Shared, Shutdown};
-use crate::job::Job;
-use crate::limits::Limits;
 use crate::observe::{Metrics, Observer, State, WorkerState};
+use crate::platform::clock::Clock;
+use crate::platform::random as chance;
+use crate::platform::random::Rng;
+use crate::platform::sync::atomic::Ordering;
+use crate::platform::sync::tally::AtomicU32;
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::catch::catch;
 use crate::process::command::{Command, Named, StreamCommand};
+use crate::process::error::BuildError;
 use crate::process::exit::Exit;
-use crate::process::panic::catch;
+use crate::process::limits::Limits;
 use crate::process::pid::Pid;
-use crate::process::placing::{self, Placing};
-use crate::process::refusal::BuildError;
-use crate::realm::{HostBuilder, host_methods};
-use crate::relay::{Place, Relay};
-use crate::runnable::{Threads, all_to_threads, to_threads};
-pub use crate::scheduler::LocalOrder;
-use crate::scheduler::{self, Hooks, Local, NOBODY, TooManyWorkers};
+use crate::process::state::wake_order as placing;
+use crate::process::state::wake_order::Placing;
+use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 /// For [`Runtime::local`], which lends a thread by the same rules.
-pub(crate) use crate::scheduler::{Budget, OwnWaker};
-use crate::stream::{ByStream, Replier, StreamHandler};
-use crate::sync::atomic::Ordering;
-use crate::sync::tally::AtomicU32;
-use crate::sync::{Arc, Mutex};
-use crate::time::alarm::{self, Alarm};
-use crate::time::timers::Timers;
+pub(crate) use crate::scheduler::Budget;
+pub use crate::scheduler::LocalOrder;
+pub(crate) use crate::scheduler::OwnWaker;
+use crate::scheduler::{Hooks, Local, NOBODY, TooManyWorkers};
+use crate::task::body::{Body, BodyFuture, Output, is_large};
+use crate::{handler, scheduler};
 
 /// How long a dropped runtime waits for steps that are under way.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -604,7 +613,7 @@ impl Builder {
         let mut hooks = self.hooks;
         #[cfg(feature = "affinity")]
         if let Some(cores) = self.cores {
-            hooks.seat = Some(crate::affinity::pin_to(cores)?);
+            hooks.seat = Some(affinity::pin_to(cores)?);
         }
         let options = scheduler::Options {
             workers,

@@ -4,42 +4,42 @@
 //! that a task is in one queue at a time, which its run state sees to. The order in which a worker looks for work is in
 //! `worker.rs`, the protocols and their proofs in `README.md` beside it.
 
-mod crew;
-mod global;
-mod hooks;
-mod idle;
-mod lend;
-mod monitor;
-mod nursery;
-mod post;
-mod queue;
-mod ranks;
+pub(crate) mod guest;
+pub(crate) mod hooks;
+pub(crate) mod idle;
+pub(crate) mod injector;
+pub(crate) mod monitor;
+pub(crate) mod priority;
+pub(crate) mod queue;
+pub(crate) mod slot;
+pub(crate) mod spawned;
 #[cfg(all(test, not(procession_loom)))]
-mod tests;
-mod worker;
+pub(crate) mod tests;
+pub(crate) mod threads;
+pub(crate) mod worker;
 
 use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
-use self::crew::{Crew, STOP};
-use self::global::Global;
-pub(crate) use self::hooks::Hooks;
-use self::idle::Idle;
-pub(crate) use self::idle::SLOTS;
-pub(crate) use self::lend::{Budget, OwnWaker};
-use self::monitor::Monitor;
-pub(crate) use self::post::NOBODY;
-use self::post::Post;
-pub use self::queue::LocalOrder;
-use self::queue::{Queues, Remote};
-pub(crate) use self::ranks::Rank;
-use self::ranks::Ranks;
-pub(crate) use self::worker::{Here, Local};
 use crate::observe::{Counter, Metrics, WorkerState};
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, CachePadded, Condvar, Event, Mutex, planted, thread};
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::sync::thread::LocalKey;
+use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, planted, thread};
+pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
+pub(crate) use crate::scheduler::hooks::Hooks;
+use crate::scheduler::idle::Idle;
+pub(crate) use crate::scheduler::idle::SLOTS;
+use crate::scheduler::injector::Global;
+use crate::scheduler::monitor::Monitor;
+pub(crate) use crate::scheduler::priority::Rank;
+use crate::scheduler::priority::Ranks;
+pub use crate::scheduler::queue::LocalOrder;
+use crate::scheduler::queue::{Queues, Remote};
+pub(crate) use crate::scheduler::slot::NOBODY;
+use crate::scheduler::slot::Post;
+use crate::scheduler::threads::{Crew, STOP};
+pub(crate) use crate::scheduler::worker::{Here, Local};
 
 /// What a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {

@@ -1,7 +1,13 @@
 //! What drives one process: takes what came, steps, dispatches what was yielded, and steps again while answers come in the
 //! same turn; and its end.
 
-mod around;
+pub(crate) mod body;
+pub(crate) mod cell;
+pub(crate) mod effects;
+pub(crate) mod join;
+pub(crate) mod monitored;
+pub(crate) mod spawn;
+pub(crate) mod upgrade;
 
 use std::any::Any;
 use std::pin::Pin;
@@ -9,18 +15,18 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use self::around::Around;
-use crate::control::{AnyControl, Control, Head, flag};
-use crate::counted::Ref;
-use crate::express;
-use crate::me::Me;
+use crate::context::me::Me;
+use crate::context::step::{AnyProcess, Mail, Next, Process, Start, StepOutput};
+use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::observe::{Counter, State};
+use crate::platform::sync::planted;
+use crate::process::catch as panic;
+use crate::process::catch::{catch, drop_caught};
+use crate::process::error::InitError;
 use crate::process::exit::{Exit, Reason};
-use crate::process::panic::{self, catch, drop_caught};
 use crate::process::payload::Payload;
-use crate::process::refusal::InitError;
-use crate::process::{AnyProcess, Mail, Next, Process, Start, StepOutput, turn};
-use crate::sync::planted;
+use crate::process::state::{Ref, current as turn, inline_lane as express};
+use crate::task::effects::Around;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
 const ANSWERED_IN_TURN: u32 = 32;

@@ -1,248 +1,100 @@
-//! What the compiler can't see: who imports whom, who names the system's clock, threads and chance, and that the
-//! changelog and the list of promises say what is there.
+//! What the compiler can't see: which folder imports which, which file names the system's clock, threads and chance, where
+//! unsafe code stands, and that the changelog and the list of promises say what is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Rooms of `src`, from bottom to top. A file imports what lies below its own room, and nothing else.
-const ROOMS: &[Room] = &[
-    // A file with unsafe code for each that a bench paid for.
-    household(&["sync", "sync::checked", "sync::event", "sync::lock"]),
-    room(&[
-        "chance",
-        "clock",
-        "counted::run_state",
-        "prefetch",
-        "observe::histogram",
-        "process::pid",
-        "process::placing",
-        "process::priority",
-    ]),
-    room(&["memory::places", "time::wheel"]),
-    room(&["memory::slab"]),
-    room(&["memory"]),
-    room(&["pair", "process::payload"]),
-    // An exit holds a failure, a failure a refusal, a refusal an exit.
-    household(&["process::exit", "process::failure", "process::refusal"]),
-    room(&["preempt", "process::command", "process::successor"]),
-    room(&["process::event"]),
-    room(&["express"]),
-    room(&["observe::metrics", "process::turn"]),
-    household(&["counted", "counted::ready"]),
-    room(&["cooperative", "observe", "process::panic"]),
-    room(&["relay::names"]),
-    room(&["backoff", "intensity", "mailbox::bounded", "mailbox::front", "mailbox::routed", "mailbox::wakes"]),
-    room(&["mailbox::slot"]),
-    room(&["mailbox::queue", "mailbox::signals"]),
-    room(&["mailbox::taken"]),
-    room(&["mailbox::locked"]),
-    household(&["mailbox", "mailbox::receiver", "mailbox::sender"]),
-    room(&["answer", "blocking", "limits", "oneshot", "time::timers", "yields::buffer"]),
-    room(&["link::watched"]),
-    room(&["link::table"]),
-    household(&["yields", "yields::plain", "yields::stage", "yields::stream", "yields::table"]),
-    room(&["cancel::tree", "relay::groups"]),
-    room(&["relay"]),
-    room(&["time::alarm"]),
-    room(&["scheduler::global", "scheduler::hooks", "scheduler::idle", "scheduler::post"]),
-    household(&["scheduler::nursery", "scheduler::nursery::tests"]),
-    household(&["scheduler::queue", "scheduler::queue::tests"]),
-    room(&["scheduler::ranks"]),
-    Room {
-        only: Some(&[
-            "sync",
-            "chance",
-            "observe",
-            "preempt",
-            "scheduler::global",
-            "scheduler::hooks",
-            "scheduler::idle",
-            "scheduler::nursery",
-            "scheduler::post",
-            "scheduler::queue",
-            "scheduler::ranks",
-        ]),
-        ..household(SCHEDULER)
-    },
-    // A process has a way back to its host, which knows it by its control block; what leaves the one for the other,
-    // a completion, a sleep, a call, knows both.
-    household(&[
-        "address",
-        "call",
-        "cancel",
-        "control",
-        "control::head",
-        "crowd",
-        "dispatch",
-        "dispatch::attempt",
-        "dispatch::completion",
-        "dispatch::shortcut",
-        "home",
-        "host",
-        "host::ends",
-        "host::pocket",
-        "host::receiver",
-        "host::shared",
-        "host::shutdown",
-        "host::spares",
-        "host::target",
-        "inherited",
-        "job",
-        "realm",
-        "time",
-        "time::interval",
-        "time::later",
-        "time::spare",
-    ]),
-    room(&["deadline", "recipient", "send_wait"]),
-    room(&["perform"]),
-    room(&["stream"]),
-    room(&["layer::line", "layer::retry", "layer::timeout"]),
-    room(&["layer::concurrency", "layer::rate"]),
-    room(&["layer"]),
-    room(&["handler"]),
-    room(&["me"]),
-    room(&["receive"]),
-    room(&["context"]),
-    room(&["group", "link", "name", "process", "task::around"]),
-    room(&["server", "task"]),
-    room(&["cell"]),
-    room(&["body", "join", "monitored"]),
-    room(&["work"]),
-    household(&["spawn", "spawn::builder"]),
-    room(&["batch", "pool::members", "scope", "upgrade"]),
-    room(&["pool"]),
-    household(&["supervisor::plan", "supervisor::plan::tests"]),
-    household(&["supervisor", "supervisor::child", "supervisor::tree"]),
-    room(&["affinity"]),
-    room(&["runnable"]),
-    room(&["runtime"]),
-    room(&["simulation::idle", "simulation::queue", "simulation::trace"]),
-    household(&["simulation", "simulation::check"]),
-    room(&["local"]),
-    // A page.
-    room(&["lives", "scheduling"]),
-    household(MODEL),
+/// The folders of `src`, from bottom to top, each with the folders that it may import. `lib.rs` and the models of the model
+/// checker import any of them.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("platform", &[]),
+    ("process", &["platform"]),
+    ("observe", &["platform", "process"]),
+    ("scheduler", &["platform", "observe"]),
+    ("host", &["platform", "process", "observe"]),
+    ("context", &["platform", "process", "observe", "host"]),
+    ("handler", &["platform", "process", "observe", "host"]),
+    ("task", &["platform", "process", "observe", "host", "context"]),
+    ("behaviour", &["platform", "process", "observe", "host", "context", "task"]),
+    ("runtime", &["platform", "process", "observe", "scheduler", "host", "context", "handler", "task"]),
+    ("guide", &[]),
 ];
 
-/// The other column: where processes run. It knows nothing of them, and is known to `runtime` alone.
-const SCHEDULER: &[&str] = &[
-    "scheduler",
-    "scheduler::crew",
-    "scheduler::lend",
-    "scheduler::monitor",
-    "scheduler::tests",
-    "scheduler::tests::lend",
-    "scheduler::worker",
-];
+/// Imports between two files that break the rule.
+const EXCEPTIONS: &[(&str, &str)] = &[("scheduler::hooks", "process::catch"), ("handler::blocking", "task::body")];
 
-/// What the model checker explores; it is there for it alone, and looks into whatever it likes.
-const MODEL: &[&str] = &[
-    "model",
-    "model::answer",
-    "model::cancel",
-    "model::completion",
-    "model::counts",
-    "model::groups",
-    "model::handover",
-    "model::idle",
-    "model::links",
-    "model::mailbox",
-    "model::names",
-    "model::room",
-    "model::run_state",
-    "model::slots",
-    "model::stream",
-    "model::timers",
-];
+/// The most files of one folder that may import each other in a circle.
+const LARGEST_CYCLE: usize = 20;
 
 /// What one file names for all others: `std` paths, and the file.
 const GATES: &[(&[&str], &str)] = &[
-    (&["std::sync", "std::thread", "core::sync"], "sync"),
-    (&["std::time::Instant", "std::time::SystemTime"], "clock"),
-    (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "chance"),
+    (&["std::sync", "std::thread", "core::sync"], "platform::sync"),
+    (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
+    (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
 
-struct Room {
-    files: &'static [&'static str],
-    /// Whether its files import each other.
-    household: bool,
-    /// All that it may import, where that is less than what lies below.
-    only: Option<&'static [&'static str]>,
+/// The folder of a file, or the file itself at the top of `src`.
+fn top(file: &str) -> &str {
+    file.split("::").next().unwrap_or(file)
 }
 
-const fn room(files: &'static [&'static str]) -> Room {
-    Room { files, household: false, only: None }
-}
-
-const fn household(files: &'static [&'static str]) -> Room {
-    Room { files, household: true, only: None }
+/// Files that no rule about imports is for.
+fn is_free(file: &str) -> bool {
+    file == "lib" || top(file) == "model"
 }
 
 #[test]
-fn imports_only_point_down() {
+fn folders_import_only_the_folders_below_them() {
     let files = sources();
-    let level = |file: &str| ROOMS.iter().position(|room| room.files.contains(&file));
-    let mut wrong = String::new();
-    for name in ROOMS.iter().flat_map(|room| room.files).filter(|name| !files.contains_key(**name)) {
-        let _ = writeln!(wrong, "{name} has a room and no file");
-    }
-    for (file, code) in &files {
-        if file == "lib" {
-            continue;
-        }
-        let Some(own) = level(file) else {
-            let _ = writeln!(wrong, "{file} has no room");
+    let allowed: BTreeMap<&str, &[&str]> = LAYERS.iter().copied().collect();
+    let (mut wrong, mut used) = (String::new(), BTreeSet::new());
+    for (file, code) in files.iter().filter(|(file, _)| !is_free(file)) {
+        let Some(allowed) = allowed.get(top(file)) else {
+            let _ = writeln!(wrong, "{file} is in no layer");
             continue;
         };
         for import in imports(file, code, &files) {
-            let Some(other) = level(&import) else {
+            if !files.contains_key(&import) {
                 let _ = writeln!(wrong, "{file} names {import}, which is no file: say which file it is in");
-                continue;
-            };
-            let allowed = match ROOMS[own].only {
-                _ if own == other => ROOMS[own].household,
-                Some(only) => only.contains(&import.as_str()),
-                None => other < own,
-            };
-            if !allowed {
+            } else if let Some(exception) = EXCEPTIONS.iter().find(|exception| **exception == (file, &import)) {
+                used.insert(exception);
+            } else if top(&import) != top(file) && !allowed.contains(&top(&import)) {
                 let _ = writeln!(wrong, "{file} imports {import}");
             }
         }
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
-}
-
-fn is_scheduler(file: &str) -> bool {
-    file == "scheduler" || file.starts_with("scheduler::")
-}
-
-#[test]
-fn only_the_runtime_knows_the_scheduler() {
-    let files = sources();
-    let may = |file: &str| ["runtime", "runnable"].contains(&file) || is_scheduler(file) || MODEL.contains(&file);
-    for (file, code) in files.iter().filter(|(file, _)| !may(file)) {
-        let known = imports(file, code, &files).into_iter().find(|import| is_scheduler(import));
-        assert_eq!(known, None, "{file} knows the scheduler");
-    }
-}
-
-#[test]
-fn households_are_no_larger_than_they_must_be() {
-    // Who does not come back to itself by what it imports belongs into a room of its own, below or above.
-    let files = sources();
-    for household in ROOMS.iter().filter(|room| room.household) {
-        for file in household.files {
-            let (mut reached, mut left) = (BTreeSet::new(), vec![(*file).to_owned()]);
-            while let Some(next) = left.pop() {
-                let known = imports(&next, &files[&next], &files).into_iter();
-                let known = known.filter(|import| household.files.contains(&import.as_str()));
-                left.extend(known.filter(|import| reached.insert(import.clone())));
-            }
-            assert!(reached.contains(*file), "{file} needs no household");
+    for (folder, below) in LAYERS {
+        let known = |name: &str| files.keys().any(|file| top(file) == name);
+        let earlier = LAYERS.iter().map(|(name, _)| *name).take_while(|name| name != folder);
+        let earlier: Vec<_> = earlier.collect();
+        if !known(folder) || !below.iter().all(|name| earlier.contains(name)) {
+            let _ = writeln!(wrong, "{folder} is no folder, or may import one above it");
         }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    assert_eq!(used.len(), EXCEPTIONS.len(), "an exception is not needed: {used:?}");
+}
+
+#[test]
+fn few_files_of_a_folder_import_each_other() {
+    let files = sources();
+    let graph: BTreeMap<&str, BTreeSet<String>> =
+        files.iter().map(|(file, code)| (file.as_str(), imports(file, code, &files))).collect();
+    let reached = |from: &str| {
+        let (mut reached, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(next) = left.pop() {
+            let near = graph.get(next.as_str()).into_iter().flatten().filter(|file| top(file) == top(from));
+            left.extend(near.filter(|file| reached.insert((*file).clone())).cloned());
+        }
+        reached
+    };
+    let all: BTreeMap<&str, BTreeSet<String>> = graph.keys().map(|file| (*file, reached(file))).collect();
+    for (file, reached) in all.iter().filter(|(file, _)| !is_free(file) && !file.ends_with("::tests")) {
+        let cycle: Vec<_> =
+            reached.iter().filter(|other| all.get(other.as_str()).is_some_and(|back| back.contains(*file))).collect();
+        assert!(cycle.len() <= LARGEST_CYCLE, "{} files import each other: {cycle:?}", cycle.len());
     }
 }
 
@@ -268,18 +120,18 @@ fn unsafe_code_is_allowed_in_these_files() {
     assert_eq!(
         allowed.collect::<Vec<_>>(),
         [
-            "cell",
-            "counted",
-            "counted::ready",
-            "counted::run_state",
-            "mailbox::slot",
-            "memory",
-            "memory::slab",
-            "pair",
-            "prefetch",
+            "context::call::shared_cell",
+            "platform::alloc",
+            "platform::alloc::slab",
+            "platform::prefetch",
+            "platform::sync::checked",
+            "platform::sync::lock",
+            "process::mailbox::slot",
             "process::payload",
-            "sync::checked",
-            "sync::lock"
+            "process::state",
+            "process::state::run_state",
+            "process::state::runnable",
+            "task::cell",
         ]
     );
 }
@@ -317,7 +169,7 @@ fn every_promise_is_held_by_tests_that_cite_it() {
 
 #[test]
 fn the_page_on_lives_names_tests_that_are_there() {
-    let page = read("src/lives.rs");
+    let page = read("src/guide/lives.rs");
     let tests = ["links", "supervisors", "trees", "cancel"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
     let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
     let named: BTreeSet<&str> = rows.flat_map(|(_, tests)| tests.split('`').skip(1).step_by(2)).collect();
@@ -388,7 +240,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The files that a file imports or declares, its unit tests aside; what `crate::` leads to that is in no file stands for itself.
+/// The files that a file imports, its unit tests aside; what `crate::` leads to that is in no file stands for itself.
 fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet<String> {
     let code = code.split("\nmod tests {").next().unwrap_or_default();
     let module = |path: &str| {
@@ -403,8 +255,6 @@ fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet
     // Inside an inline module `super` is the file itself: what leads to no file is that.
     let parent = file.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
     found.extend(paths(code, "super::").iter().filter_map(|path| module(&path.replacen("super::", &parent, 1))));
-    let children = code.lines().filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod "));
-    found.extend(children.filter_map(|(_, child)| module(&format!("{file}::{child}"))));
     found.remove(file);
     found
 }

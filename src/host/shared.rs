@@ -7,20 +7,19 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use super::{Host, OnPanic, Package, Receiver};
-use crate::blocking::Pool;
-use crate::chance::Rng;
-use crate::clock::Clock;
-use crate::control::{AnyControl, Control};
-use crate::counted;
-use crate::job::Job;
+use crate::host::control::{AnyControl, Control};
+use crate::host::job::Job;
+use crate::host::job::blocking_pool::Pool;
+use crate::host::registry::Relay;
+use crate::host::timer::Timers;
+use crate::host::{Host, OnPanic, Package, Receiver};
 use crate::observe::{Metrics, Observer, Unobserved};
-use crate::process::panic;
-use crate::process::placing::{Comes, Station};
-use crate::relay::Relay;
-use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
-use crate::sync::{Arc, Event, Mutex};
-use crate::time::timers::Timers;
+use crate::platform::clock::Clock;
+use crate::platform::random::Rng;
+use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use crate::platform::sync::{Arc, Event, Mutex};
+use crate::process::state::wake_order::{Comes, Station};
+use crate::process::{catch as panic, state as counted};
 
 /// Where a job goes, and where it comes from: the one seam between what runs and where it runs.
 pub(crate) type Enqueue = fn(Job, Comes<'_>);

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::Host;
-use crate::clock::Instant;
-use crate::control::{AnyControl, Head, Listening, flag, poll_news};
-use crate::counted::Ref;
+use crate::host::Host;
+use crate::host::control::{AnyControl, Head, Listening, flag, poll_news};
 use crate::observe::State;
+use crate::platform::clock::Instant;
+use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
-use crate::sync::atomic::Ordering;
+use crate::process::state::Ref;
 
 /// How far a runtime is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -198,7 +198,7 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
 mod tests {
     use super::*;
     use crate::Simulation;
-    use crate::sync::Mutex;
+    use crate::platform::sync::Mutex;
 
     /// The clock is a simulation's: it moves when the test says so.
     #[test]

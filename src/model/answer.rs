@@ -2,10 +2,10 @@
 
 use std::task::{Poll, Waker};
 
-use super::{Waiter, join};
-use crate::answer::{Answerer, Asker, Party};
-use crate::counted::RunState;
-use crate::sync::{Arc, thread};
+use crate::context::call::answer::{Answerer, Asker, Party};
+use crate::model::{Waiter, join};
+use crate::platform::sync::{Arc, thread};
+use crate::process::state::RunState;
 
 /// The asker's task, and where it is queued.
 struct Task {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{join, spawn};
-use crate::cancel::tree::{Cause, Node, Subject};
-use crate::counted::{Counted, Ref};
+use crate::host::cancel::tree::{Cause, Node, Subject};
+use crate::model::{join, spawn};
+use crate::platform::sync::{Arc, Mutex};
 use crate::process::exit::Reason;
-use crate::sync::{Arc, Mutex};
+use crate::process::state::{Counted, Ref};
 
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");

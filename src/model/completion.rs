@@ -1,13 +1,13 @@
 //! Completion against everything that races with it: another answer, a cancel, the exit, the future that waits.
 
-use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Front, Inbox};
+use crate::model::{Waiter, join, spawn};
+use crate::platform::sync::Arc;
+use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
+use crate::process::mailbox::{Bound, Front, Inbox};
 use crate::process::payload::Payload;
-use crate::sync::Arc;
-use crate::sync::tally::{AtomicUsize, Ordering};
-use crate::yields::{Answered, Ear, Late, Yields};
+use crate::process::yields::{Answered, Ear, Late, Yields};
 
 struct Ask;
 

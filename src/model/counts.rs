@@ -1,11 +1,11 @@
 //! The reference counts: a value is dropped once, after every access to it, and its memory is freed once, after every access
 //! to its counts.
 
-use super::join;
-use crate::counted::{Counted, Ref, Weak};
-use crate::sync::counts::explored;
-use crate::sync::tally::{AtomicUsize, Ordering};
-use crate::sync::{Arc, UnsafeCell};
+use crate::model::join;
+use crate::platform::sync::counts::explored;
+use crate::platform::sync::tally::{AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, UnsafeCell};
+use crate::process::state::{Counted, Ref, Weak};
 
 /// Notes when it is dropped. The checker reports an access that is not ordered before the drop.
 struct Value {
@@ -37,8 +37,8 @@ fn value() -> (Strong, Arc<AtomicUsize>) {
 }
 
 /// Starts a thread with a reference that it owns.
-fn with<T: 'static>(reference: T, f: impl FnOnce(T) + 'static) -> crate::sync::thread::JoinHandle<()> {
-    crate::sync::thread::spawn(move || f(reference))
+fn with<T: 'static>(reference: T, f: impl FnOnce(T) + 'static) -> crate::platform::sync::thread::JoinHandle<()> {
+    crate::platform::sync::thread::spawn(move || f(reference))
 }
 
 fn upgrade(weak: Weak<Counted<Value>>) {

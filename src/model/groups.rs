@@ -2,15 +2,15 @@
 
 use std::task::Waker;
 
-use super::{join, spawn};
-use crate::counted::{Counted, Ref};
-use crate::link::table::{Links, Party};
-use crate::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::host::link::{Links, Party};
+use crate::host::registry::groups::{Groups, Own};
+use crate::model::{join, spawn};
+use crate::platform::sync::Arc;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
+use crate::process::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::pid::Pid;
-use crate::relay::groups::{Groups, Own};
-use crate::sync::Arc;
+use crate::process::state::{Counted, Ref};
 
 /// A tenant that is marked from the start.
 struct Guest {

@@ -1,10 +1,10 @@
 //! The hand-over of a long step against its return: what waits behind the step is run, and no thread too many stays.
 
-use super::idle::{Job, Jobs, started, stop};
-use super::{Waiter, join};
+use crate::model::idle::{Job, Jobs, started, stop};
+use crate::model::{Waiter, join};
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, Condvar, Mutex, thread};
 use crate::scheduler::Placement;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, thread};
 
 /// A step that wakes another process and then waits for it, while somebody else is put in its place.
 pub fn behind_a_long_step() {

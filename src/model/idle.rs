@@ -6,12 +6,12 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Waiter, join, spawn};
+use crate::model::{Waiter, join, spawn};
 use crate::observe::Metrics;
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::sync::thread::LocalKey;
+use crate::platform::sync::{Arc, Condvar, Mutex, thread, thread_local};
 use crate::scheduler::{Driver, Here, Hooks, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::thread::LocalKey;
-use crate::sync::{Arc, Condvar, Mutex, thread, thread_local};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };

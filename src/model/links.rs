@@ -2,15 +2,15 @@
 
 use std::task::Waker;
 
-use super::{join, spawn};
-use crate::counted::{Counted, Ref};
-use crate::link::table::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
-use crate::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::host::link::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
+use crate::model::{join, spawn};
+use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::{Exit, Reason};
+use crate::process::mailbox::{Bound, Front, Inbox, Wakes};
 use crate::process::pid::Pid;
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::process::state::{Counted, Ref};
 
 const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;

@@ -3,16 +3,16 @@
 use std::ops::Deref;
 use std::task::Waker;
 
-use super::{Waiter, join, spawn};
-use crate::clock::Instant;
-use crate::counted::RunState;
-use crate::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Seat, Taken, Unsent};
+use crate::model::{Waiter, join, spawn};
+use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
+use crate::process::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Seat, Taken, Unsent};
 use crate::process::pid::Pid;
-use crate::process::turn::InTurn;
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::process::state::RunState;
+use crate::process::state::current::InTurn;
 
 /// The inbox of a process, and who runs that.
 struct Mail {

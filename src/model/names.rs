@@ -1,10 +1,10 @@
 //! Names against ends: a name leads to one tenant, and never outlives it.
 
-use super::{join, spawn};
-use crate::counted::{Counted, Ref};
-use crate::relay::names::{Gone, Names, Own, Unclaimed};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex};
+use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
+use crate::model::{join, spawn};
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::state::{Counted, Ref};
 
 /// A tenant that is marked and keeps a list, as processes do.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use std::task::{Poll, Waker};
 
-use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Front, Inbox, Reader, Relieved};
-use crate::sync::Arc;
+use crate::model::{Waiter, join, spawn};
+use crate::platform::sync::Arc;
+use crate::process::mailbox::{Bound, Front, Inbox, Reader, Relieved};
 
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {

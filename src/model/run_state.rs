@@ -1,9 +1,9 @@
 //! The run state of a process: whoever is woken looks again, and is queued once.
 
-use super::{Waiter, join, spawn};
-use crate::counted::RunState;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, Mutex};
+use crate::model::{Waiter, join, spawn};
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::state::RunState;
 
 /// A process that waits for so much mail, which is in no lock: what orders it is the run state alone.
 struct World {

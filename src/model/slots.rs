@@ -1,10 +1,10 @@
 //! Pid slot reuse: who holds a pid gets what it named, or nothing.
 
-use super::{join, spawn};
-use crate::counted::{Counted, Ref};
+use crate::host::registry::{Lane, Place, Relay, Tenant};
+use crate::model::{join, spawn};
+use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
-use crate::relay::{Lane, Place, Relay, Tenant};
-use crate::sync::Arc;
+use crate::process::state::{Counted, Ref};
 
 /// Generations go up to 3 here.
 const LAST: u32 = 3;

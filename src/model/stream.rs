@@ -2,14 +2,14 @@
 
 use std::task::{Context, Poll};
 
-use super::{Waiter, join, spawn};
-use crate::mailbox::{Bound, Front, Inbox};
+use crate::model::{Waiter, join, spawn};
+use crate::platform::sync::Arc;
 use crate::process::command::Command;
 use crate::process::event::{Signal, Tag};
+use crate::process::mailbox::{Bound, Front, Inbox};
 use crate::process::payload::Payload;
-use crate::sync::Arc;
-use crate::yields::buffer::Buffer;
-use crate::yields::{Answered, Ear, Pulled, Sent, Yields};
+use crate::process::yields::buffer::Buffer;
+use crate::process::yields::{Answered, Ear, Pulled, Sent, Yields};
 
 struct Count;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Waiter, join, spawn};
-use crate::clock::{Clock, Instant};
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::time::timers::{Fire, Key, Timers};
+use crate::host::timer::{Fire, Key, Timers};
+use crate::model::{Waiter, join, spawn};
+use crate::platform::clock::{Clock, Instant};
+use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
 /// When the first timer of a model is due, and others that are not to come in it.
 const SOON: Instant = Instant::from_ns(1_000_000);

@@ -1,12 +1,14 @@
 //! `Histogram`: how many durations there were of which length, to within a quarter of it; and the buckets that they are
 //! counted in. Who counts where, and when, is for `Metrics` to say.
 
-use crate::sync::OnceLock;
-use crate::sync::tally::{AtomicU64, Ordering::Relaxed};
 use std::fmt;
 use std::iter::Sum;
 use std::ops::Sub;
 use std::time::Duration;
+
+use crate::platform::sync::OnceLock;
+use crate::platform::sync::tally::AtomicU64;
+use crate::platform::sync::tally::Ordering::Relaxed;
 
 /// How many durations there were of which length.
 ///

@@ -2,13 +2,15 @@
 //! own, as do a few threads that are no workers; only when those are many they share some. Also the snapshot of it all, the
 //! sampled durations included.
 
-use super::histogram::{Buckets, Histogram};
-use crate::sync::tally::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed, fence};
-use crate::sync::{Arc, CachePadded, thread_local};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Sub;
+
+use crate::observe::histogram::{Buckets, Histogram};
+use crate::platform::sync::tally::Ordering::Relaxed;
+use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::platform::sync::{Arc, CachePadded, thread_local};
 
 /// Lists the counters once, for the enum that counts, the snapshot, and what is done field by field.
 macro_rules! counters {
@@ -448,9 +450,10 @@ impl Block {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::sync::thread;
     use std::time::Duration;
+
+    use super::*;
+    use crate::platform::sync::thread;
 
     #[test]
     fn each_counter_has_its_own_field() {

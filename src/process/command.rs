@@ -3,7 +3,7 @@
 use std::any::type_name;
 use std::borrow::Cow;
 
-use super::payload::Payload;
+use crate::process::payload::Payload;
 
 /// What a process may want from the world, and what it is answered with.
 ///

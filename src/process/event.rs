@@ -4,13 +4,13 @@ use std::any::type_name;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{Command, StreamCommand};
-use super::exit::{Exit, Reason};
-use super::failure::Failure;
-use super::payload::Payload;
-use super::pid::Pid;
-use crate::clock::Instant;
-use crate::sync::Arc;
+use crate::platform::clock::Instant;
+use crate::platform::sync::Arc;
+use crate::process::command::{Command, StreamCommand};
+use crate::process::exit::{Exit, Reason};
+use crate::process::failure::Failure;
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
 
 /// All that can reach a process, in the order it came.
 ///

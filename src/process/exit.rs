@@ -1,15 +1,15 @@
 //! How a process ended: `Exit`, the `Reason` texts in it, and how an exit is found again inside whatever error a body
 //! let out with `?`. What a command was answered is a `Failure`, not an exit; what was refused is neither.
 
-use super::failure::{CallError, Failure};
-use super::pid::Pid;
-use super::refusal::{InitError, NameError, NoProcess, SendError, SpawnError, YieldError};
-use crate::sync::Arc;
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::{fmt, io};
+
+use crate::platform::sync::Arc;
+use crate::process::error::{InitError, NameError, NoProcess, SendError, SpawnError, YieldError};
+use crate::process::failure::{CallError, Failure};
+use crate::process::pid::Pid;
 
 /// Any error at all: whatever converts into this may leave a body through `?`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -115,7 +115,7 @@ impl Exit {
 
     /// The error that somebody else's process ended with, leaving out the exit itself: who hears of it must not be
     /// taken for the one that ended.
-    pub(super) fn beneath(&self) -> Option<&(dyn Error + 'static)> {
+    pub(crate) fn beneath(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
             Self::Failed(error) => Some(&**error),
@@ -126,7 +126,7 @@ impl Exit {
 }
 
 /// An error and its sources, outermost first. It gives up on a chain so long that it must be a circle.
-pub(super) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&e| e.source()).take(256)
 }
 
@@ -258,7 +258,7 @@ impl Reason {
     }
 
     /// The message of a panic that happened at this location.
-    pub(super) fn panic(message: &str, location: String) -> Self {
+    pub(crate) fn panic(message: &str, location: String) -> Self {
         Self(Text::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
     }
 

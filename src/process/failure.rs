@@ -1,12 +1,12 @@
 //! What a command or a call was answered with when it was not the reply: `Failure` and `CallError`. They travel as
 //! data; a process that lets one out with `?` ends `Exit::Failed` with it inside.
 
-use super::exit::{BoxError, Exit, Reason, chain};
-use crate::sync::Arc;
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
-use std::io;
+use std::{fmt, io};
+
+use crate::platform::sync::Arc;
+use crate::process::exit::{BoxError, Exit, Reason, chain};
 
 /// Why a command was not answered with its reply; cheap to clone.
 #[derive(Debug, Clone)]

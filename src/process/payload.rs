@@ -5,11 +5,11 @@
 #![allow(unsafe_code)]
 
 use std::any::{TypeId, type_name};
-use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+use std::{fmt, ptr};
 
-use crate::memory::Kept;
+use crate::platform::alloc::Kept;
 
 /// One message of any type. A value of up to 16 bytes, aligned to 8 at most, is held inline; any other is boxed.
 ///
@@ -208,12 +208,14 @@ fn same<A: 'static, B: 'static>() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::chance::Rng;
-    use crate::sync::Arc;
-    use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::num::Wrapping;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::platform::random::Rng;
+    use crate::platform::sync::Arc;
+    use crate::platform::sync::atomic::AtomicUsize;
+    use crate::platform::sync::atomic::Ordering::Relaxed;
 
     /// Counts its drops; `N` words big beside the counter.
     struct Counted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
@@ -333,13 +335,14 @@ mod tests {
     fn payloads_cross_threads() {
         // A `Cell` is `Send` and not `Sync`; its payload is both.
         let payload = Arc::new(Payload::new(std::cell::Cell::new(9)));
-        let name = crate::sync::thread::spawn({
+        let name = crate::platform::sync::thread::spawn({
             let payload = Arc::clone(&payload);
             move || payload.type_name()
         });
         assert_eq!(name.join().expect("no panic"), type_name::<std::cell::Cell<i32>>());
         let payload = Arc::into_inner(payload).expect("the thread has ended");
-        let moved = crate::sync::thread::spawn(move || payload.downcast::<std::cell::Cell<i32>>().map(|c| c.get()));
+        let moved =
+            crate::platform::sync::thread::spawn(move || payload.downcast::<std::cell::Cell<i32>>().map(|c| c.get()));
         assert_eq!(moved.join().expect("no panic").expect("a cell"), 9);
     }
 

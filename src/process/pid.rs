@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use crate::sync::thread_local;
+use crate::platform::sync::thread_local;
 
 /// Names a process: `Copy`, ordered, hashable; prints as `<node.index.generation>` and parses back.
 ///

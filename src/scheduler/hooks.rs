@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::process::panic::catch;
-use crate::sync::Arc;
+use crate::platform::sync::Arc;
+use crate::process::catch::catch;
 
 /// Something to call.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{CachePadded, Mutex, planted, thread};
+use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 
 /// How many places for workers and lent threads a scheduler has: one bit each. Few under the model checker, so that
 /// whoever looks at all of them takes few steps.
@@ -320,7 +320,7 @@ impl Idle {
 #[cfg(all(test, not(procession_loom)))]
 mod tests {
     use super::*;
-    use crate::sync::Arc;
+    use crate::platform::sync::Arc;
 
     #[test]
     fn the_masks_do_not_overlap() {

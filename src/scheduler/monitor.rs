@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use super::crew::Counted;
-use super::post::OWN_FUTURE;
-use super::{Scheduler, Task};
 use crate::observe::{Counter, WorkerState};
-use crate::sync::atomic::{AtomicU8, Ordering, fence};
-use crate::sync::{Arc, Condvar, planted, thread, wait_while};
+use crate::platform::sync::atomic::{AtomicU8, Ordering, fence};
+use crate::platform::sync::{Arc, Condvar, planted, thread, wait_while};
+use crate::scheduler::slot::OWN_FUTURE;
+use crate::scheduler::threads::Counted;
+use crate::scheduler::{Scheduler, Task};
 
 /// The shortest time between two looks.
 const SHORTEST: Duration = Duration::from_millis(1);

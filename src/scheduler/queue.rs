@@ -6,17 +6,17 @@
 //! a deque too, of at most one: that makes it stealable without a lock.
 
 #[cfg(all(test, not(procession_loom)))]
-mod tests;
+pub(crate) mod tests;
 
 use std::cell::Cell;
 
 use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
-use super::global::Global;
-use super::nursery::{Nursery, NurseryRemote, certain};
-use crate::sync::atomic::Ordering;
-use crate::sync::tally::AtomicUsize as Tally;
-use crate::sync::{Arc, Lock};
+use crate::platform::sync::atomic::Ordering;
+use crate::platform::sync::tally::AtomicUsize as Tally;
+use crate::platform::sync::{Arc, Lock};
+use crate::scheduler::injector::Global;
+use crate::scheduler::spawned::{Nursery, NurseryRemote, certain};
 
 /// How many run from the slot, and of those that have had no turn, in a row while others wait.
 const BUDGET: u8 = 16;

@@ -1,14 +1,15 @@
 //! What a scheduler promises, with closures for tasks and a clock that the test moves.
 
-use super::*;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
+pub(crate) mod guest;
+
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake};
 
-mod lend;
+use crate::platform::sync::atomic::{AtomicBool, AtomicU64};
+use crate::scheduler::*;
 
 pub(super) struct Job(Box<dyn FnOnce() + Send>);
 

@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use crossbeam_deque::Steal;
 
-use super::crew::TOO_MANY;
-use super::hooks;
-use super::idle::Woken;
-use super::post::{OWN_FUTURE, Post};
-use super::queue::{Pushed, Queues};
-use super::{Placement, Scheduler, Task};
-use crate::chance::Rng;
 use crate::observe::{Counter, SlotGuard, WorkerState};
-use crate::preempt;
-use crate::sync::{Arc, CachePadded, Lasting, hint, planted, thread, thread_local};
+use crate::platform::preempt;
+use crate::platform::random::Rng;
+use crate::platform::sync::{Arc, CachePadded, Lasting, hint, planted, thread, thread_local};
+use crate::scheduler::idle::Woken;
+use crate::scheduler::queue::{Pushed, Queues};
+use crate::scheduler::slot::{OWN_FUTURE, Post};
+use crate::scheduler::threads::TOO_MANY;
+use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
 /// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
@@ -403,7 +402,7 @@ impl<T: Task> Local<T> {
                     }
                 }
             }
-            if !lost_a_race && !last && remotes.iter().all(super::Remote::is_empty) {
+            if !lost_a_race && !last && remotes.iter().all(crate::scheduler::Remote::is_empty) {
                 return None;
             }
         }

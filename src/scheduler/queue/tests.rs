@@ -1,7 +1,7 @@
 //! What every order of the local queues promises: nothing lost, nothing doubled, each in its turn, whoever takes it.
 
-use super::*;
-use crate::sync::atomic::AtomicUsize;
+use crate::platform::sync::atomic::AtomicUsize;
+use crate::scheduler::queue::*;
 
 #[test]
 fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
@@ -333,7 +333,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
         };
         let (global, over) = (Global::new(), AtomicUsize::new(0));
         let (owner, remote) = Queues::new(order);
-        crate::sync::thread::scope(|scope| {
+        crate::platform::sync::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);

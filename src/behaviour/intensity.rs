@@ -1,0 +1,63 @@
+//! How often what ends may be replaced before that is given up: so many times within a window that slides.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::platform::clock::Instant;
+
+/// The least wait before another start after one that failed at once. So a retry does not use a whole worker while starts
+/// are refused, and the clock of a simulation can advance.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
+/// The restarts of the last while, as in OTP's `supervisor` (`intensity` and `period`).
+#[derive(Debug, Clone)]
+pub(crate) struct Intensity {
+    most: u32,
+    within: Duration,
+    /// When those were that still count, oldest first; never more than `most`.
+    restarts: VecDeque<Instant>,
+}
+
+impl Intensity {
+    pub(crate) fn new(most: u32, within: Duration) -> Self {
+        Self { most, within, restarts: VecDeque::new() }
+    }
+
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
+    pub(crate) fn within(&self) -> Duration {
+        self.within
+    }
+
+    /// Counts a restart; false if it is one too many. A restart counts until `within` has passed since.
+    pub(crate) fn allows(&mut self, now: Instant) -> bool {
+        while self.restarts.front().is_some_and(|&first| now - first >= self.within) {
+            self.restarts.pop_front();
+        }
+        if self.restarts.len() >= self.most as usize {
+            return false;
+        }
+        self.restarts.push_back(now);
+        true
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_within_the_window_and_not_one_more() {
+        let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        let mut intensity = Intensity::new(2, Duration::from_millis(100));
+        assert_eq!((intensity.most(), intensity.within()), (2, Duration::from_millis(100)));
+        let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
+        assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
+        assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
+        // A window of nothing forgets at once.
+        let mut forgets = Intensity::new(1, Duration::ZERO);
+        assert!(forgets.allows(at(5)) && forgets.allows(at(5)));
+    }
+}

@@ -1,0 +1,515 @@
+//! What a plan has its supervisor do, step by step, beside OTP's rules; and at random, that it always comes to an end.
+
+use crate::behaviour::supervisor::plan::*;
+use crate::platform::random::Rng;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_ns(ms * 1_000_000)
+}
+
+fn boom() -> Exit {
+    Exit::Panicked("boom".into())
+}
+
+fn plan(strategy: Strategy, restarts: &[Restart]) -> Plan {
+    let mut plan = Plan::new(strategy, Intensity::new(3, MS(1_000)));
+    for &restart in restarts {
+        plan.add(Policy { restart, backoff: None }, false, at(0));
+    }
+    plan
+}
+
+/// Starts whoever is to be started, at once.
+fn bring_up(plan: &mut Plan, now: Instant) -> Vec<Id> {
+    let mut up = Vec::new();
+    while let Some(action) = plan.next(now) {
+        let Start(id) = action else { panic!("{action:?} while starting") };
+        plan.started(id, now);
+        up.push(id);
+    }
+    up
+}
+
+/// All that is to be done now.
+fn next(plan: &mut Plan, now: Instant) -> Vec<Action> {
+    std::iter::from_fn(|| plan.next(now)).collect()
+}
+
+use Action::{Start, Stop};
+use Restart::{Permanent, Temporary, Transient};
+
+#[test]
+fn children_start_in_order_each_when_the_one_before_has() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    assert_eq!(next(&mut plan, at(0)), []);
+    plan.started(0, at(1));
+    assert_eq!(next(&mut plan, at(1)), [Start(1)]);
+    assert!(!plan.is_settled());
+    // It fails to start: it is tried again before the third one begins.
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Again);
+    assert_eq!(next(&mut plan, at(2)), [Start(1)]);
+    plan.started(1, at(3));
+    assert_eq!(next(&mut plan, at(3)), [Start(2)]);
+}
+
+#[test]
+fn one_for_one_restarts_the_one_that_died() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
+    assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
+    assert_eq!(next(&mut plan, at(5)), [Start(1)]);
+    // Another one does not wait for it.
+    plan.exited(0, Over::Ended, &boom(), at(6), || 0);
+    assert_eq!(next(&mut plan, at(6)), [Start(0)]);
+}
+
+#[test]
+fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
+    bring_up(&mut plan, at(0));
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
+    assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
+    assert_eq!(next(&mut plan, at(5)), []);
+    plan.exited(2, Over::Ended, &Exit::Cancelled("parent".into()), at(6), || 0);
+    assert_eq!(next(&mut plan, at(6)), [Stop(0)]);
+    // Dies of something else meanwhile: it was to end, and that is all.
+    plan.exited(0, Over::Ended, &boom(), at(7), || 0);
+    assert_eq!(bring_up(&mut plan, at(7)), [0, 1, 2]);
+}
+
+#[test]
+fn rest_for_one_leaves_those_before_alone() {
+    let mut plan = plan(Strategy::RestForOne, &[Permanent; 4]);
+    bring_up(&mut plan, at(0));
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
+    for id in [3, 2] {
+        assert_eq!(next(&mut plan, at(5)), [Stop(id)]);
+        plan.exited(id, Over::Ended, &Exit::Killed, at(5), || 0);
+    }
+    assert_eq!(bring_up(&mut plan, at(6)), [1, 2, 3]);
+}
+
+#[test]
+fn two_that_die_at_once_are_one_restart_of_the_group_each() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
+    bring_up(&mut plan, at(0));
+    plan.exited(0, Over::Ended, &boom(), at(5), || 0);
+    assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
+    // It had been told nothing yet, and was to be: its death is no restart of its own.
+    plan.exited(1, Over::Ended, &boom(), at(5), || 0);
+    plan.exited(2, Over::Ended, &boom(), at(5), || 0);
+    assert_eq!(bring_up(&mut plan, at(6)), [0, 1, 2]);
+}
+
+#[test]
+fn transient_and_temporary_children() {
+    let mut plan = plan(Strategy::OneForOne, &[Transient, Temporary, Permanent]);
+    bring_up(&mut plan, at(0));
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
+    assert_eq!(next(&mut plan, at(1)), [Start(0)]);
+    plan.started(0, at(1));
+    plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Forgotten);
+    assert_eq!(next(&mut plan, at(2)), []);
+    plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
+    assert_eq!(next(&mut plan, at(3)), [Start(2)]);
+    assert_eq!(plan.children.keys().copied().collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(plan.phase(0), Some(Phase::Down));
+    assert!(plan.restart(0, at(4)));
+    assert_eq!(next(&mut plan, at(4)), [Start(0)]);
+    // Of a temporary one nothing is left, also when it was stopped by hand.
+    let last = plan.add(Policy { restart: Temporary, backoff: None }, false, at(5));
+    plan.started(0, at(5));
+    assert_eq!(bring_up(&mut plan, at(5)), [last]);
+    assert_eq!(plan.stop(last), None);
+    assert_eq!(next(&mut plan, at(5)), [Stop(last)]);
+    assert_eq!(plan.exited(last, Over::Ended, &Exit::Killed, at(5), || 0), Fate::Forgotten);
+}
+
+#[test]
+fn a_temporary_child_that_goes_with_the_others_does_not_come_back() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent, Temporary, Transient]);
+    bring_up(&mut plan, at(0));
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
+    assert_eq!(next(&mut plan, at(1)), [Stop(2)]);
+    plan.exited(2, Over::Ended, &Exit::Normal, at(1), || 0);
+    assert_eq!(next(&mut plan, at(1)), [Stop(1)]);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(1), || 0), Fate::Forgotten);
+    assert_eq!(bring_up(&mut plan, at(1)), [0, 2]);
+}
+
+#[test]
+fn past_the_intensity_it_stops_all_and_gives_up() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
+    bring_up(&mut plan, at(0));
+    for ms in 1..=3 {
+        plan.exited(1, Over::Ended, &boom(), at(ms), || 0);
+        assert_eq!(bring_up(&mut plan, at(ms)), [1]);
+    }
+    plan.exited(1, Over::Ended, &boom(), at(4), || 0);
+    assert!(plan.ended().is_none());
+    assert_eq!(next(&mut plan, at(4)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(5), || 0);
+    assert!(matches!(plan.ended(), Some(End::GaveUp(1, Exit::Panicked(_)))));
+    assert_eq!((next(&mut plan, at(5)), plan.next_time()), (vec![], None));
+}
+
+#[test]
+fn failed_starts_count() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent]);
+    for ms in 0..3 {
+        assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
+        plan.exited(0, Over::Ended, &boom(), at(ms), || 0);
+    }
+    assert_eq!(next(&mut plan, at(3)), [Start(0)]);
+    plan.exited(0, Over::Ended, &boom(), at(3), || 0);
+    assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))));
+    assert!(!plan.is_settled(), "it has not started");
+}
+
+#[test]
+fn a_refused_first_start_stops_those_before_it() {
+    for over in [Over::Refused, Over::Unmade, Over::Ended] {
+        let mut plan = plan(Strategy::OneForOne, &[Permanent, Permanent, Temporary]);
+        for id in 0..2 {
+            assert_eq!(next(&mut plan, at(0)), [Start(id)]);
+            plan.started(id, at(0));
+        }
+        assert_eq!(next(&mut plan, at(0)), [Start(2)]);
+        let fate = plan.exited(2, over, &boom(), at(1), || 0);
+        if over != Over::Refused {
+            // The child itself has failed: a temporary child is forgotten, and the others go on.
+            assert_eq!((fate, next(&mut plan, at(1))), (Fate::Forgotten, vec![]));
+            assert!(plan.is_settled());
+            continue;
+        }
+        assert_eq!(fate, Fate::Down);
+        for id in [1, 0] {
+            assert!(plan.ended().is_none());
+            assert_eq!(next(&mut plan, at(1)), [Stop(id)]);
+            plan.exited(id, Over::Ended, &Exit::Normal, at(2), || 0);
+        }
+        assert!(matches!(plan.ended(), Some(End::StartFailed(2, Exit::Panicked(_)))));
+        assert!(!plan.is_settled() && plan.next(at(9)).is_none());
+    }
+}
+
+#[test]
+fn a_refused_restart_counts_and_waits() {
+    let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
+    for (over, backoff, waits) in [
+        (Over::Refused, None, [1, 1, 1]),
+        (Over::Unmade, None, [1, 1, 1]),
+        (Over::Ended, None, [0, 0, 0]),
+        (Over::Refused, Some(backoff), [20, 40, 40]),
+        (Over::Refused, Some(Backoff::new(Duration::ZERO, Duration::ZERO)), [1, 1, 1]),
+    ] {
+        let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(4, MS(1_000)));
+        plan.add(Policy { restart: Permanent, backoff }, false, at(0));
+        bring_up(&mut plan, at(0));
+        plan.exited(0, Over::Ended, &boom(), at(0), || 0);
+        let mut now = 50;
+        assert_eq!(next(&mut plan, at(now)), [Start(0)]);
+        for wait in waits {
+            assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Again);
+            assert_eq!(plan.next_time(), Some(at(now + wait)));
+            now += wait;
+            assert_eq!(next(&mut plan, at(now)), [Start(0)]);
+        }
+        assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Down);
+        assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))), "{over:?} {waits:?}");
+    }
+}
+
+#[test]
+fn a_refused_start_of_a_new_child_is_its_end() {
+    for over in [Over::Refused, Over::Unmade, Over::Ended] {
+        let mut plan = plan(Strategy::OneForAll, &[Permanent]);
+        bring_up(&mut plan, at(0));
+        let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(1));
+        assert_eq!(next(&mut plan, at(1)), [Start(added)]);
+        assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), Fate::Forgotten);
+        assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
+        // One that has started is a child like the others.
+        let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
+        assert_eq!(bring_up(&mut plan, at(2)), [added]);
+        assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), Fate::Again);
+    }
+}
+
+#[test]
+fn a_refused_start_on_request_leaves_the_child_down() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 2]);
+    bring_up(&mut plan, at(0));
+    assert_eq!(plan.stop(0), None);
+    assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(1), || 0);
+    for ms in 2..10 {
+        assert!(plan.restart(0, at(ms)));
+        assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
+        assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), Fate::Down);
+        assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
+    }
+    // A life that ends before it has started is no refusal: the child is restarted.
+    assert!(plan.restart(0, at(10)));
+    assert_eq!(next(&mut plan, at(10)), [Start(0)]);
+    assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
+    plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(bring_up(&mut plan, at(10)), [0, 1]);
+    // A child that lived is one that the supervisor has to keep: the refused start is a restart.
+    assert!(plan.restart(1, at(10)));
+    assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
+    plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(next(&mut plan, at(10)), [Start(1)]);
+    assert_eq!(plan.exited(1, Over::Refused, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(next(&mut plan, at(10)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(10), || 0);
+    assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
+}
+
+#[test]
+fn a_restart_on_request_begins_the_back_off_anew() {
+    let backoff = Backoff::new(MS(10), MS(80)).jitter(false);
+    let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
+    plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
+    bring_up(&mut plan, at(0));
+    let mut now = 0;
+    let mut dies = |plan: &mut Plan, wait: u64| {
+        now += 1;
+        plan.exited(0, Over::Ended, &boom(), at(now), || 0);
+        assert_eq!(plan.next_time(), Some(at(now + wait)));
+        now += wait;
+        assert_eq!(bring_up(plan, at(now)), [0]);
+        now
+    };
+    dies(&mut plan, 10);
+    let now = dies(&mut plan, 20);
+    assert!(plan.restart(0, at(now)));
+    assert_eq!(next(&mut plan, at(now)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(now), || 0);
+    assert_eq!(bring_up(&mut plan, at(now)), [0]);
+    dies(&mut plan, 10);
+}
+
+#[test]
+fn backoff_waits_and_begins_anew_after_a_stable_life() {
+    let backoff = Backoff::new(MS(10), MS(40)).jitter(false).reset_after(MS(100));
+    let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
+    plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
+    bring_up(&mut plan, at(0));
+    let mut now = 0;
+    for (lives, wait) in [(1, 10), (1, 20), (1, 40), (99, 40), (100, 10), (1, 20)] {
+        now += lives;
+        plan.exited(0, Over::Ended, &boom(), at(now), || 0);
+        assert_eq!(plan.next_time(), Some(at(now + wait)));
+        assert_eq!(next(&mut plan, at(now + wait - 1)), []);
+        now += wait;
+        assert_eq!(bring_up(&mut plan, at(now)), [0]);
+    }
+}
+
+#[test]
+fn a_group_waits_for_the_one_that_backs_off() {
+    let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
+    let mut plan = Plan::new(Strategy::RestForOne, Intensity::new(100, MS(1)));
+    for backoff in [Some(backoff), None] {
+        plan.add(Policy { restart: Permanent, backoff }, false, at(0));
+    }
+    bring_up(&mut plan, at(0));
+    plan.exited(0, Over::Ended, &boom(), at(1), || 0);
+    assert_eq!((next(&mut plan, at(1)), plan.next_time()), (vec![Stop(1)], None));
+    plan.exited(1, Over::Ended, &Exit::Normal, at(2), || 0);
+    assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
+    assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
+
+    // Those before it in the order too.
+    let mut plan = Plan::new(Strategy::OneForAll, Intensity::new(100, MS(1)));
+    for backoff in [None, Some(backoff)] {
+        plan.add(Policy { restart: Permanent, backoff }, false, at(0));
+    }
+    bring_up(&mut plan, at(0));
+    plan.exited(1, Over::Ended, &boom(), at(1), || 0);
+    assert_eq!(next(&mut plan, at(1)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
+    assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
+    assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
+}
+
+#[test]
+fn children_come_and_go_while_it_runs() {
+    let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
+    bring_up(&mut plan, at(0));
+    let third = plan.add(Policy { restart: Permanent, backoff: None }, false, at(1));
+    assert_eq!(bring_up(&mut plan, at(1)), [third]);
+    assert_eq!(plan.stop(0), None);
+    assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
+    plan.exited(0, Over::Ended, &Exit::Killed, at(2), || 0);
+    assert_eq!(plan.remove(0), Some(Fate::Forgotten));
+    assert_eq!(plan.remove(1), None);
+    assert_eq!(next(&mut plan, at(3)), [Stop(1)]);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(3), || 0), Fate::Forgotten);
+    assert!(plan.restart(third, at(4)));
+    assert_eq!(next(&mut plan, at(4)), [Stop(third)]);
+    plan.exited(third, Over::Ended, &Exit::Normal, at(4), || 0);
+    assert_eq!(next(&mut plan, at(4)), [Start(third)]);
+    assert!(!plan.restart(1, at(5)));
+    assert_eq!((plan.stop(0), plan.remove(77)), (Some(Fate::Forgotten), Some(Fate::Forgotten)));
+}
+
+#[test]
+fn a_shutdown_stops_in_reverse_whatever_goes_on() {
+    let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
+    assert_eq!(next(&mut plan, at(0)), [Start(0)]);
+    plan.started(0, at(0));
+    assert_eq!(next(&mut plan, at(0)), [Start(1)]);
+    assert!(!plan.is_ending());
+    plan.shut_down();
+    assert!(plan.is_ending());
+    assert_eq!(next(&mut plan, at(0)), [Stop(1)]);
+    // It starts, too late.
+    plan.started(1, at(0));
+    assert_eq!(next(&mut plan, at(0)), []);
+    plan.exited(1, Over::Ended, &boom(), at(0), || 0);
+    assert_eq!(next(&mut plan, at(0)), [Stop(0)]);
+    assert!(plan.ended().is_none());
+    plan.exited(0, Over::Ended, &Exit::Normal, at(0), || 0);
+    assert!(matches!(plan.ended(), Some(End::Asked)));
+}
+
+/// Deaths at random times, one after another, as a model has them that counts by hand: who is stopped and started, in
+/// which order and when, and which death is one too many within the window.
+#[test]
+fn random_deaths_do_as_the_model_says() {
+    for seed in 0..3_000 {
+        let mut rng = Rng::seeded(seed);
+        let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][rng.below(3)];
+        let (most, within) = (rng.below(5), 1 + rng.below(60) as u64);
+        let mut plan = Plan::new(strategy, Intensity::new(most as u32, MS(within)));
+        let kinds: Vec<_> = (0..=rng.below(6))
+            .map(|_| ([Permanent, Permanent, Transient, Temporary][rng.below(4)], [0, 0, 10, 25][rng.below(4)]))
+            .collect();
+        for &(restart, wait) in &kinds {
+            let backoff = (wait > 0).then(|| Backoff::new(MS(wait), MS(wait)).jitter(false));
+            plan.add(Policy { restart, backoff }, false, at(0));
+        }
+        let all = 0..kinds.len() as Id;
+        assert_eq!(bring_up(&mut plan, at(0)), all.clone().collect::<Vec<_>>());
+        let mut up: BTreeSet<Id> = all.collect();
+        let (mut now, mut restarts) = (0, Vec::new());
+        while !up.is_empty() && restarts.len() < 40 {
+            now += rng.below(15) as u64;
+            let victim = *up.iter().nth(rng.below(up.len())).expect("it is below");
+            up.remove(&victim);
+            let exit = [boom(), Exit::Killed, Exit::Normal, Exit::Cancelled("asked".into())][rng.below(4)].clone();
+            let fate = plan.exited(victim, Over::Ended, &exit, at(now), || 0);
+            let (restart, wait) = kinds[victim as usize];
+            let is_failure = matches!(exit, Exit::Panicked(_) | Exit::Killed);
+            if restart == Temporary || restart == Transient && !is_failure {
+                assert_eq!(fate, if restart == Temporary { Fate::Forgotten } else { Fate::Down }, "seed {seed}");
+                assert_eq!((next(&mut plan, at(now)), plan.next_time()), (vec![], None), "seed {seed}");
+                continue;
+            }
+            let gives_up = restarts.iter().filter(|&&before| now - before < within).count() >= most;
+            restarts.push(now);
+            let first = match strategy {
+                _ if gives_up => 0,
+                Strategy::OneForOne => Id::MAX,
+                Strategy::OneForAll => 0,
+                Strategy::RestForOne => victim,
+            };
+            let stopped: Vec<Id> = up.range(first..).copied().collect();
+            for &other in stopped.iter().rev() {
+                assert_eq!(next(&mut plan, at(now)), [Stop(other)], "seed {seed}");
+                assert!(plan.ended().is_none());
+                now += rng.below(2) as u64;
+                plan.exited(other, Over::Ended, &Exit::Killed, at(now), || 0);
+            }
+            if gives_up {
+                let Some(End::GaveUp(who, _)) = plan.ended() else { panic!("seed {seed}: {plan:?}") };
+                assert_eq!((*who, next(&mut plan, at(now)), plan.next_time()), (victim, vec![], None));
+                break;
+            }
+            up.retain(|id| !stopped.contains(id));
+            let until = restarts[restarts.len() - 1] + wait;
+            if now < until {
+                assert_eq!((next(&mut plan, at(until - 1)), plan.next_time()), (vec![], Some(at(until))));
+                now = until;
+            }
+            let comes_back = |id: &Id| kinds[*id as usize].0 != Temporary;
+            let back: BTreeSet<Id> = stopped.into_iter().filter(comes_back).chain([victim]).collect();
+            assert_eq!(bring_up(&mut plan, at(now)), back.iter().copied().collect::<Vec<_>>(), "seed {seed}");
+            up.extend(back);
+        }
+    }
+}
+
+/// Whatever happens in whatever order: no child has two lives at once, stops go from the last to the first, and it
+/// comes to an end.
+#[test]
+fn no_child_ever_has_two_lives() {
+    for seed in 0..2_000 {
+        let mut rng = Rng::seeded(seed);
+        let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][rng.below(3)];
+        let mut plan = Plan::new(strategy, Intensity::new(20, MS(50)));
+        let mut alive: Vec<(Id, bool)> = Vec::new();
+        let mut now = 0;
+        for _ in 0..200 {
+            now += rng.below(5) as u64;
+            match rng.below(10) {
+                0 if plan.end.is_none() => {
+                    let restart = [Permanent, Transient, Temporary][rng.below(3)];
+                    let backoff = (rng.below(2) == 0).then_some(Backoff::new(MS(1), MS(10)));
+                    plan.add(Policy { restart, backoff }, rng.below(2) == 0, at(now));
+                }
+                1 => {
+                    let id = rng.below(10) as Id;
+                    let _ = plan.remove(id);
+                }
+                2 => drop(plan.restart(rng.below(10) as Id, at(now))),
+                3 => drop(plan.stop(rng.below(10) as Id)),
+                4..=6 if !alive.is_empty() => {
+                    let (id, _) = alive.swap_remove(rng.below(alive.len()));
+                    let exit = [boom(), Exit::Normal, Exit::Killed][rng.below(3)].clone();
+                    plan.exited(id, Over::Ended, &exit, at(now), || rng.next());
+                }
+                _ if !alive.is_empty() => {
+                    let which = rng.below(alive.len());
+                    plan.started(alive[which].0, at(now));
+                }
+                _ => {}
+            }
+            if rng.below(500) == 0 {
+                plan.shut_down();
+            }
+            for action in next(&mut plan, at(now)) {
+                match action {
+                    Start(id) => {
+                        assert!(!alive.iter().any(|&(other, _)| other == id), "two lives of {id}, seed {seed}");
+                        alive.push((id, false));
+                    }
+                    Stop(id) => {
+                        let child = alive.iter_mut().find(|(other, _)| *other == id).expect("it lives");
+                        assert!(!std::mem::replace(&mut child.1, true), "stopped twice, seed {seed}");
+                    }
+                }
+            }
+            assert!(alive.iter().filter(|(_, stopping)| *stopping).count() <= 1, "seed {seed}");
+        }
+        plan.shut_down();
+        for _ in 0..1_000 {
+            next(&mut plan, at(now));
+            match alive.iter().max().copied() {
+                Some(last) => {
+                    alive.retain(|&other| other != last);
+                    plan.exited(last.0, Over::Ended, &Exit::Normal, at(now), || 0);
+                }
+                None => break,
+            }
+        }
+        assert!(plan.ended().is_some(), "seed {seed}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Names: a text by which a process is found in its host, whichever life of it that is. The table is `relay::names`;
+//! here is what a user says of it.
+
+pub(crate) mod groups;
+
+use std::any::type_name;
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::context::mailbox::Mailbox;
+use crate::context::me::Me;
+use crate::host::control::Control;
+use crate::host::registry::names::Unclaimed;
+use crate::host::{Host, Route, Target, Way};
+use crate::process::error::NameError;
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+
+/// The name of a process that takes messages of type `M`, to be written down once.
+///
+/// It is found at each send, and so survives restarts. A name belongs to one process of a host at a time; a host has
+/// names of its own.
+///
+/// ```
+/// use procession::{Context, Exit, Name, Reply, Runtime};
+///
+/// enum Msg { Add(u64), Get(Reply<u64>) }
+/// const COUNTER: Name<Msg> = Name::new("counter");
+///
+/// async fn counter(mut ctx: Context<Msg>) -> Result<(), Exit> {
+///     let mut sum = 0;
+///     loop {
+///         match ctx.receive().await? {
+///             Msg::Add(n) => sum += n,
+///             Msg::Get(reply) => reply.send(sum),
+///         }
+///     }
+/// }
+/// let rt = Runtime::new()?;
+/// let _ = rt.process().name(COUNTER).spawn(counter)?;
+/// rt.send(COUNTER, Msg::Add(2))?;
+/// assert_eq!(rt.block_on(rt.call(COUNTER, Msg::Get))?, 2);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+pub struct Name<M> {
+    name: &'static str,
+    marker: PhantomData<fn(M)>,
+}
+
+impl<M> Name<M> {
+    /// The typed face of this text.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, marker: PhantomData }
+    }
+
+    /// The text.
+    pub const fn as_str(self) -> &'static str {
+        self.name
+    }
+}
+
+impl<M> Clone for Name<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Name<M> {}
+
+impl<M> PartialEq for Name<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl<M> Eq for Name<M> {}
+
+impl<M> fmt::Debug for Name<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Name<{}>({:?})", type_name::<M>(), self.name)
+    }
+}
+
+impl<M> fmt::Display for Name<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<M> AsRef<str> for Name<M> {
+    fn as_ref(&self) -> &str {
+        self.name
+    }
+}
+
+impl<M> From<Name<M>> for Cow<'static, str> {
+    fn from(name: Name<M>) -> Self {
+        Cow::Borrowed(name.name)
+    }
+}
+
+impl<M> Target<M> for Name<M> {}
+impl<M> Route<M> for Name<M> {
+    fn way(&self) -> Way<'_, M> {
+        Way::Name(self.name)
+    }
+}
+
+mod sealed {
+    pub trait Sealed<M> {}
+}
+use sealed::Sealed;
+
+/// What a process that takes messages of type `M` can be called: a [`Name`] of that type, or a text.
+pub trait ProcessName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
+
+macro_rules! process_names {
+    ($($name:ty),*) => {$(
+        impl<M> Sealed<M> for $name {}
+        impl<M> ProcessName<M> for $name {}
+    )*};
+}
+process_names!(Name<M>, &'static str, String, Cow<'static, str>);
+
+impl Host {
+    /// The pid of the process that has this name now, in this host: a text or a [`Name`].
+    pub fn whereis(&self, name: impl AsRef<str>) -> Option<Pid> {
+        self.realm().names().get(name.as_ref()).map(|holder| holder.head().pid())
+    }
+}
+
+fn register<M: Send + 'static>(control: &Ref<Control<M>>, name: Cow<'static, str>) -> Result<(), NameError> {
+    let head = &control.head;
+    let (host, pid) = (head.host(), head.pid());
+    let tenant = control.any();
+    let lives = || !control.inbox.is_closed();
+    host.realm().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
+        Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
+        Unclaimed::Refused(_) => NameError::NoProcess { name: name.into(), pid },
+    })
+}
+
+fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {
+    control.head.host().realm().names().unregister(name, control.head.names())
+}
+
+impl<M: Send + 'static> Me<M> {
+    /// Gives this process a name in its host, until it ends or [unregisters](Self::unregister) it. It may have several;
+    /// one that it has already it keeps.
+    ///
+    /// Whoever hears of the end of a process finds its names free.
+    ///
+    /// # Errors
+    /// Another process has it, which the error names; or this one has ended.
+    pub fn register(&self, name: impl ProcessName<M>) -> Result<(), NameError> {
+        register(self.control(), name.into())
+    }
+
+    /// Gives a name back. False if this process does not have it.
+    pub fn unregister(&self, name: impl ProcessName<M>) -> bool {
+        unregister(self.control(), name.as_ref())
+    }
+}
+
+impl<M: Send + 'static> Mailbox<M> {
+    /// Gives what leads here a name: a mailbox outside any process can have one too. As [`Me::register`].
+    ///
+    /// # Errors
+    /// Another one has it, which the error names; or this one has ended.
+    pub fn register(&self, name: impl ProcessName<M>) -> Result<(), NameError> {
+        register(self.control(), name.into())
+    }
+
+    /// Gives a name back. False if it does not lead here.
+    pub fn unregister(&self, name: impl ProcessName<M>) -> bool {
+        unregister(self.control(), name.as_ref())
+    }
+}

@@ -1,0 +1,4 @@
+//! (new folder)
+
+pub mod lives;
+pub mod scheduling;

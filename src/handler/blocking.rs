@@ -1,0 +1,232 @@
+//! Work that is no process: futures without a pid, closures on the blocking pool.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context as Cx, Poll};
+
+use async_task::WithInfo;
+use futures::future::FusedFuture;
+use futures::task::{FutureObj, Spawn};
+use pin_project_lite::pin_project;
+
+use crate::host::job::blocking_pool::{Job, PoolRefusal};
+use crate::host::job::schedule;
+use crate::host::{Host, Phase};
+use crate::observe::Counter;
+use crate::platform::sync::Arc;
+use crate::process::catch::{catch, drop_caught};
+use crate::process::failure::Failure;
+use crate::process::state::oneshot::Oneshot;
+use crate::task::body::is_large;
+
+impl Host {
+    /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
+    /// shut down drops it at once.
+    pub fn spawn_future<Fut>(&self, future: Fut)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        if const { is_large::<Fut, ()>() } {
+            self.spawn_registered(Box::into_pin(Box::new(future)));
+        } else {
+            self.spawn_registered(future);
+        }
+    }
+
+    fn spawn_registered(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if self.phase() == Phase::Closed {
+            drop(catch(|| drop(future)));
+            return;
+        }
+        let task = Registered { future: Some(future), host: self.clone(), key: None };
+        let (runnable, task) =
+            async_task::Builder::new().metadata(self.clone()).spawn(move |_| task, WithInfo(schedule));
+        task.detach();
+        runnable.schedule();
+    }
+
+    /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
+    /// polled or not. Dropped, the closure runs on if it has begun, and else never does. Its place in the queue then becomes free
+    /// for other work, though not always at once: each time that the queue is full for a closure, the pool looks at the
+    /// next 128 of those that wait, and removes the ones that were dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never
+    /// waits for room. See [`Builder::when_blocking_full`](crate::Builder::when_blocking_full).
+    pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        if const { is_large::<F, ()>() } { self.queue_blocking(Box::new(f)) } else { self.queue_blocking(f) }
+    }
+
+    fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
+        /// Answers also if it is dropped: a closure that never ran is refused, with a reason.
+        struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
+        impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
+            fn run(self: Box<Self>) {
+                let Self(f, cell) = *self;
+                if !cell.is_closed() {
+                    drop(cell.send(catch(f).map_err(Failure::Panicked)));
+                }
+            }
+
+            fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+                let Self(f, cell) = *self;
+                let _ = drop_caught(f);
+                drop(cell.send(Err(Failure::new(refusal))));
+            }
+
+            fn is_wanted(&self) -> bool {
+                !self.1.is_closed()
+            }
+        }
+        let cell = Arc::new(Oneshot::new());
+        self.run_blocking(Box::new(Once(f, Arc::clone(&cell))));
+        Blocking { cell, over: false }
+    }
+
+    /// Has blocking work done: by the pool, or in turn with all else where there is none.
+    pub(crate) fn run_blocking(&self, job: Box<dyn Job>) {
+        match &self.shared().pool {
+            Some(pool) => pool.run(job),
+            None => {
+                let job = InTurn(Some(job));
+                self.spawn_future(async move { job.run() });
+            }
+        }
+    }
+
+    /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
+    /// keeps account of it, for it ends with its command, which ends with its process.
+    pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let (runnable, task) =
+            async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
+        task.detach();
+        runnable.run();
+    }
+}
+
+/// Blocking work that is a task; it is refused if that is dropped before its turn.
+struct InTurn(Option<Box<dyn Job>>);
+
+impl InTurn {
+    fn run(mut self) {
+        if let Some(job) = self.0.take() {
+            let _ = catch(|| job.run());
+        }
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
+        }
+    }
+}
+
+/// Resolves to the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
+#[must_use = "the closure runs anyway, but its result is lost"]
+pub struct Blocking<T> {
+    cell: Arc<Oneshot<Result<T, Failure>>>,
+    over: bool,
+}
+
+impl<T> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blocking")
+    }
+}
+
+impl<T> Future for Blocking<T> {
+    type Output = Result<T, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
+        if self.over {
+            return Poll::Pending;
+        }
+        match self.cell.poll(cx.waker()) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                self.over = true;
+                Poll::Ready(result.unwrap_or(Err(Failure::Abandoned)))
+            }
+        }
+    }
+}
+
+impl<T> FusedFuture for Blocking<T> {
+    fn is_terminated(&self) -> bool {
+        self.over
+    }
+}
+
+impl<T> Drop for Blocking<T> {
+    fn drop(&mut self) {
+        drop(self.cell.close());
+    }
+}
+
+pin_project! {
+    /// A future without a pid, which the runtime finds when it ends: queued, or, once it waits, in a list.
+    struct Registered<F> {
+        #[pin]
+        future: Option<F>,
+        host: Host,
+        key: Option<usize>,
+    }
+
+    impl<F> PinnedDrop for Registered<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(key) = this.key.take() {
+                drop(this.host.shared().futures.lock().try_remove(key));
+            }
+            // A panic here must not leave async-task's hands.
+            let _ = catch(|| this.future.set(None));
+        }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Registered<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<()> {
+        let mut this = self.project();
+        if this.host.phase() == Phase::Closed {
+            return Poll::Ready(());
+        }
+        match catch(|| this.future.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx))) {
+            Ok(Poll::Ready(())) => Poll::Ready(()),
+            Ok(Poll::Pending) => {
+                if this.key.is_none() {
+                    *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
+                    // Whoever ends the runtime sets the phase before it looks at the list: one of the two sees the other.
+                    if this.host.phase() == Phase::Closed {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Pending
+            }
+            Err(_) => {
+                this.host.shared().metrics.add(Counter::Panics, 1);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl Spawn for Host {
+    fn spawn_obj(&self, future: FutureObj<'static, ()>) -> Result<(), futures::task::SpawnError> {
+        self.status()?;
+        self.spawn_future(future);
+        Ok(())
+    }
+
+    fn status(&self) -> Result<(), futures::task::SpawnError> {
+        if self.phase() == Phase::Closed { Err(futures::task::SpawnError::shutdown()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,307 @@
+//! A limit of how many commands reach the handler inside in a time.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, go_in_order};
+use crate::host::Host;
+use crate::host::dispatch::Handler;
+use crate::host::dispatch::completion::Completion;
+use crate::host::job::blocking_pool::WhenFull;
+use crate::platform::clock::Instant;
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::catch::drop_caught;
+use crate::process::command::Command;
+
+/// Lets so many commands through to the handler inside in a time; the others wait until it is theirs, first come, first
+/// served.
+///
+/// It is a token bucket: `burst` commands may pass at once after a pause, and in any span of time no more than that and
+/// what the rate gives in it. Timers tell milliseconds: who waited passes a little late, never early, and those behind are
+/// not late for it, so that in the long run the rate is exact; up to 10 ms of lateness are made up for in this way. A
+/// command that is given up while it waits leaves the queue at once, and takes nothing.
+///
+/// When as many wait as may, a command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). A clone shares the limit, so
+/// that several commands can.
+pub struct RateLimit<H> {
+    inner: Arc<H>,
+    rate: Rate,
+    bound: Bound,
+    tap: Arc<Tap>,
+}
+
+impl<H> RateLimit<H> {
+    /// Lets `count` commands through in each time `per`, all of them at once if need be; 0 means 1. With a `per` of zero
+    /// there is no limit. Up to 100,000 wait.
+    pub fn new(inner: H, count: u32, per: Duration) -> Self {
+        let rate = Rate { count: count.max(1), per, burst: count.max(1) };
+        Self { inner: Arc::new(inner), rate, bound: Bound::default(), tap: Arc::default() }
+    }
+
+    /// How many may pass at once after a pause; 0 means 1. With 1 they pass evenly.
+    #[must_use]
+    pub fn burst(mut self, most: u32) -> Self {
+        self.rate.burst = most.max(1);
+        self
+    }
+
+    /// How many commands may wait.
+    #[must_use]
+    pub fn queue(mut self, most: usize) -> Self {
+        self.bound.queue = most;
+        self
+    }
+
+    /// Which command is refused when as many wait as may.
+    #[must_use]
+    pub fn when_full(mut self, policy: WhenFull) -> Self {
+        self.bound.when_full = policy;
+        self
+    }
+}
+
+impl<H> Clone for RateLimit<H> {
+    fn clone(&self) -> Self {
+        let Self { inner, rate, bound, tap } = self;
+        Self { inner: Arc::clone(inner), rate: *rate, bound: *bound, tap: Arc::clone(tap) }
+    }
+}
+
+impl<H: fmt::Debug> fmt::Debug for RateLimit<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.tap.state.lock().line.len();
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .field("rate", &self.rate)
+            .field("bound", &self.bound)
+            .field("waiting", &waiting)
+            .finish()
+    }
+}
+
+/// So many in a time, so many at once.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    count: u32,
+    per: Duration,
+    burst: u32,
+}
+
+/// How late a timer may be without those that wait losing anything.
+const LATE: Duration = Duration::from_millis(10);
+
+/// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. Moments are
+/// counted in parts of a nanosecond, `count` of them, so that no rate is rounded. Ours differs where cells wait: one that
+/// passes late, as timers are, is taken to have passed up to `LATE` before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Schedule {
+    /// When the next would pass if all came evenly.
+    next: u128,
+}
+
+impl Rate {
+    fn parts(&self, time: Duration) -> u128 {
+        u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) * u128::from(self.count)
+    }
+
+    /// From one to the next: `per / count`, and that is `per` in parts.
+    fn interval(&self) -> u128 {
+        self.parts(self.per) / u128::from(self.count)
+    }
+
+    fn tolerance(&self) -> u128 {
+        self.interval() * u128::from(self.burst - 1)
+    }
+}
+
+impl Schedule {
+    /// When the next may pass: never before it is due.
+    fn due(&self, rate: &Rate) -> Instant {
+        let due = self.next.saturating_sub(rate.tolerance()).div_ceil(u128::from(rate.count));
+        Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
+    }
+
+    /// Lets one pass at a moment, if it may. `late` is how much of a delay is none of its making.
+    fn pass(&mut self, rate: &Rate, now: Instant, late: Duration) -> bool {
+        if self.due(rate) > now {
+            return false;
+        }
+        let now = rate.parts(Duration::from_nanos(now.ns())).saturating_sub(rate.parts(late));
+        self.next = self.next.max(now).saturating_add(rate.interval());
+        true
+    }
+}
+
+#[derive(Default)]
+struct Tap {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    schedule: Schedule,
+    line: Line,
+    /// Somebody waits for the time of the first in the line.
+    attended: bool,
+}
+
+impl Tap {
+    /// Has those that wait sent off when their time has come, until none is left.
+    fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
+        let (mut attendance, on) = (Attendance { tap: Some(Arc::clone(self)), rate }, host.clone());
+        host.spawn_future(async move {
+            while let Some(due) = attendance.tap.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
+                on.sleep(due - on.now()).await;
+            }
+            // `send_off_due` has cleared `attended` under the lock under which it found the line empty.
+            drop(attendance.tap.take());
+        });
+    }
+
+    /// Sends off whom it is time for; says when it will be the next one's.
+    fn send_off_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
+        loop {
+            let now = host.now();
+            let mut state = self.state.lock();
+            if state.line.is_empty() {
+                state.attended = false;
+                return None;
+            }
+            if !state.schedule.pass(rate, now, LATE) {
+                return Some(state.schedule.due(rate));
+            }
+            let next = state.line.pop();
+            drop(state);
+            if let Some(next) = next {
+                go_in_order(next, host);
+            }
+        }
+    }
+}
+
+/// Held by the task that attends the line. If the task is dropped because its runtime ends, a runtime of a command that still
+/// waits attends the line from then on.
+struct Attendance {
+    tap: Option<Arc<Tap>>,
+    rate: Rate,
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let Some(tap) = self.tap.take() else { return };
+        let mut state = tap.state.lock();
+        let host = state.line.open_host();
+        state.attended = host.is_some();
+        drop(state);
+        // A runtime that closes meanwhile drops the new task at once, which then comes here again.
+        if let Some(host) = host {
+            tap.attend(self.rate, &host);
+        }
+    }
+}
+
+impl Leave for Tap {
+    fn leave(&self, ticket: u64) {
+        let left = self.state.lock().line.remove(ticket);
+        let _ = drop_caught(left);
+    }
+}
+
+impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
+    fn handle(&self, command: C, completion: Completion<C::Reply>) {
+        let host = completion.host().clone();
+        let now = host.now();
+        let mut state = self.tap.state.lock();
+        // Nobody overtakes the line; and as long as it is attended, its last may be on its way out.
+        let is_first = state.line.is_empty() && !state.attended;
+        if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
+            drop(state);
+            return self.inner.handle(command, completion);
+        }
+        let turn = Turn { inner: Arc::clone(&self.inner), command, completion };
+        let turned = state.line.join(Box::new(turn), self.bound, &self.tap);
+        let unattended = !state.line.is_empty() && !std::mem::replace(&mut state.attended, true);
+        drop(state);
+        if unattended {
+            self.tap.attend(self.rate, &host);
+        }
+        if let Some(turned) = turned {
+            turned.away(|| format!("{} in {:?}", self.rate.count, self.rate.per), self.bound.queue);
+        }
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// When each of so many that all wait from the beginning passes, if somebody looks at each of these moments.
+    fn passed(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
+        let (mut schedule, mut passed) = (Schedule::default(), Vec::new());
+        for ns in looks {
+            while passed.len() < count && schedule.pass(&rate, Instant::from_ns(ns), LATE) {
+                passed.push(ns);
+            }
+        }
+        passed
+    }
+
+    fn rate(count: u32, per: Duration, burst: u32) -> Rate {
+        Rate { count, per, burst }
+    }
+
+    #[test]
+    fn a_burst_passes_and_the_rest_evenly() {
+        let rate = rate(4, Duration::from_millis(100), 3);
+        let at: Vec<u64> = passed(rate, 7, (0..1_000).map(|n| n * MS)).iter().map(|ns| ns / MS).collect();
+        assert_eq!(at, [0, 0, 0, 25, 50, 75, 100]);
+    }
+
+    #[test]
+    fn a_pause_earns_no_more_than_a_burst() {
+        let rate = rate(1, Duration::from_millis(10), 2);
+        let mut schedule = Schedule::default();
+        let mut at = |ms: u64| schedule.pass(&rate, Instant::from_ns(ms * MS), Duration::ZERO);
+        assert_eq!([at(0), at(0), at(0), at(9), at(10), at(19)], [true, true, false, false, true, false]);
+        assert_eq!([at(1_000), at(1_000), at(1_000), at(1_009), at(1_010)], [true, true, false, false, true]);
+    }
+
+    #[test]
+    fn no_rate_is_rounded() {
+        // Three in a second: after a year of them the last passes in the nanosecond in which it is due.
+        let rate = rate(3, Duration::from_secs(1), 1);
+        let mut schedule = Schedule::default();
+        let year = 31_536_000;
+        schedule.next = rate.interval() * (3 * year);
+        assert_eq!(schedule.due(&rate), Instant::from_ns(year as u64 * 1_000_000_000));
+        schedule.next += rate.interval();
+        assert_eq!(schedule.due(&rate), Instant::from_ns(year as u64 * 1_000_000_000 + 333_333_334));
+    }
+
+    #[test]
+    fn coarse_timers_don_t_slow_those_that_wait() {
+        // Ten in a millisecond, looked at once in one: ten pass each time, and after a second ten thousand have.
+        let rate = rate(10_000, Duration::from_secs(1), 1);
+        let all = passed(rate, 20_000, (0..=1_000).map(|n| n * MS));
+        assert_eq!(all.len(), 10_001);
+        // After a long silence only so much is made up for.
+        let mut schedule = Schedule { next: rate.parts(Duration::from_millis(5)) };
+        let late = Instant::from_ns(10_000 * MS);
+        assert_eq!((0..1_000).filter(|_| schedule.pass(&rate, late, LATE)).count(), 101);
+    }
+
+    #[test]
+    fn odd_rates_have_a_meaning() {
+        let none = rate(1, Duration::ZERO, 1);
+        assert_eq!(passed(none, 1_000, std::iter::once(5)).len(), 1_000);
+        let endless = rate(u32::MAX, Duration::MAX, u32::MAX);
+        assert_eq!(passed(endless, 10, std::iter::once(0)).len(), 10);
+        let once = rate(1, Duration::MAX, 1);
+        let mut schedule = Schedule::default();
+        assert!(schedule.pass(&once, Instant::from_ns(7), LATE));
+        assert_eq!(schedule.due(&once), Instant::FAR);
+        assert!(!schedule.pass(&once, Instant::from_ns(u64::MAX - 1), LATE));
+    }
+}

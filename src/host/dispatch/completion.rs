@@ -1,0 +1,451 @@
+//! The right to answer one yield, exactly once.
+//!
+//! By type it can't be used twice; dropped, it answers for itself. Which of several answers counts (a completion
+//! against `complete_yield`, against a cancel, against the death of the process) is decided in the process's tag table,
+//! see `yields.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use futures::future::FusedFuture;
+
+use crate::host::Host;
+use crate::host::control::AnyControl;
+use crate::host::dispatch::attempt::Gate;
+use crate::observe::Counter;
+use crate::platform::sync::{Arc, Mutex, thread, thread_local};
+use crate::process::catch::{catch, drop_caught};
+use crate::process::event::{Answer, Tag};
+use crate::process::exit::Reason;
+use crate::process::failure::Failure;
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+use crate::process::yields::Sent;
+
+/// What a handler failed with that panicked where nobody heard its text.
+const SOME_PANIC: Reason = Reason::new("a handler panicked");
+
+/// What becomes of a completion that is dropped on this thread.
+struct Keeping {
+    /// A handler runs: what it drops while it unwinds is kept, to be answered with the panic.
+    on: Cell<bool>,
+    /// The yield whose completion is kept in any case: its handler's future ends, perhaps with an error.
+    own: Cell<Option<(usize, u64)>>,
+    /// There is something in `KEPT`.
+    any: Cell<bool>,
+}
+
+thread_local! {
+    static KEEPING: Keeping =
+        const { Keeping { on: Cell::new(false), own: Cell::new(None), any: Cell::new(false) } };
+    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A completion that is kept.
+enum Kept {
+    Slip(Slip),
+    /// One whose answer passes through layers: how to fail it.
+    Layered(Box<dyn FnOnce(Failure)>),
+}
+
+/// Keeps it; hands it back where there is nothing left to keep it in.
+fn keep(kept: Kept) -> Option<Kept> {
+    let mut kept = Some(kept);
+    let _ = KEPT.try_with(|all| {
+        if let Ok(mut all) = all.try_borrow_mut() {
+            all.extend(kept.take());
+            KEEPING.with(|keeping| keeping.any.set(true));
+        }
+    });
+    kept
+}
+
+/// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
+pub(crate) struct Slip(Option<(Ref<dyn AnyControl>, Tag)>);
+
+impl Slip {
+    pub(crate) fn new(to: Ref<dyn AnyControl>, tag: Tag) -> Self {
+        Self(Some((to, tag)))
+    }
+
+    fn parts(&self) -> (&Ref<dyn AnyControl>, Tag) {
+        let (to, tag) = self.0.as_ref().expect("a slip is used once, by value");
+        (to, *tag)
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        self.parts().0.head().host()
+    }
+
+    /// Answers. What comes too late is counted and dropped.
+    #[inline]
+    pub(crate) fn finish(mut self, answer: Answer) {
+        if let Some((to, tag)) = self.0.take() {
+            answer_or_discard(&*to, tag, &mut Some(answer));
+        }
+    }
+
+    /// The same right; what is left has none.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let (to, tag) = self.parts();
+        to.head().yields().is_wanted(tag)
+    }
+
+    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends.
+    pub(crate) fn watch(&self, watcher: &Waker) -> bool {
+        let (to, tag) = self.parts();
+        to.head().yields().watch(tag, watcher)
+    }
+
+    /// Sends an item of a stream, or leaves `waker` to be woken when there is room.
+    pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
+        let (to, tag) = self.parts();
+        match to.head().yields().send(tag, item, waker) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(())) => return Poll::Ready(Err(Failure::Cancelled)),
+            Poll::Ready(Ok(Sent::Kept)) => {}
+            Poll::Ready(Ok(Sent::Notices(count))) => to.notice(tag, count),
+            Poll::Ready(Ok(Sent::Own)) => to.wake_or_note(),
+            Poll::Ready(Ok(Sent::Other(waker))) => to.wake_other(waker),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// What tells this yield from any other while its process lives.
+    fn identity(&self) -> (usize, u64) {
+        let (to, tag) = self.parts();
+        (to.identity(), tag.number)
+    }
+
+    /// Gives up the right to answer a call that nobody waits for any more.
+    pub(crate) fn late(self) {
+        if let Some((to, _)) = self.release() {
+            to.head().count(Counter::LateReplies);
+        }
+    }
+
+    /// Gives up the right to answer; whoever knows the tag may.
+    pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
+        self.0.take()
+    }
+}
+
+fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: &mut Option<Answer>) {
+    if to.complete(tag, answer, false).is_err() {
+        to.head().count(Counter::Discarded);
+        let _ = drop_caught(answer.take());
+    }
+}
+
+impl Drop for Slip {
+    fn drop(&mut self) {
+        if self.0.is_none() {
+            return;
+        }
+        let kept = KEEPING.try_with(|keeping| {
+            keeping.on.get() && (thread::panicking() || keeping.own.get() == Some(self.identity()))
+        });
+        let Some((to, tag)) = self.0.take() else { return };
+        if kept.unwrap_or(false) {
+            match keep(Kept::Slip(Slip(Some((to.clone(), tag))))) {
+                None => return,
+                Some(Kept::Slip(slip)) => drop(slip.release()),
+                Some(Kept::Layered(_)) => unreachable!("it was a slip"),
+            }
+        }
+        answer_or_discard(&*to, tag, &mut Some(Err(Failure::Abandoned)));
+    }
+}
+
+/// Runs what a handler does; with the completions that it dropped while it unwound, and that of its `own` yield however
+/// it was dropped, if there are any. Whoever calls this answers them.
+fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
+    let former =
+        KEEPING.with(|keeping| (keeping.on.replace(true), keeping.own.replace(own), keeping.any.replace(false)));
+    let (on, own, any) = former;
+    // What stands there belongs to a handler that this one runs inside of.
+    let others = if any { KEPT.with(|kept| kept.borrow().len()) } else { 0 };
+    let result = catch(f);
+    let some = KEEPING.with(|keeping| {
+        keeping.on.set(on);
+        keeping.own.set(own);
+        keeping.any.replace(any)
+    });
+    (result, some.then(|| KEPT.with(|kept| kept.borrow_mut().split_off(others))))
+}
+
+/// Fails the yields whose completions a handler dropped while it unwound.
+#[cold]
+fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
+    let text = result.as_ref().err().cloned().unwrap_or(SOME_PANIC);
+    for kept in kept {
+        let failure = Failure::Panicked(text.clone());
+        match kept {
+            Kept::Slip(slip) => slip.finish(Err(failure)),
+            Kept::Layered(fail) => drop(catch(|| fail(failure))),
+        }
+    }
+}
+
+/// Runs a handler. If it panics, the yields whose completions it held fail with the panic's text.
+#[inline]
+pub(crate) fn guarded(handle: impl FnOnce()) {
+    let (result, kept) = keeping(None, handle);
+    if let Some(kept) = kept {
+        fail(kept, &result);
+    }
+}
+
+/// The way back of a yield for a task that works for it and does not hold its completion.
+#[derive(Debug)]
+pub(crate) struct Way {
+    to: Ref<dyn AnyControl>,
+    tag: Tag,
+}
+
+impl Way {
+    pub(crate) fn host(&self) -> &Host {
+        self.to.head().host()
+    }
+
+    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Runs a part of what the task does. A completion of this yield that is dropped meanwhile is handed out instead
+    /// of being abandoned: whoever calls this knows better how it ended.
+    pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>) {
+        let own = (self.to.identity(), self.tag.number);
+        let (result, kept) = keeping(Some(own), f);
+        let Some(mut kept) = kept else { return (result, None) };
+        let is_mine = |kept: &Kept| matches!(kept, Kept::Slip(slip) if slip.identity() == own);
+        let mine = kept.iter().position(is_mine).map(|at| kept.swap_remove(at));
+        fail(kept, &result);
+        match mine {
+            Some(Kept::Slip(slip)) => (result, Some(slip)),
+            _ => (result, None),
+        }
+    }
+}
+
+/// The right to answer one yield, from any thread, at any time.
+///
+/// Dropped unanswered it answers [`Failure::Abandoned`]. After its process died, or gave the yield up, the answer is
+/// discarded and counted; it can never reach another process.
+pub struct Completion<T> {
+    slip: Option<Slip>,
+    layer: Option<Box<dyn Layer<T>>>,
+    marker: PhantomData<fn(T)>,
+}
+
+/// What an answer passes through on its way to the process.
+pub(super) trait Layer<T>: Send + Sync {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip);
+
+    /// How to fail it later, when it is known how the handler that holds it panicked.
+    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)>;
+
+    /// What says, beside the yield itself, whether the answer is wanted.
+    fn gate(&self) -> Option<&Arc<dyn Gate>>;
+}
+
+/// A closure that the answer passes through, and what it passes through then.
+struct Intercept<T, F> {
+    /// Never locked: the lock makes this `Sync`.
+    then: Mutex<F>,
+    before: Option<Box<dyn Layer<T>>>,
+}
+
+impl<T, F> Layer<T> for Intercept<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
+{
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip) {
+        let Self { then, before } = *self;
+        then.into_inner()(answer, Completion { slip: Some(slip), layer: before, marker: PhantomData });
+    }
+
+    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)> {
+        Box::new(move |failure| self.answer(Err(failure), slip))
+    }
+
+    fn gate(&self) -> Option<&Arc<dyn Gate>> {
+        self.before.as_ref()?.gate()
+    }
+}
+
+impl<T: Send + 'static> Completion<T> {
+    pub(crate) fn new(slip: Slip) -> Self {
+        Self { slip: Some(slip), layer: None, marker: PhantomData }
+    }
+
+    /// Another completion of this yield, whose answer goes to `layer` alone.
+    pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
+        let (to, tag) = self.slip().parts();
+        Self { slip: Some(Slip::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
+    }
+
+    pub(super) fn gate(&self) -> Option<&Arc<dyn Gate>> {
+        self.layer.as_ref()?.gate()
+    }
+
+    fn slip(&self) -> &Slip {
+        self.slip.as_ref().expect("a completion is used once, by value")
+    }
+
+    /// Answers with a reply.
+    pub fn complete(self, reply: T) {
+        self.finish(Ok(reply));
+    }
+
+    /// Answers with a failure.
+    pub fn fail(self, failure: impl Into<Failure>) {
+        self.finish(Err(failure.into()));
+    }
+
+    /// Answers.
+    pub fn finish(mut self, answer: Result<T, Failure>) {
+        let Some(slip) = self.slip.take() else { return };
+        match self.layer.take() {
+            None => slip.finish(answer.map(Payload::new)),
+            Some(layer) => layer.answer(answer, slip),
+        }
+    }
+
+    /// A completion whose answer passes through `then` first: what layers are made of.
+    ///
+    /// `then` runs on the thread that answers. It is also told of [`Failure::Abandoned`] when the new completion is
+    /// dropped, and of [`Failure::Panicked`] when the handler that holds it panics.
+    pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
+        let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
+        Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
+    }
+
+    /// Whose yield this is.
+    pub fn pid(&self) -> Pid {
+        self.slip().parts().0.head().pid()
+    }
+
+    /// Which yield of that process this is.
+    pub fn tag(&self) -> Tag {
+        self.slip().parts().1
+    }
+
+    /// The host of that process.
+    pub fn host(&self) -> &Host {
+        self.slip().parts().0.head().host()
+    }
+
+    /// Gives up this handle for its (pid, tag) form: the yield stays in flight, and whoever knows the two answers it
+    /// by [`Host::complete_yield`]. Nothing answers `Abandoned` any more.
+    pub fn into_tag(mut self) -> (Pid, Tag) {
+        let parts = (self.pid(), self.tag());
+        if let Some(slip) = self.slip.take() {
+            drop(slip.release());
+        }
+        parts
+    }
+
+    /// Whether the answer would be discarded: the process has ended, or gave the yield up.
+    pub fn is_cancelled(&self) -> bool {
+        !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
+    }
+
+    /// Resolves when the answer is not wanted any more.
+    pub fn cancelled(&self) -> Unwanted {
+        let (to, tag) = self.slip().parts();
+        Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
+    }
+
+    /// Sends an item of a stream, or leaves the waker to be woken when there is room.
+    pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
+        self.slip().send(item, cx.waker())
+    }
+
+    /// The way back of this yield, without the right to answer it.
+    pub(crate) fn way(&self) -> Way {
+        let (to, tag) = self.slip().parts();
+        Way { to: to.clone(), tag }
+    }
+
+    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.slip().watch(cx.waker()) && self.gate().is_none_or(|gate| gate.watch(cx.waker())) {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
+        // A layer hears of it, and decides what its own caller hears: not while the handler unwinds, though, if whoever
+        // runs that will know how it ended.
+        if !thread::panicking() {
+            return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
+        }
+        let fail = layer.later(slip);
+        let fail = match KEEPING.try_with(|keeping| keeping.on.get()) {
+            Ok(true) => keep(Kept::Layered(fail)),
+            _ => Some(Kept::Layered(fail)),
+        };
+        if let Some(Kept::Layered(fail)) = fail {
+            drop(catch(|| fail(Failure::Panicked(SOME_PANIC))));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Completion");
+        if let Some((to, tag)) = self.slip.as_ref().and_then(|slip| slip.0.as_ref()) {
+            debug.field("pid", &to.head().pid()).field("tag", tag);
+        }
+        debug.finish()
+    }
+}
+
+/// Resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Unwanted {
+    yielded: Option<(Ref<dyn AnyControl>, Tag)>,
+    gate: Option<Arc<dyn Gate>>,
+}
+
+impl Future for Unwanted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.yielded {
+            Some((to, tag))
+                if to.head().yields().watch(*tag, cx.waker())
+                    && self.gate.as_ref().is_none_or(|gate| gate.watch(cx.waker())) =>
+            {
+                Poll::Pending
+            }
+            _ => {
+                self.yielded = None;
+                self.gate = None;
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl FusedFuture for Unwanted {
+    fn is_terminated(&self) -> bool {
+        self.yielded.is_none()
+    }
+}

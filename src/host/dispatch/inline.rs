@@ -1,0 +1,91 @@
+//! The right to answer a command that took the short way: by what is left in its lane, as long as the turn is not over
+//! that it came in; by a completion, like that of any other command, from then on.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::task::{Context, Poll};
+
+use crate::host::Host;
+use crate::host::dispatch::completion::{Completion, Slip};
+use crate::host::refs::Home;
+use crate::process::command::Command;
+use crate::process::failure::Failure;
+use crate::process::payload::Payload;
+use crate::process::state::inline_lane as express;
+use crate::process::state::inline_lane::Number;
+use crate::process::yields::{Ear, Kept};
+
+/// Handed to the handler of a command that took the short way, inside the turn of its process. It is used, by whichever
+/// method: what is dropped answers nobody.
+pub struct Shortcut<'a, C: Command> {
+    number: Number,
+    home: &'a dyn Fn() -> Home,
+    marker: PhantomData<fn(C)>,
+}
+
+impl<C: Command> fmt::Debug for Shortcut<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shortcut").field(&self.number).finish()
+    }
+}
+
+impl<'a, C: Command> Shortcut<'a, C> {
+    #[inline]
+    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> Home) -> Self {
+        Self { number, home, marker: PhantomData }
+    }
+
+    /// Answers now.
+    #[inline]
+    pub(crate) fn answer(self, answer: Result<C::Reply, Failure>) {
+        express::answer(self.number, answer.map(Payload::new));
+    }
+
+    /// For a future that may answer at its first poll, or not.
+    #[inline]
+    pub(crate) fn owed(self) -> Owed<C> {
+        Owed::Now(self.number, (self.home)())
+    }
+}
+
+/// What a handler's future owes: an answer within this turn, or a completion.
+pub(crate) enum Owed<C: Command> {
+    Now(Number, Home),
+    Later(Completion<C::Reply>),
+}
+
+impl<C: Command> Owed<C> {
+    /// The turn goes on without an answer: the command is in flight from now on, like any other. Called in the turn of
+    /// its process, which finds the tag where it would have found the answer.
+    pub(crate) fn defer(&mut self) {
+        let Self::Now(number, home) = self else { return };
+        let yields = home.head().yields();
+        let ear = if *number == 0 { Ear::Nobody } else { Ear::Own };
+        let tag = yields.start::<C>(ear, None, None, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
+        if *number != 0 && yields.keep(*number, Kept::Flying(tag.erase())).is_err() {
+            yields.cancel(tag.erase());
+        }
+        *self = Self::Later(Completion::new(Slip::new((*home).clone(), tag.erase())));
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Now(_, home) => home.head().host(),
+            Self::Later(completion) => completion.host(),
+        }
+    }
+
+    pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Now(..) => Poll::Pending,
+            Self::Later(completion) => completion.poll_cancelled(cx),
+        }
+    }
+
+    pub(crate) fn finish(self, answer: Result<C::Reply, Failure>) {
+        match self {
+            Self::Now(number, _) => express::answer(number, answer.map(Payload::new)),
+            Self::Later(completion) => completion.finish(answer),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What is queued: a process that is to have a turn, or a future that is a task of async-task's; and how either gets there.
+
+pub(crate) mod batch;
+pub(crate) mod blocking_pool;
+
+use async_task::{Runnable, ScheduleInfo};
+
+use crate::host::Host;
+use crate::host::job::batch as crowd;
+use crate::process::state::wake_order::{Comes, Placing};
+use crate::process::state::{Ready, Schedule, wake_order as placing};
+
+/// What is queued.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Process(Ready),
+    /// A future without a pid: an async handler, or what came by `spawn_future`.
+    Future(Runnable<Host>),
+}
+
+impl Job {
+    #[inline]
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Process(ready) => ready.head().host(),
+            Self::Future(runnable) => runnable.metadata(),
+        }
+    }
+
+    /// Queues it as one that was woken just now.
+    #[inline]
+    pub(crate) fn schedule(self) {
+        match self {
+            Self::Process(ready) => ready.schedule(Comes::FromRest(None)),
+            Self::Future(runnable) => runnable.schedule(),
+        }
+    }
+}
+
+/// How every process is queued that may run on any worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Anywhere;
+
+impl Schedule for Anywhere {
+    #[inline]
+    fn schedule(self, ready: Ready, comes: Comes<'_>) {
+        queue(Job::Process(ready), comes);
+    }
+
+    fn is_here(&self) -> bool {
+        true
+    }
+}
+
+/// The schedule function of every future: it takes up no room in the task.
+#[inline]
+pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
+    let comes = if info.woken_while_running { Comes::FromTurn } else { Comes::FromRest(None) };
+    queue(Job::Future(runnable), comes);
+}
+
+/// Asks the host of a job where it goes.
+#[inline]
+fn queue(job: Job, comes: Comes<'_>) {
+    if placing::now() == Placing::Together && matches!(comes, Comes::FromRest(_)) {
+        return crowd::join(job);
+    }
+    let schedule = job.host().shared().schedule;
+    schedule(job, comes);
+}

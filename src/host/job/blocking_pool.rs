@@ -1,0 +1,682 @@
+//! The blocking pool: threads for work that would block a worker, a bounded number of them, behind a bounded queue.
+//! Threads come when they are needed and go when they were idle for a while. It runs jobs and knows nothing of whose
+//! they are; whoever hands one in wraps it so that its result or its panic reaches somebody.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::time::Duration;
+use std::{fmt, io};
+
+use crate::platform::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
+use crate::process::catch::catch;
+
+/// What a thread of the pool runs. A panic in either is caught and forgotten.
+pub(crate) trait Job: Send {
+    /// Does the work, on a thread of the pool.
+    fn run(self: Box<Self>);
+
+    /// Will not be run.
+    fn refuse(self: Box<Self>, refusal: PoolRefusal);
+
+    /// Whether the requester still waits for the job. A job for which it does not gives its place in a full queue to others.
+    fn is_wanted(&self) -> bool;
+}
+
+/// Why work was refused by the blocking pool: the error inside the [`Failure`](crate::Failure) of its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolRefusal {
+    /// As many threads as there may be are busy, and as much work as may wait is waiting.
+    Full,
+    /// It waited, and gave way to newer work: see [`WhenFull::DropOldest`].
+    Displaced,
+    /// The pool has no thread: it may have none, or the system gave it none.
+    NoThread,
+    /// The runtime has shut down.
+    ShutDown,
+}
+
+impl fmt::Display for PoolRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the blocking pool is full: all its threads are busy, and no more work may wait for one",
+            Self::Displaced => "the blocking pool is full: this work gave way to newer work",
+            Self::NoThread => "the blocking pool has no thread",
+            Self::ShutDown => "the blocking pool takes no more work: the runtime has shut down",
+        })
+    }
+}
+
+impl Error for PoolRefusal {}
+
+/// Whose work is refused when the blocking pool is full; it is told at once, by a [`PoolRefusal`].
+///
+/// There is no policy that waits: a handler must not hold up its worker, and a command waits in the queue as well as
+/// before it. Who wants all work to be done, however late, asks for a queue of `usize::MAX`: what waits there is bounded
+/// by the commands that processes have in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// What comes is refused.
+    #[default]
+    Refuse,
+    /// What has waited longest is refused, and what comes takes its place: under overload those who asked last, and
+    /// still wait, are served. With a queue of 0 nothing waits, so that what comes is refused.
+    DropOldest,
+}
+
+/// Runs the function that it is given, once, with something entered around it: another runtime's context.
+pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// How a pool is to be.
+#[derive(Clone)]
+pub(crate) struct Options {
+    /// At most so many threads; with 0 every job is refused.
+    pub(crate) most: usize,
+    /// At most so many jobs that no thread is there for yet.
+    pub(crate) queue: usize,
+    pub(crate) when_full: WhenFull,
+    /// A thread that was idle for so long goes.
+    pub(crate) keep: Duration,
+    /// The name of the threads.
+    pub(crate) name: String,
+    /// Called on each thread, around all that it does.
+    pub(crate) around: Option<Around>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            most: 512,
+            queue: 100_000,
+            when_full: WhenFull::Refuse,
+            keep: Duration::from_secs(10),
+            name: String::from("procession-blocking"),
+            around: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { most, queue, when_full, keep, name, around } = self;
+        f.debug_struct("Options")
+            .field("most", most)
+            .field("queue", queue)
+            .field("when_full", when_full)
+            .field("keep", keep)
+            .field("name", name)
+            .field("around", &around.is_some())
+            .finish()
+    }
+}
+
+/// Threads that run jobs, in the order in which these came. Dropped, it closes.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// An idle thread waits here for a job, or for the pool to close.
+    work: Condvar,
+    /// Told when a closed pool's last thread leaves.
+    empty: Condvar,
+    options: Options,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Box<dyn Job>>,
+    /// Threads that there are.
+    threads: usize,
+    /// Those of them that run no job: they wait, or are about to look at the queue. Each is good for one of the queue's
+    /// jobs, so what is queued beyond this number has to wait.
+    free: usize,
+    closed: bool,
+    /// Where in the queue the next [sweep](State::sweep) begins.
+    swept: usize,
+    /// For tests: the system has no more threads.
+    #[cfg(test)]
+    exhausted: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, threads, free, closed, .. } = self;
+        f.debug_struct("State")
+            .field("queued", &queue.len())
+            .field("threads", threads)
+            .field("free", free)
+            .field("closed", closed)
+            .finish()
+    }
+}
+
+/// How many jobs of a full queue are looked at for each job that does not fit: the queue may be long, and this happens under
+/// its lock.
+const SWEEP: usize = 128;
+
+impl State {
+    /// Whether one more job may wait, if need be in the place of one that is moved to `unwanted`.
+    fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
+        let most = self.free.saturating_add(options.queue);
+        if self.queue.len() >= most {
+            *unwanted = self.sweep();
+        }
+        self.queue.len() < most
+    }
+
+    /// Looks at the next [`SWEEP`] jobs of the queue and takes out those whose callers have given up. The others keep
+    /// their order.
+    fn sweep(&mut self) -> Vec<Box<dyn Job>> {
+        let from = if self.swept < self.queue.len() { self.swept } else { 0 };
+        let to = self.queue.len().min(from + SWEEP);
+        let mut kept = from;
+        for at in from..to {
+            if self.queue[at].is_wanted() {
+                self.queue.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.swept = kept;
+        self.queue.drain(kept..to).collect()
+    }
+}
+
+impl Pool {
+    /// A pool with no threads yet.
+    pub(crate) fn new(options: Options) -> Self {
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free. Never
+    /// waits: if no more may queue, a job is refused at once.
+    pub(crate) fn run(&self, job: Box<dyn Job>) {
+        let mut unwanted = Vec::new();
+        if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
+            let _ = catch(|| job.refuse(refusal));
+        }
+        // These are dropped without the lock, one by one: they are the user's code, and one may panic.
+        for job in unwanted {
+            let _ = catch(|| drop(job));
+        }
+    }
+
+    /// Queues a job. If it needs the place of jobs whose callers have given up, those are moved to `unwanted`.
+    ///
+    /// # Errors
+    /// The job that is refused for it, or itself.
+    fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
+        let shared = &self.shared;
+        let options = &shared.options;
+        let mut state = shared.state.lock();
+        if state.closed {
+            return Err((job, PoolRefusal::ShutDown));
+        }
+        if state.queue.len() >= state.free {
+            // Nobody is there for it. The thread is started under the lock: nobody may queue a job in the belief that
+            // there will be a thread before it is known whether there is one.
+            let started = state.threads < options.most && shared.start(&state).is_ok();
+            if started {
+                state.threads += 1;
+                state.free += 1;
+            } else if state.threads == 0 {
+                return Err((job, PoolRefusal::NoThread));
+            } else if !state.has_room(options, unwanted) {
+                if options.when_full == WhenFull::Refuse || options.queue == 0 {
+                    return Err((job, PoolRefusal::Full));
+                }
+                // Those that a free thread is about to take are not waiting any more.
+                let at = state.free;
+                let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
+                state.queue.push_back(job);
+                return Err((oldest, PoolRefusal::Displaced));
+            }
+        }
+        state.queue.push_back(job);
+        drop(state);
+        shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Takes no more jobs, refuses those that are queued, and sends the threads away. What runs already is not waited
+    /// for.
+    pub(crate) fn close(&self) {
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        let refused = std::mem::take(&mut state.queue);
+        drop(state);
+        self.shared.work.notify_all();
+        // One by one, so that a panic in one leaves the others theirs.
+        for job in refused {
+            let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
+        }
+    }
+
+    /// Waits until no thread is left, which in a pool that is not closed needs all of them to be idle for long; says
+    /// whether that came about in time. Called by a job of this pool, it waits in vain for that job.
+    #[cfg(test)]
+    pub(crate) fn wait(&self, within: Duration) -> bool {
+        let clock = crate::platform::clock::Clock::real();
+        let end = clock.now() + within;
+        let mut state = self.shared.state.lock();
+        loop {
+            if state.threads == 0 {
+                return true;
+            }
+            let left = end - clock.now();
+            if left.is_zero() {
+                return false;
+            }
+            (state, _) = wait_within(&self.shared.empty, state, left);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Starts a thread; `_state` is the lock that this happens under.
+    fn start(self: &Arc<Self>, _state: &State) -> io::Result<()> {
+        #[cfg(test)]
+        if _state.exhausted {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let shared = Arc::clone(self);
+        thread::Builder::new().name(self.options.name.clone()).spawn(move || shared.live())?;
+        Ok(())
+    }
+
+    /// What a thread does.
+    fn live(&self) {
+        let mut served = false;
+        if let Some(around) = &self.options.around {
+            let mut serve = || {
+                // Somebody who calls twice has served already.
+                if !std::mem::replace(&mut served, true) {
+                    self.serve();
+                }
+            };
+            // A panic in it, or not calling at all, is no reason to leave jobs lying that were accepted.
+            let _ = catch(|| around(&mut serve));
+        }
+        if !served {
+            self.serve();
+        }
+    }
+
+    /// Runs jobs until the pool is closed, or no job came for long. The thread counts as free when it gets here, and is
+    /// not counted any more when it leaves.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                state.free -= 1;
+                drop(state);
+                let _ = catch(|| job.run());
+                state = self.state.lock();
+                state.free += 1;
+            } else if state.closed {
+                return self.leave(state);
+            } else {
+                let idle_too_long;
+                (state, idle_too_long) = wait_within(&self.work, state, self.options.keep);
+                // A job that came in the last moment is still taken.
+                if idle_too_long && state.queue.is_empty() {
+                    return self.leave(state);
+                }
+            }
+        }
+    }
+
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        state.free -= 1;
+        state.threads -= 1;
+        if state.threads == 0 {
+            drop(state);
+            self.empty.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::sync::atomic::AtomicUsize;
+    use crate::platform::sync::atomic::Ordering::SeqCst;
+    use crate::platform::sync::wait;
+
+    /// A number that threads can wait for.
+    #[derive(Default)]
+    struct Level {
+        now: Mutex<usize>,
+        changed: Condvar,
+    }
+
+    impl Level {
+        fn raise(&self) {
+            *self.now.lock() += 1;
+            self.changed.notify_all();
+        }
+
+        fn reached(&self, level: usize) {
+            let mut now = self.now.lock();
+            while *now < level {
+                now = wait(&self.changed, now, None);
+            }
+        }
+
+        fn get(&self) -> usize {
+            *self.now.lock()
+        }
+    }
+
+    /// A pool whose jobs say that they began, and wait until they may end.
+    struct Fixture {
+        pool: Pool,
+        began: Arc<Level>,
+        gate: Arc<Level>,
+        ended: Arc<Level>,
+    }
+
+    /// What became of a job.
+    struct Closure<F>(F, Arc<Mutex<Vec<PoolRefusal>>>);
+
+    impl<F: FnOnce() + Send> Job for Closure<F> {
+        fn run(self: Box<Self>) {
+            (self.0)();
+        }
+
+        fn refuse(self: Box<Self>, refusal: PoolRefusal) {
+            self.1.lock().push(refusal);
+            drop(self.0);
+        }
+
+        fn is_wanted(&self) -> bool {
+            true
+        }
+    }
+
+    /// Whether a pool takes a closure.
+    fn runs(pool: &Pool, f: impl FnOnce() + Send + 'static) -> bool {
+        let refusals = Arc::default();
+        pool.run(Box::new(Closure(f, Arc::clone(&refusals))));
+        let refused = !refusals.lock().is_empty();
+        !refused
+    }
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    impl Fixture {
+        fn new(most: usize, queue: usize, keep: Duration) -> Self {
+            let pool = Pool::new(Options { most, queue, keep, ..Options::default() });
+            Self { pool, began: Arc::default(), gate: Arc::default(), ended: Arc::default() }
+        }
+
+        fn run(&self) -> bool {
+            let (began, gate, ended) = (Arc::clone(&self.began), Arc::clone(&self.gate), Arc::clone(&self.ended));
+            let job = move || {
+                began.raise();
+                gate.reached(1);
+                ended.raise();
+            };
+            runs(&self.pool, job)
+        }
+
+        fn threads(&self) -> (usize, usize) {
+            let state = self.pool.shared.state.lock();
+            (state.threads, state.free)
+        }
+
+        /// Waits until so many threads are free: a job that ended frees its thread only a moment later.
+        fn free(&self, free: usize) {
+            while self.threads().1 < free {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn threads_and_queue_are_bounded() {
+        let f = Fixture::new(2, 3, LONG);
+        for accepted in [true, true, true, true, true, false, false] {
+            assert_eq!(f.run(), accepted);
+        }
+        f.began.reached(2);
+        assert_eq!((f.began.get(), f.threads()), (2, (2, 0)));
+        f.gate.raise();
+        f.ended.reached(5);
+        assert_eq!(f.threads().0, 2);
+        assert!(f.run());
+        f.ended.reached(6);
+    }
+
+    #[test]
+    fn the_oldest_gives_way_where_that_is_the_policy() {
+        let mut f = Fixture::new(1, 2, LONG);
+        let options = Options { most: 1, queue: 2, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        f.pool = Pool::new(options);
+        assert!(f.run());
+        f.began.reached(1);
+        let (ran, refusals) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        for n in 0..5 {
+            let (log, ended) = (Arc::clone(&ran), Arc::clone(&f.ended));
+            let job = move || {
+                log.lock().push(n);
+                ended.raise();
+            };
+            f.pool.run(Box::new(Closure(job, Arc::clone(&refusals))));
+        }
+        assert_eq!(*refusals.lock(), [PoolRefusal::Displaced; 3]);
+        f.gate.raise();
+        f.ended.reached(3);
+        assert_eq!(*ran.lock(), [3, 4]);
+        let none = Options { most: 1, queue: 0, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        f.pool = Pool::new(none);
+        f.gate = Arc::default();
+        assert!(f.run() && !f.run());
+        f.gate.raise();
+    }
+
+    #[test]
+    fn a_full_queue_is_searched_for_unwanted_jobs_part_by_part() {
+        struct Unwanted;
+        impl Job for Unwanted {
+            fn run(self: Box<Self>) {}
+            fn refuse(self: Box<Self>, _: PoolRefusal) {}
+            fn is_wanted(&self) -> bool {
+                false
+            }
+        }
+        let f = Fixture::new(1, 3 * SWEEP, LONG);
+        assert!(f.run());
+        f.began.reached(1);
+        for _ in 0..3 * SWEEP - 1 {
+            assert!(f.run());
+        }
+        f.pool.run(Box::new(Unwanted));
+        // The third part has the unwanted job. Its place is used once.
+        assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
+        f.gate.raise();
+        f.ended.reached(1 + 3 * SWEEP);
+    }
+
+    #[test]
+    fn a_queue_of_none_still_runs_what_there_is_a_thread_for() {
+        let f = Fixture::new(1, 0, LONG);
+        assert!(f.run() && !f.run());
+        f.gate.raise();
+        f.ended.reached(1);
+        f.free(1);
+        assert!(f.run());
+        f.ended.reached(2);
+    }
+
+    #[test]
+    fn a_pool_of_no_threads_refuses_everything() {
+        let f = Fixture::new(0, 10, LONG);
+        assert!(!f.run());
+        assert!(f.pool.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn free_threads_are_used_again() {
+        let f = Fixture::new(8, 0, LONG);
+        f.gate.raise();
+        for done in 1..=20 {
+            assert!(f.run());
+            f.ended.reached(done);
+            f.free(1);
+            assert_eq!(f.threads(), (1, 1));
+        }
+    }
+
+    #[test]
+    fn threads_have_the_pools_name() {
+        let f = Fixture::new(1, 0, LONG);
+        let (name, ended) = (Arc::new(Mutex::new(None)), Arc::clone(&f.ended));
+        let seen = Arc::clone(&name);
+        let job = move || {
+            *seen.lock() = thread::current().name().map(String::from);
+            ended.raise();
+        };
+        assert!(runs(&f.pool, job));
+        f.ended.reached(1);
+        assert_eq!(name.lock().as_deref(), Some("procession-blocking"));
+    }
+
+    #[test]
+    fn idle_threads_go_and_come_again() {
+        let f = Fixture::new(4, 0, Duration::from_millis(5));
+        f.gate.raise();
+        for round in 1..=2 {
+            for _ in 0..3 {
+                assert!(f.run());
+            }
+            f.ended.reached(3 * round);
+            assert!(f.pool.wait(LONG));
+            assert_eq!(f.threads(), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_job_and_not_the_thread() {
+        let f = Fixture::new(1, 10, LONG);
+        assert!(runs(&f.pool, || panic!("in a job")));
+        f.gate.raise();
+        assert!(f.run());
+        f.ended.reached(1);
+        assert_eq!(f.threads().0, 1);
+    }
+
+    #[test]
+    fn closing_drops_each_queued_job_once_and_takes_no_more() {
+        struct Dropped(Arc<AtomicUsize>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+                panic!("in the drop of a job");
+            }
+        }
+        let f = Fixture::new(1, 10, LONG);
+        assert!(f.run());
+        f.began.reached(1);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        for _ in 0..5 {
+            let guard = Dropped(Arc::clone(&dropped));
+            assert!(runs(&f.pool, move || drop(guard)));
+        }
+        f.pool.close();
+        assert_eq!(dropped.load(SeqCst), 5);
+        assert!(!f.run());
+        // The running job is not waited for.
+        assert!(!f.pool.wait(Duration::from_millis(1)));
+        assert_eq!(f.threads().0, 1);
+        f.gate.raise();
+        assert!(f.pool.wait(LONG));
+        assert_eq!((f.ended.get(), f.threads()), (1, (0, 0)));
+        f.pool.close();
+        assert!(f.pool.wait(Duration::ZERO));
+    }
+
+    #[test]
+    fn closing_sends_idle_threads_away() {
+        let f = Fixture::new(2, 0, LONG);
+        f.gate.raise();
+        assert!(f.run());
+        f.ended.reached(1);
+        f.pool.close();
+        assert!(f.pool.wait(LONG));
+    }
+
+    #[test]
+    fn without_any_thread_the_job_comes_back() {
+        let f = Fixture::new(4, 1, LONG);
+        f.pool.shared.state.lock().exhausted = true;
+        assert!(!runs(&f.pool, || ()));
+        assert_eq!((f.threads(), f.pool.shared.state.lock().queue.len()), ((0, 0), 0));
+        f.pool.shared.state.lock().exhausted = false;
+        assert!(f.run());
+        f.began.reached(1);
+        // With one thread and no other to be had, jobs queue behind it, as far as there is room.
+        f.pool.shared.state.lock().exhausted = true;
+        assert!(f.run() && !f.run());
+        f.gate.raise();
+        f.ended.reached(2);
+    }
+
+    #[test]
+    fn jobs_run_inside_what_is_entered_around() {
+        fn with(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) {
+            let around: Option<Around> = Some(Arc::new(around));
+            let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });
+            let ended = Arc::new(Level::default());
+            for _ in 0..3 {
+                let ended = Arc::clone(&ended);
+                assert!(runs(&pool, move || ended.raise()));
+            }
+            ended.reached(3);
+            pool.close();
+            assert!(pool.wait(LONG));
+        }
+        let entered = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&entered);
+        with(move |f| {
+            count.fetch_add(1, SeqCst);
+            f();
+            count.fetch_add(10, SeqCst);
+            f();
+        });
+        assert!(entered.load(SeqCst) >= 1);
+        with(|_| panic!("around"));
+        with(|_| {});
+    }
+
+    #[test]
+    fn many_jobs_from_many_threads_all_run() {
+        const EACH: usize = 2_000;
+        let pool = Pool::new(Options { most: 3, queue: usize::MAX, keep: Duration::ZERO, ..Options::default() });
+        let ended = Arc::new(Level::default());
+        thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for _ in 0..EACH {
+                        let ended = Arc::clone(&ended);
+                        assert!(runs(&pool, move || ended.raise()));
+                    }
+                });
+            }
+        });
+        ended.reached(3 * EACH);
+        assert!(pool.wait(LONG));
+        assert_eq!((ended.get(), pool.shared.state.lock().free), (3 * EACH, 0));
+    }
+}

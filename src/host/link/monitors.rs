@@ -1,0 +1,235 @@
+//! What one process monitors, by number: in a row of slots, so that a parent of a hundred thousand finds each at once.
+//!
+//! A number is a slot and its generation, and is never issued twice: a slot whose generations are used up is left alone.
+
+use crate::process::state::Ref;
+
+/// Emptied, a row that is longer than this is given back.
+const KEPT: usize = 64;
+
+/// Stands for no slot.
+const NONE: u32 = u32::MAX;
+/// In the place of the next free one: somebody is watched here.
+const WATCHING: u32 = u32::MAX - 1;
+/// His end was told, and was not read yet.
+const TOLD: u32 = u32::MAX - 2;
+
+/// The highest generation: the highest bit of a number marks the monitors of groups.
+const LAST: u32 = u32::MAX >> 1;
+
+#[derive(Debug)]
+pub(crate) struct Watched<E: ?Sized> {
+    slots: Vec<Slot<E>>,
+    /// The last slot that became free.
+    free: u32,
+    taken: usize,
+    /// The generation in which new slots begin: higher than any that was when there were none.
+    first: u32,
+    /// The highest generation of those that became free.
+    highest: u32,
+}
+
+/// A parent of a million pays for each byte.
+///
+/// ```text
+///            watch              tell              remove
+///   free ──────────▶ watching ──────────▶ told ──────────▶ free
+///     │                  └──────────────── remove ───────────▲
+///     └───────────────── tell ────────────▶ told
+/// ```
+#[derive(Debug)]
+struct Slot<E: ?Sized> {
+    generation: u32,
+    /// The one that became free before this one, if this is free; else [`WATCHING`] or [`TOLD`].
+    next: u32,
+    /// In whose table this stands too; nobody's, if who is watched carries it with him.
+    watched: Option<Ref<E>>,
+}
+
+impl<E: ?Sized> Default for Watched<E> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: NONE, taken: 0, first: 1, highest: 0 }
+    }
+}
+
+impl<E: ?Sized> Watched<E> {
+    /// A place for one more.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> Vacant<'_, E> {
+        if self.free == NONE {
+            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < TOLD);
+            self.free = index.expect("before that many there is no memory left");
+            self.slots.push(Slot { generation: self.first, next: NONE, watched: None });
+        }
+        Vacant { index: self.free, watched: self }
+    }
+
+    /// Where this number is; nowhere if it is not there.
+    #[inline]
+    fn find(&self, number: u64) -> Option<usize> {
+        let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
+        let slot = self.slots.get(index)?;
+        (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD)).then_some(index)
+    }
+
+    /// Its end is told now. False if it was told before, or is not there.
+    #[inline]
+    pub(crate) fn tell(&mut self, number: u64) -> bool {
+        let Some(index) = self.find(number) else { return false };
+        let slot = &mut self.slots[index];
+        slot.watched = None;
+        std::mem::replace(&mut slot.next, TOLD) == WATCHING
+    }
+
+    /// Takes it out, whether its end was told or not. False if it is not there.
+    #[inline]
+    pub(crate) fn collect(&mut self, number: u64) -> bool {
+        let Some(index) = self.find(number) else { return false };
+        self.slots[index].watched = None;
+        self.free(index);
+        true
+    }
+
+    /// Takes it out if its end was not told: in whose table it stands too, if in any.
+    #[inline]
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
+        let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
+        let watched = self.slots[index].watched.take();
+        self.free(index);
+        Some(watched)
+    }
+
+    #[inline]
+    fn free(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.next = self.free;
+        if slot.generation < LAST {
+            slot.generation += 1;
+            self.free = index as u32;
+        }
+        self.highest = self.highest.max(slot.generation);
+        self.taken -= 1;
+        if self.taken == 0 && self.slots.len() > KEPT {
+            self.give_back();
+        }
+    }
+
+    /// A number that leads nowhere.
+    pub(crate) fn spend(&mut self) -> u64 {
+        let number = self.vacant().tell();
+        self.collect(number);
+        number
+    }
+
+    #[cold]
+    fn give_back(&mut self) {
+        // What begins anew begins where no slot has been; not so late that it would soon be used up.
+        if self.highest < LAST / 2 {
+            *self = Self { first: self.highest, ..Self::default() };
+        }
+    }
+
+    /// Those in whose tables it stands too.
+    pub(crate) fn into_living(self) -> impl Iterator<Item = (u64, Ref<E>)> {
+        (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
+    }
+}
+
+/// Where one more will be; its number is issued when it is taken.
+pub(crate) struct Vacant<'a, E: ?Sized> {
+    watched: &'a mut Watched<E>,
+    index: u32,
+}
+
+impl<E: ?Sized> Vacant<'_, E> {
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        number(self.index, self.watched.slots[self.index as usize].generation)
+    }
+
+    /// For this one, in whose table it stands too, or for one that carries it with him.
+    #[inline]
+    pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
+        self.take(WATCHING, watched)
+    }
+
+    /// For nobody, of whom the end is told at once.
+    pub(crate) fn tell(self) -> u64 {
+        self.take(TOLD, None)
+    }
+
+    #[inline]
+    fn take(self, state: u32, watched: Option<Ref<E>>) -> u64 {
+        let number = self.number();
+        let slot = &mut self.watched.slots[self.index as usize];
+        self.watched.free = std::mem::replace(&mut slot.next, state);
+        slot.watched = watched;
+        self.watched.taken += 1;
+        number
+    }
+}
+
+fn number(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::process::event::MonitorRef;
+    use crate::process::pid::Pid;
+
+    #[test]
+    fn what_was_told_is_there_until_it_is_collected() {
+        let mut watched = Watched::default();
+        let (one, other) = (watched.vacant().watch(Some(Ref::counted(1))), watched.vacant().tell());
+        assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
+        assert!(watched.remove(one).is_none() && watched.collect(one) && !watched.collect(one));
+        let again = watched.vacant().watch(Some(Ref::counted(2)));
+        assert!(again != one && !watched.tell(one) && watched.collect(other));
+        let third = watched.vacant().watch(Some(Ref::counted(3)));
+        assert_eq!(watched.remove(again).flatten().map(|two| **two), Some(2));
+        assert!(watched.remove(again).is_none());
+        assert_eq!(watched.into_living().map(|(number, three)| (number, **three)).collect::<Vec<_>>(), [(third, 3)]);
+    }
+
+    #[test]
+    fn one_that_carries_it_is_nowhere_else() {
+        let mut watched = Watched::<u8>::default();
+        let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
+        assert!(watched.tell(one) && !watched.tell(one) && watched.remove(one).is_none() && watched.collect(one));
+        assert!(matches!(watched.remove(other), Some(None)) && !watched.tell(other));
+        let third = watched.vacant().watch(None);
+        assert!(third != one && third != other && watched.into_living().next().is_none());
+    }
+
+    #[test]
+    fn no_number_is_issued_twice() {
+        let mut watched = Watched::<u8>::default();
+        let mut issued = BTreeSet::new();
+        for burst in [1, 3, 2 * KEPT, 1, KEPT + 1, 5] {
+            for _ in 0..3 {
+                let numbers: Vec<u64> = (0..burst).map(|_| watched.vacant().tell()).collect();
+                assert!(numbers.iter().all(|&number| issued.insert(number)));
+                assert!(issued.insert(watched.spend()));
+                numbers.iter().for_each(|&number| assert!(watched.collect(number)));
+                assert!(issued.iter().all(|&number| !watched.collect(number)));
+            }
+        }
+        assert!(watched.slots.len() <= KEPT);
+    }
+
+    #[test]
+    fn a_slot_that_is_used_up_is_left_alone() {
+        let mut watched = Watched::<u8> { first: LAST, ..Watched::default() };
+        let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
+        let pid = Pid::new(1, 0, 7, 2);
+        assert!(numbers.iter().all(|&number| !MonitorRef::new(pid, number).is_of_group()));
+        assert!(numbers.iter().all(|&number| watched.collect(number)));
+        let next = watched.vacant().tell();
+        assert!(!numbers.contains(&next) && numbers.iter().all(|&number| !watched.collect(number)));
+        assert!(watched.collect(next));
+    }
+}

@@ -1,0 +1,571 @@
+//! The pid table: from a pid to what it names, by index, with the generation checked under the slot's own lock.
+//!
+//! Sharded, so that threads that spawn at once rarely meet; each shard grows by chunks that never move (four of 64 slots,
+//! four of 128, four of 256 …), so that a look-up takes no lock but the slot's. A slot whose generations are used up is
+//! retired.
+
+pub(crate) mod groups;
+pub(crate) mod names;
+pub(crate) mod receiver;
+pub(crate) mod target;
+pub(crate) mod worker_cache;
+
+use std::cell::Cell;
+use std::fmt;
+
+use crate::platform::prefetch::prefetch;
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::platform::sync::tally::AtomicUsize as Tally;
+use crate::platform::sync::{CachePadded, Lock, OnceLock, planted, thread_local};
+use crate::process::pid::Pid;
+use crate::process::state::Ref;
+
+/// Slots in each of a shard's first chunks.
+const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
+/// After so many chunks of one size they are twice as large: of many slots a fifth was never used, at most.
+const ALIKE: usize = if cfg!(procession_loom) { 1 } else { 4 };
+/// Indices have 32 bits.
+const CHUNKS: usize = 26 * ALIKE;
+/// The last generation of a slot; two bits under the model checker, so that wrap-around happens.
+const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
+
+/// The part of a pid that is not the runtime's: an index into the table, and which of its tenants is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Place {
+    /// One that nothing ever has.
+    pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
+}
+
+/// In one word, for those who only pass it on. No index is as large as those of the highest words.
+impl From<Place> for u64 {
+    #[inline]
+    fn from(place: Place) -> Self {
+        // As a pid has them.
+        Self::from(place.generation) << 32 | Self::from(place.index)
+    }
+}
+
+impl From<u64> for Place {
+    fn from(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+/// Which shard of the pid table this thread uses, of those that there are.
+#[inline]
+pub(crate) fn own() -> usize {
+    static THREADS: Tally = Tally::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+}
+
+/// What the tenants of a table refer to, all of them to the same.
+///
+/// If all counted on one word, every spawn and every end would fight for its cache line: some thousands that
+/// begin together share a count, and are counted together.
+pub(crate) trait Lane: Sized {
+    /// Some of one count.
+    type Stock: fmt::Debug;
+
+    /// So many of the same, with a count of their own.
+    fn stock(&self, count: u32) -> Self::Stock;
+
+    /// One of them, if they are of the same as this and there are some.
+    fn take(&self, stock: &mut Self::Stock) -> Option<Self>;
+}
+
+/// What a pid names. It knows its generation itself: an idle process pays for a slot too.
+pub(crate) trait Tenant {
+    fn generation(&self) -> u32;
+}
+
+/// What an index names.
+type Slot<E> = Lock<Option<Ref<E>>>;
+
+/// How many tenants share the count of a lane.
+const SHARE: u32 = 4096;
+
+/// How many places are taken for a [`Pocket`] at once; twice as many are in one at most.
+const AT_ONCE: usize = if cfg!(procession_loom) { 2 } else { 32 };
+
+/// What a thread keeps for a while that is alone with it: places for what begins there, mostly of what ended there, and what
+/// they refer to. Two locks fewer for each process (benches `fib`, `create-1-exit`).
+#[derive(Debug)]
+pub(crate) struct Pocket<S> {
+    /// Free ones, with the generations of their next tenants.
+    places: Vec<Place>,
+    lane: Option<S>,
+}
+
+impl<S> Pocket<S> {
+    pub(crate) fn new() -> Self {
+        Self { places: Vec::with_capacity(2 * AT_ONCE), lane: None }
+    }
+
+    /// Lets go of what the next ones were to refer to; the places stay.
+    pub(crate) fn let_go(&mut self) -> Option<S> {
+        self.lane.take()
+    }
+}
+
+/// What whoever spawns takes from.
+#[derive(Debug)]
+struct Fresh<S> {
+    /// Free slots of this shard, and the generations of their next tenants.
+    free: Vec<Place>,
+    /// Slots from here on were never used.
+    next: u32,
+    /// What the next tenants refer to.
+    lane: Option<S>,
+    /// No lane is kept here any more: it would keep the table itself. A pocket lets go of its own when its worker leaves.
+    closed: bool,
+}
+
+/// What whoever ends elsewhere gives to.
+#[derive(Debug)]
+struct Returned {
+    free: Lock<Vec<Place>>,
+    /// How many those are, read without the lock to know whether it is worth taking.
+    len: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Shard<E: ?Sized, L: Lane> {
+    chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
+    /// Where slots are taken from …
+    fresh: CachePadded<Lock<Fresh<L::Stock>>>,
+    /// … and where they are given back to by threads that take from another shard: apart, so that they meet those who take
+    /// from this one only when these have run out.
+    returned: CachePadded<Returned>,
+    /// Slots whose generations are used up.
+    retired: AtomicUsize,
+}
+
+/// The table of tenants `E`, which refer to `L`, which the table is part of.
+#[derive(Debug)]
+pub(crate) struct Relay<E: ?Sized, L: Lane> {
+    node: u32,
+    incarnation: u32,
+    shards: Box<[CachePadded<Shard<E, L>>]>,
+    /// The number of shards is two to this.
+    bits: u32,
+}
+
+/// In which chunk a slot is, and where there.
+#[inline]
+fn locate(index: usize) -> (usize, usize) {
+    let doubled = (index / (FIRST * ALIKE) + 1).ilog2() as usize;
+    let within = index - FIRST * ALIKE * ((1 << doubled) - 1);
+    (doubled * ALIKE + (within >> doubled) / FIRST, within & (slots_of(doubled * ALIKE) - 1))
+}
+
+const fn slots_of(chunk: usize) -> usize {
+    FIRST << (chunk / ALIKE)
+}
+
+impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
+    fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            fresh: CachePadded(Lock::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
+            returned: CachePadded(Returned { free: Lock::new(Vec::new()), len: AtomicUsize::new(0) }),
+            retired: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Option<&Slot<E>> {
+        let (chunk, offset) = locate(index);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+
+    /// Makes room for a slot that was never used. False when the table is full.
+    fn grow(&self, index: usize) -> bool {
+        let (chunk, _) = locate(index);
+        let make = || (0..slots_of(chunk)).map(|_| Lock::new(None)).collect();
+        self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
+    }
+
+    /// Takes over what was given back from elsewhere, if nothing else is free.
+    #[inline]
+    fn fetch(&self, fresh: &mut Fresh<L::Stock>) {
+        if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
+            let mut returned = self.returned.free.lock();
+            std::mem::swap(&mut fresh.free, &mut returned);
+            self.returned.len.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A slot that nobody else has now, and the lane of its tenant. `None` when the table is full.
+    fn reserve(&self, wanted: &L) -> Option<(Place, L)> {
+        let mut fresh = self.fresh.lock();
+        self.fetch(&mut fresh);
+        let place = match fresh.free.pop() {
+            Some(free) => free,
+            None if !self.grow(fresh.next as usize) => return None,
+            None => {
+                let index = fresh.next;
+                if planted!("relay_unlocks_early") {
+                    drop(fresh);
+                    fresh = self.fresh.lock();
+                }
+                fresh.next = index + 1;
+                Place { index, generation: 1 }
+            }
+        };
+        if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
+            return Some((place, lane));
+        }
+        let mut stock = wanted.stock(if fresh.closed { 1 } else { SHARE });
+        let lane = wanted.take(&mut stock).expect("there is one");
+        let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
+        // It may be the last of a host, whose end is somebody's code.
+        drop(fresh);
+        drop(spent);
+        Some((place, lane))
+    }
+
+    /// Takes up to so many slots, of which nobody else has any now. None when the table is full.
+    fn reserve_some(&self, most: usize, mut taken: impl FnMut(Place)) {
+        let mut fresh = self.fresh.lock();
+        self.fetch(&mut fresh);
+        let rest = fresh.free.len().saturating_sub(most);
+        if rest < fresh.free.len() {
+            return fresh.free.drain(rest..).for_each(taken);
+        }
+        for _ in 0..most {
+            let index = fresh.next;
+            if !self.grow(index as usize) {
+                break;
+            }
+            fresh.next = index + 1;
+            taken(Place { index, generation: 1 });
+        }
+    }
+
+    /// Gives slots back, for the next of these generations.
+    fn give_back(&self, places: impl Iterator<Item = Place>, here: bool) {
+        if here {
+            return self.fresh.lock().free.extend(places);
+        }
+        let mut returned = self.returned.free.lock();
+        returned.extend(places);
+        self.returned.len.store(returned.len(), Ordering::Relaxed);
+    }
+
+    /// How many slots are in use, or in a pocket.
+    fn len(&self) -> usize {
+        let fresh = self.fresh.lock();
+        let returned = self.returned.free.lock();
+        fresh.next as usize - fresh.free.len() - returned.len() - self.retired.load(Ordering::Relaxed)
+    }
+}
+
+impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
+    /// A table with at least `shards` shards.
+    pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
+        let shards = shards.clamp(1, 1024).next_power_of_two();
+        let bits = shards.trailing_zeros();
+        Self { node, incarnation, shards: (0..shards).map(|_| CachePadded(Shard::new())).collect(), bits }
+    }
+
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// Whether a pid is of this runtime, in this incarnation.
+    #[inline]
+    pub(crate) fn is_here(&self, pid: Pid) -> bool {
+        pid.is_of(self.node, self.incarnation)
+    }
+
+    #[inline]
+    fn locally(&self, index: u32) -> (&Shard<E, L>, usize) {
+        let index = index as usize;
+        (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
+    }
+
+    /// The pid of a place in this table.
+    #[inline]
+    pub(crate) fn pid(&self, place: Place) -> Pid {
+        Pid::new(self.node, self.incarnation, place.index, place.generation)
+    }
+
+    /// Takes a pid, of the pocket if there is one, has `make` build what it names, and publishes that. `hint` spreads callers
+    /// over the shards; `lane` is what it is to refer to.
+    ///
+    /// `None` when all pids are in use.
+    #[inline]
+    pub(crate) fn insert<T>(
+        &self,
+        pocket: Option<&mut Pocket<L::Stock>>,
+        hint: impl FnOnce() -> usize,
+        lane: &L,
+        make: impl FnOnce(Place, L) -> (Ref<E>, T),
+    ) -> Option<T> {
+        let (place, lane) = match pocket {
+            Some(pocket) => self.reserve_from(pocket, hint, lane)?,
+            None => {
+                let which = hint() & (self.shards.len() - 1);
+                let (place, lane) = self.shards[which].reserve(lane)?;
+                (self.globally(place, which)?, lane)
+            }
+        };
+        let (entry, made) = make(place, lane);
+        let (shard, index) = self.locally(place.index);
+        *shard.slot(index).expect("it was reserved just now").lock() = Some(entry);
+        Some(made)
+    }
+
+    /// A place of a shard as one of the table, if there is such a one.
+    #[inline]
+    fn globally(&self, place: Place, which: usize) -> Option<Place> {
+        let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
+        Some(Place { index, ..place })
+    }
+
+    #[inline]
+    fn reserve_from(
+        &self,
+        pocket: &mut Pocket<L::Stock>,
+        hint: impl FnOnce() -> usize,
+        wanted: &L,
+    ) -> Option<(Place, L)> {
+        if pocket.places.is_empty() {
+            self.refill(pocket, hint());
+        }
+        let place = pocket.places.pop()?;
+        if let Some(lane) = pocket.lane.as_mut().and_then(|stock| wanted.take(stock)) {
+            return Some((place, lane));
+        }
+        let mut stock = wanted.stock(SHARE);
+        let lane = wanted.take(&mut stock).expect("there is one");
+        // It may be the last of a host, whose end is somebody's code.
+        drop(pocket.lane.replace(stock));
+        Some((place, lane))
+    }
+
+    #[cold]
+    fn refill(&self, pocket: &mut Pocket<L::Stock>, hint: usize) {
+        let which = hint & (self.shards.len() - 1);
+        self.shards[which].reserve_some(AT_ONCE, |place| pocket.places.extend(self.globally(place, which)));
+    }
+
+    /// Gives back those that came first.
+    #[cold]
+    fn spill(&self, pocket: &mut Pocket<L::Stock>, hint: usize) {
+        let mask = self.shards.len() - 1;
+        let mut rest = pocket.places.drain(..AT_ONCE).peekable();
+        while let Some(first) = rest.peek() {
+            let which = first.index as usize & mask;
+            let of_one = std::iter::from_fn(|| rest.next_if(|place| place.index as usize & mask == which));
+            let locally = of_one.map(|place| Place { index: place.index >> self.bits, ..place });
+            self.shards[which].give_back(locally, hint & mask == which);
+        }
+    }
+
+    /// Keeps no lane for later tenants any more.
+    pub(crate) fn close(&self) {
+        for shard in &self.shards {
+            let mut fresh = shard.fresh.lock();
+            fresh.closed = true;
+            let lane = fresh.lane.take();
+            drop(fresh);
+            drop(lane);
+        }
+    }
+
+    /// Has the slot of a tenant fetched into the cache.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: Place) {
+        let (shard, index) = self.locally(place.index);
+        if let Some(slot) = shard.slot(index) {
+            prefetch(slot, size_of_val(slot));
+        }
+    }
+
+    /// What this pid names, if it lives.
+    #[inline]
+    pub(crate) fn get(&self, pid: Pid) -> Option<Ref<E>> {
+        if !self.is_here(pid) {
+            return None;
+        }
+        let (shard, index) = self.locally(pid.index());
+        let slot = shard.slot(index)?.lock();
+        match &*slot {
+            Some(entry) if entry.generation() == pid.generation() || planted!("relay_ignores_generation") => {
+                Some(entry.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets a pid, which names nothing from now on. `None` if it did not. `pocket` and `hint` are what the caller
+    /// [inserts](Self::insert) with.
+    #[inline]
+    pub(crate) fn remove(
+        &self,
+        pocket: Option<&mut Pocket<L::Stock>>,
+        hint: impl FnOnce() -> usize,
+        pid: Pid,
+    ) -> Option<Ref<E>> {
+        if !self.is_here(pid) {
+            return None;
+        }
+        let (shard, index) = self.locally(pid.index());
+        let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
+        // Nobody gets at the slot before it is in the list, and then under another generation.
+        if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
+            shard.retired.fetch_add(1, Ordering::Relaxed);
+            return Some(entry);
+        }
+        let generation = pid.generation() + 1;
+        match pocket {
+            Some(pocket) => {
+                if pocket.places.len() == 2 * AT_ONCE {
+                    self.spill(pocket, hint());
+                }
+                pocket.places.push(Place { index: pid.index(), generation });
+            }
+            None => {
+                let here = (hint() ^ pid.index() as usize) & (self.shards.len() - 1) == 0;
+                shard.give_back(std::iter::once(Place { index: index as u32, generation }), here);
+            }
+        }
+        Some(entry)
+    }
+
+    /// How many pids name something, or are in a pocket.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.len()).sum()
+    }
+
+    /// Everything that is named now. What comes or goes meanwhile may be missing or still be there.
+    pub(crate) fn all(&self) -> Vec<Ref<E>> {
+        let mut all = Vec::with_capacity(self.len());
+        for shard in &self.shards {
+            let used = shard.fresh.lock().next as usize;
+            for index in 0..used {
+                if let Some(slot) = shard.slot(index)
+                    && let Some(entry) = &*slot.lock()
+                {
+                    all.push(entry.clone());
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::platform::random::Rng;
+    use crate::process::state::Counted;
+
+    impl Tenant for Counted<Place> {
+        fn generation(&self) -> u32 {
+            self.generation
+        }
+    }
+
+    struct Anywhere;
+
+    impl Lane for Anywhere {
+        type Stock = ();
+
+        fn stock(&self, _: u32) {}
+
+        fn take(&self, (): &mut ()) -> Option<Self> {
+            Some(Self)
+        }
+    }
+
+    type Table = Relay<Counted<Place>, Anywhere>;
+    type From<'a> = (Option<&'a mut Pocket<()>>, usize);
+
+    fn insert(table: &Table, (pocket, hint): From<'_>) -> Pid {
+        let make = |place, _| (Ref::counted(place), table.pid(place));
+        table.insert(pocket, || hint, &Anywhere, make).expect("there is room")
+    }
+
+    fn remove(table: &Table, (pocket, hint): From<'_>, pid: Pid) {
+        assert!(table.remove(pocket, || hint, pid).is_some(), "{pid} names nothing");
+        assert!(table.get(pid).is_none());
+    }
+
+    #[test]
+    fn those_with_pockets_and_those_without_never_have_one_place_twice() {
+        let table = Table::new(0, 0, 4);
+        let mut pockets = [(); 2].map(|()| Pocket::new());
+        let (mut live, mut all, mut chance) = (Vec::new(), BTreeSet::new(), Rng::seeded(1));
+        for round in 0..40_000 {
+            let [one, other] = &mut pockets;
+            let from = match chance.below(3) {
+                0 => (Some(one), 0),
+                1 => (Some(other), 1),
+                _ => (None, 2),
+            };
+            // More and more, then fewer and fewer, and so again.
+            if live.is_empty() || chance.below(10) < if round % 4_000 < 2_000 { 6 } else { 4 } {
+                let pid = insert(&table, from);
+                assert!(all.insert(pid), "{pid} was there before");
+                live.push(pid);
+            } else {
+                remove(&table, from, live.swap_remove(chance.below(live.len())));
+            }
+            assert!(pockets.iter().all(|pocket| pocket.places.len() <= 2 * AT_ONCE));
+        }
+        let indices: BTreeSet<_> = live.iter().map(|pid| pid.index()).collect();
+        assert_eq!(indices.len(), live.len());
+        assert!(live.iter().all(|&pid| table.get(pid).is_some_and(|place| table.pid(**place) == pid)));
+        let kept: usize = pockets.iter().map(|pocket| pocket.places.len()).sum();
+        assert_eq!(table.len(), live.len() + kept);
+    }
+
+    #[test]
+    fn what_one_begins_and_another_ends_comes_back_to_the_first() {
+        let table = Table::new(0, 0, 4);
+        let (mut begins, mut ends) = (Pocket::new(), Pocket::new());
+        let mut highest = 0;
+        for _ in 0..10_000 {
+            let pid = insert(&table, (Some(&mut begins), 0));
+            highest = highest.max(pid.index());
+            remove(&table, (Some(&mut ends), 1), pid);
+        }
+        assert!((highest as usize) < 4 * 4 * AT_ONCE, "{highest} slots for one at a time");
+    }
+
+    #[test]
+    fn each_index_has_a_slot_of_its_own_and_few_are_never_used() {
+        let (mut next, mut room) = ((0, 0), slots_of(0));
+        for index in 0..100_000 {
+            assert_eq!(locate(index), next);
+            assert!(room - index <= index / ALIKE + FIRST, "{room} slots for {index}");
+            next.1 += 1;
+            if next.1 == slots_of(next.0) {
+                next = (next.0 + 1, 0);
+                room += slots_of(next.0);
+            }
+        }
+        assert!(locate(u32::MAX as usize).0 < CHUNKS);
+    }
+}

@@ -1,0 +1,602 @@
+//! The runtime's timers: a wheel for each worker and one for everybody else, each under a lock of its own. They hold no
+//! thread and wait for nothing; whoever drives them calls `turn` when the time has come, and asks `wait` how long that
+//! will be. A turn fires what is due on any wheel, so a worker that is blocked delays nobody's timers.
+
+pub(crate) mod alarm;
+pub(crate) mod backoff;
+pub(crate) mod pending;
+pub(crate) mod wheel;
+
+use std::task::Waker;
+use std::time::Duration;
+use std::{fmt, mem};
+
+use crate::host::timer::wheel::{Handle, Wheel};
+use crate::platform::clock::{Clock, Instant};
+use crate::platform::prefetch::{TASK, prefetch};
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
+use crate::platform::sync::{CachePadded, Lock, planted};
+use crate::process::catch::{catch, drop_caught};
+
+/// The resolution, in ns. Timers are rounded up to it, so that none is early.
+const TICK: u64 = 1_000_000;
+
+/// What happens when the time has come. A panic in it is caught and forgotten.
+pub(crate) enum Fire {
+    /// Somebody is woken.
+    Wake(Waker),
+    /// Something is called.
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Fire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wake(_) => "Wake",
+            Self::Call(_) => "Call",
+        })
+    }
+}
+
+/// Which timer it is: by this it is cancelled. No two timers of one `Timers` ever have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    shard: u32,
+    handle: Handle,
+}
+
+impl Key {
+    /// Of no timer that there ever is.
+    pub(crate) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
+}
+
+/// What is to happen, ordered by time in ticks of 1 ms; within one tick of one wheel in the order in which it was asked for.
+///
+/// Never early, at most once, and never after a cancel that got it back. What is due at the far end of time never
+/// happens, though it can be cancelled. Insert, update and cancel take constant time.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    clock: Clock,
+    /// Of the workers, and the last one of all others.
+    shards: Box<[CachePadded<Shard>]>,
+    /// Somebody is sure to look at the time by then, in ns; `u64::MAX` if nobody is.
+    kept: CachePadded<AtomicU64>,
+    /// The nearest that somebody was told of, be it that it was taken back; `u64::MAX` when it has come.
+    told: CachePadded<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// When the first is due, in ns; `u64::MAX` if none is, or at the far end. Written under the lock, so it is what the
+    /// wheel says; read without it.
+    nearest: AtomicU64,
+    wheel: Lock<Wheel<Fire>>,
+}
+
+impl Shard {
+    fn publish(&self, nearest: Option<u64>) {
+        let nearest = nearest.map_or(Instant::FAR.ns(), |tick| tick.saturating_mul(TICK));
+        self.nearest.store(nearest, Ordering::SeqCst);
+    }
+}
+
+/// How many are touched while a lock is held once.
+const BATCH: usize = 64;
+
+impl Timers {
+    /// Timers for so many workers.
+    pub(crate) fn new(clock: Clock, workers: usize) -> Self {
+        let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Lock::new(Wheel::new()) };
+        let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
+        Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// What time it is by their clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Asks for something to happen, on the wheel of this worker if it is one, and says whether it is the first thing to
+    /// happen now and nobody is sure to look at the time by then: then somebody must be told.
+    pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
+        let others = self.shards.len() - 1;
+        let which = worker.filter(|&worker| worker < others).unwrap_or(others);
+        let shard = &self.shards[which];
+        let tick = if at == Instant::FAR { u64::MAX } else { at.ns().div_ceil(TICK) };
+        let due = tick.saturating_mul(TICK);
+        let mut wheel = shard.wheel.lock();
+        let handle = wheel.insert(tick, fire);
+        let first_here = due < shard.nearest.load(Ordering::Relaxed);
+        if first_here {
+            shard.nearest.store(due, Ordering::SeqCst);
+        }
+        drop(wheel);
+        // Of two that come at once on two wheels, the nearer one is first whoever looks: it finds nothing nearer.
+        // SeqCst, as in `keep_time`: what is written above is seen there, or what is written there here.
+        let earlier = first_here
+            && due < self.kept.load(Ordering::SeqCst)
+            && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
+        if earlier {
+            self.told.fetch_min(due, Ordering::Relaxed);
+        }
+        (Key { shard: which as u32, handle }, earlier)
+    }
+
+    /// Takes a timer back: what would have happened. `None` if it happened, is just happening, or was cancelled.
+    pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
+        let shard = &self.shards[key.shard as usize];
+        let mut wheel = shard.wheel.lock();
+        let (fire, tick) = wheel.remove(key.handle)?;
+        if tick.saturating_mul(TICK) <= shard.nearest.load(Ordering::Relaxed) {
+            shard.publish(wheel.nearest());
+        }
+        drop(wheel);
+        Some(fire)
+    }
+
+    /// Takes back a timer that is due at `at`, or was: if it has fired, and nothing before it is still there, that takes no
+    /// lock.
+    #[inline]
+    pub(crate) fn settle(&self, key: Key, at: Instant) {
+        // No later than a timer that is there; and whoever set this one has seen what it wrote there itself.
+        let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
+        if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
+            drop(self.cancel(key));
+        }
+    }
+
+    /// Has a timer wake this one instead; says whether it will. It will not if it is too late, or if it calls something.
+    pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
+        let shard = &self.shards[key.shard as usize];
+        match shard.wheel.lock().get_mut(key.handle) {
+            Some(Fire::Wake(old)) if old.will_wake(waker) => return true,
+            Some(Fire::Wake(_)) => {}
+            _ => return false,
+        }
+        // Cloning and dropping a waker is somebody's code: neither happens under the lock.
+        let mut spare = waker.clone();
+        let mut wheel = shard.wheel.lock();
+        let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
+            // It fired meanwhile, and woke the former one.
+            return planted!("timers_update_is_always_in_time");
+        };
+        mem::swap(old, &mut spare);
+        drop(wheel);
+        true
+    }
+
+    /// Makes happen all that was due when this was called and says how much that was. What is asked for meanwhile waits
+    /// for the next turn, so that it ends also for a timer that sets itself again at once.
+    ///
+    /// Several threads may call it at once; they share the work.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn_at_most(usize::MAX)
+    }
+
+    /// As [`turn`](Self::turn), but of each wheel some `BATCH` only: for whoever runs what it wakes itself, and comes back
+    /// for the rest. A storm of timers waits here rather than in its queues, and each task is run while what waking it
+    /// has touched is still near.
+    pub(crate) fn turn_some(&self) -> usize {
+        self.turn_at_most(BATCH)
+    }
+
+    /// As [`turn`](Self::turn), but one timer of each wheel.
+    pub(crate) fn turn_one(&self) -> usize {
+        self.turn_at_most(1)
+    }
+
+    fn turn_at_most(&self, most: usize) -> usize {
+        let now = self.clock.now();
+        self.shards.iter().map(|shard| Self::turn_shard(shard, now, most)).sum()
+    }
+
+    fn turn_shard(shard: &Shard, now: Instant, most: usize) -> usize {
+        if shard.nearest.load(Ordering::SeqCst) > now.ns() {
+            return 0;
+        }
+        let batch = BATCH.min(most);
+        let (mut fired, mut newer) = (0, None);
+        loop {
+            let mut wheel = shard.wheel.lock();
+            // Numbers grow, so those from here on were asked for meanwhile.
+            let newer = *newer.get_or_insert(wheel.next_number());
+            let done = wheel.advance(now.ns() / TICK, BATCH);
+            wheel.touch(BATCH);
+            let fires: Vec<Fire> = std::iter::from_fn(|| wheel.pop(newer)).take(batch).collect();
+            let nearest = wheel.nearest();
+            let wheel = Some(wheel).filter(|_| !planted!("timers_turn_publishes_late"));
+            shard.publish(nearest);
+            drop(wheel);
+            fired += fires.len();
+            let last = fired >= most || done && fires.len() < batch;
+            for fire in &fires {
+                if let Fire::Wake(waker) = fire {
+                    prefetch(waker.data(), TASK);
+                }
+            }
+            for fire in fires {
+                let _ = match fire {
+                    Fire::Wake(waker) => catch(|| waker.wake()),
+                    Fire::Call(call) => catch(call),
+                };
+            }
+            if last {
+                return fired;
+            }
+        }
+    }
+
+    /// When the next is due, in ns; `u64::MAX` if there is none.
+    fn nearest_ns(&self) -> u64 {
+        // SeqCst, and where it is written too: whoever asks for something and then looks whether somebody sleeps, and
+        // whoever goes to sleep and then looks whether something was asked for, must not both miss the other.
+        let nearest = self.shards.iter().map(|shard| shard.nearest.load(Ordering::SeqCst)).min();
+        nearest.unwrap_or(u64::MAX)
+    }
+
+    /// When the next is due.
+    pub(crate) fn nearest(&self) -> Option<Instant> {
+        Some(Instant::from_ns(self.nearest_ns())).filter(|&at| at != Instant::FAR)
+    }
+
+    /// How long until the next is due: zero if it is, `None` if there is none.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.nearest().map(|at| at - self.clock.now())
+    }
+
+    /// As [`wait`](Self::wait), for one who will look then, or sooner: it does not sleep longer than to what it was told
+    /// of, though that was taken back. So timers that are set and taken back again and again, as time limits are, wake
+    /// it once in all that time, and not for each.
+    pub(crate) fn keep_time(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        let mut told = self.told.load(Ordering::Relaxed);
+        if told <= now.ns() {
+            told = u64::MAX;
+            self.told.store(told, Ordering::Relaxed);
+        }
+        loop {
+            let nearest = self.nearest_ns();
+            self.kept.store(nearest.min(told), Ordering::SeqCst);
+            // Whoever inserted a nearer one before it could see that need not have told anybody.
+            if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
+                let kept = nearest.min(told);
+                return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
+            }
+        }
+    }
+
+    /// Nobody is sure to look.
+    pub(crate) fn keeps_no_time(&self) {
+        self.kept.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// The number of the next timer on the wheel that belongs to no worker, which is the only one in a simulation.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.shards[self.shards.len() - 1].wheel.lock().next_number()
+    }
+
+    /// The lowest number on that wheel of a timer that is to fire some day; `u64::MAX` if there is none.
+    pub(crate) fn oldest_number(&self) -> u64 {
+        self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
+    }
+
+    /// How many are waiting.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
+    }
+
+    /// Drops all that waits, which then never happens.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let mut wheel = shard.wheel.lock();
+            let fires = wheel.drain();
+            shard.publish(wheel.nearest());
+            drop(wheel);
+            for fire in fires {
+                let _ = match fire {
+                    // Whoever sleeps has to find another clock.
+                    Fire::Wake(waker) => catch(|| waker.wake()),
+                    Fire::Call(call) => drop_caught(call),
+                };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::platform::random::Rng;
+    use crate::platform::sync::atomic::AtomicUsize;
+    use crate::platform::sync::{Arc, Mutex, thread};
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Count {
+        fn get(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms.saturating_mul(TICK))
+    }
+
+    struct Fixture {
+        clock: Clock,
+        timers: Arc<Timers>,
+        /// What happened, in order.
+        log: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let clock = Clock::virtual_();
+            Self { timers: Arc::new(Timers::new(clock.clone(), 2)), clock, log: Arc::default() }
+        }
+
+        fn note(&self, ms: u64, what: u64) -> (Key, bool) {
+            let log = Arc::clone(&self.log);
+            self.timers.insert(None, at(ms), Fire::Call(Box::new(move || log.lock().push(what))))
+        }
+
+        fn turn_at(&self, ms: u64) -> usize {
+            self.clock.advance(at(ms) - self.clock.now());
+            self.timers.turn()
+        }
+
+        fn log(&self) -> Vec<u64> {
+            mem::take(&mut self.log.lock())
+        }
+    }
+
+    #[test]
+    fn timers_happen_in_order_and_never_early() {
+        let f = Fixture::new();
+        assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.turn()), (None, None, 0));
+        let earlier: Vec<_> = [(30, 1), (10, 2), (20, 3), (10, 4), (5, 5)].map(|(ns, what)| f.note(ns, what).1).into();
+        assert_eq!(earlier, [true, true, false, false, true]);
+        assert_eq!(f.timers.nearest(), Some(at(5)));
+        assert_eq!(f.turn_at(4), 0);
+        assert_eq!(f.timers.wait(), Some(Duration::from_millis(1)));
+        assert_eq!((f.turn_at(5), f.log()), (1, vec![5]));
+        assert_eq!(f.timers.wait(), Some(Duration::from_millis(5)));
+        assert_eq!((f.turn_at(20), f.log()), (3, vec![2, 4, 3]));
+        assert_eq!((f.turn_at(29), f.turn_at(31), f.log()), (0, 1, vec![1]));
+        assert_eq!((f.timers.nearest(), f.timers.len()), (None, 0));
+    }
+
+    #[test]
+    fn only_what_is_nearer_than_somebody_looks_is_told() {
+        let f = Fixture::new();
+        let (first, told) = f.note(100, 1);
+        assert!(told);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(100)));
+        assert!(f.timers.cancel(first).is_some());
+        assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
+        f.timers.keeps_no_time();
+        assert!(f.note(98, 5).1);
+        // It looks then, though that is taken back; and not again.
+        let f = Fixture::new();
+        let (first, _) = f.note(10, 1);
+        f.timers.cancel(first);
+        f.note(30, 2);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(10)));
+        f.turn_at(10);
+        assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn a_million_take_64_bytes_each() {
+        const COUNT: usize = 1_000_000;
+        let (f, mut rng) = (Fixture::new(), Rng::seeded(64));
+        let keys: Vec<_> = (0..COUNT)
+            .map(|_| f.timers.insert(None, at(1 + rng.below(10_000) as u64), Fire::Wake(Waker::noop().clone())).0)
+            .collect();
+        let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        // On their way down, and when nine of ten are gone.
+        f.turn_at(1_000);
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
+        assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
+        f.turn_at(10_000);
+        assert!(bytes() < 1 << 16, "{}", bytes());
+    }
+
+    #[test]
+    fn a_storm_is_told_in_pieces() {
+        let f = Fixture::new();
+        for what in 0..1_000 {
+            f.note(10, what);
+        }
+        f.clock.advance(Duration::from_millis(10));
+        let mut told = Vec::new();
+        while f.timers.wait() == Some(Duration::ZERO) {
+            let some = f.timers.turn_some();
+            assert!((1..2 * BATCH).contains(&some), "{some}");
+            told.extend(f.log());
+        }
+        assert_eq!(told, Vec::from_iter(0..1_000));
+    }
+
+    #[test]
+    fn what_is_past_happens_at_the_next_turn() {
+        let f = Fixture::new();
+        f.turn_at(100);
+        f.note(0, 1);
+        assert_eq!(f.timers.wait(), Some(Duration::ZERO));
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![1]));
+    }
+
+    #[test]
+    fn the_far_end_never_comes() {
+        let f = Fixture::new();
+        let (key, earlier) = f.note(u64::MAX, 1);
+        assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));
+        f.note(u64::MAX / TICK - 1, 2);
+        f.clock.advance(Duration::MAX);
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![2]));
+        f.clock.advance(Duration::MAX);
+        assert_eq!((f.timers.turn(), f.timers.wait()), (0, None));
+        assert!(f.timers.cancel(key).is_some());
+    }
+
+    #[test]
+    fn a_cancelled_timer_does_not_happen() {
+        let f = Fixture::new();
+        let (first, _) = f.note(10, 1);
+        let (second, _) = f.note(20, 2);
+        f.turn_at(4);
+        let fire = f.timers.cancel(first).expect("it waits");
+        assert_eq!(f.timers.nearest(), Some(at(20)));
+        drop(fire);
+        assert!(f.timers.cancel(first).is_none());
+        assert_eq!((f.turn_at(30), f.log()), (1, vec![2]));
+        assert!(f.timers.cancel(second).is_none());
+    }
+
+    #[test]
+    fn a_timer_wakes_the_waker_that_it_was_given_last() {
+        let f = Fixture::new();
+        let (old, new) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let (key, _) = f.timers.insert(None, at(1), Fire::Wake(Arc::clone(&old).into()));
+        assert!(f.timers.update(key, &new.clone().into()));
+        assert_eq!(Arc::strong_count(&old), 1);
+        assert_eq!(f.turn_at(1), 1);
+        assert_eq!((old.get(), new.get()), (0, 1));
+        assert!(!f.timers.update(key, &old.clone().into()));
+        let (key, _) = f.note(9, 1);
+        assert!(!f.timers.update(key, &old.clone().into()));
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
+    }
+
+    #[test]
+    fn a_turn_ends_though_a_timer_sets_itself_again() {
+        fn again(timers: &Arc<Timers>, log: &Arc<Mutex<Vec<u64>>>) {
+            let (t, l) = (Arc::clone(timers), Arc::clone(log));
+            let call = move || {
+                l.lock().push(7);
+                again(&t, &l);
+            };
+            timers.insert(None, at(0), Fire::Call(Box::new(call)));
+        }
+        let f = Fixture::new();
+        again(&f.timers, &f.log);
+        f.note(3, 8);
+        assert_eq!((f.turn_at(5), f.log()), (2, vec![7, 8]));
+        assert_eq!((f.timers.turn(), f.log()), (1, vec![7]));
+        f.timers.clear();
+        assert_eq!((f.timers.len(), f.timers.nearest()), (0, None));
+    }
+
+    #[test]
+    fn a_storm_at_one_moment_happens_in_one_turn_and_in_order() {
+        let f = Fixture::new();
+        let many = 3 * BATCH as u64 + 5;
+        for what in 0..many {
+            f.note(7, what);
+        }
+        assert_eq!(f.turn_at(7) as u64, many);
+        assert!(f.log().into_iter().eq(0..many));
+        // The batch that is exactly full, too.
+        for what in 0..BATCH as u64 {
+            f.note(8, what);
+        }
+        assert_eq!((f.turn_at(8), f.timers.len()), (BATCH, 0));
+    }
+
+    #[test]
+    fn a_timer_may_use_the_timers_and_its_panic_goes_no_further() {
+        let f = Fixture::new();
+        let (late, _) = f.note(50, 1);
+        let timers = Arc::clone(&f.timers);
+        let call = move || {
+            assert!(timers.cancel(late).is_some());
+            panic!("in a timer");
+        };
+        f.timers.insert(None, at(1), Fire::Call(Box::new(call)));
+        f.note(2, 2);
+        f.turn_at(2);
+        assert_eq!((f.log(), f.timers.len()), (vec![2], 0));
+    }
+
+    #[test]
+    fn it_agrees_with_a_sorted_set_over_random_moves() {
+        let (mut rng, f) = (Rng::seeded(7), Fixture::new());
+        let (mut model, mut keys) = (BTreeSet::new(), Vec::new());
+        let mut now = 0;
+        for what in 0..20_000_u64 {
+            match rng.below(5) {
+                0..3 => {
+                    let ms = (now + rng.below(200) as u64).saturating_sub(20);
+                    let log = Arc::clone(&f.log);
+                    let note = Fire::Call(Box::new(move || log.lock().push(what)));
+                    let before = f.timers.nearest().unwrap_or(Instant::FAR);
+                    let (key, earlier) = f.timers.insert(Some(rng.below(4)), at(ms), note);
+                    assert!(if earlier { at(ms) <= before } else { before <= at(ms) });
+                    model.insert((ms, what));
+                    keys.push((key, ms, what));
+                }
+                3 if !keys.is_empty() => {
+                    let (key, ms, what) = keys.swap_remove(rng.below(keys.len()));
+                    assert_eq!(f.timers.cancel(key).is_some(), model.remove(&(ms, what)));
+                }
+                _ => {
+                    now += rng.below(50) as u64;
+                    let later = model.split_off(&(now + 1, 0));
+                    let mut due: Vec<u64> = mem::replace(&mut model, later).into_iter().map(|(_, what)| what).collect();
+                    assert_eq!(f.turn_at(now), due.len());
+                    due.sort_unstable();
+                    let mut log = f.log();
+                    log.sort_unstable();
+                    assert_eq!(log, due);
+                }
+            }
+            // What was cancelled may have left a nearer moment behind; nothing is later than it says.
+            let nearest = f.timers.nearest().unwrap_or(Instant::FAR);
+            assert!(model.first().is_none_or(|&(ms, _)| nearest <= at(ms)));
+            assert_eq!(f.timers.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn each_timer_happens_once_or_is_cancelled_whoever_is_faster() {
+        const EACH: usize = 5_000;
+        let f = Fixture::new();
+        let woken = Arc::new(Count::default());
+        let cancelled: usize = thread::scope(|s| {
+            let threads = [0_u64, 1].map(|half| {
+                let (f, woken) = (&f, &woken);
+                s.spawn(move || {
+                    let mut rng = Rng::seeded(half);
+                    let mut cancelled = 0;
+                    for _ in 0..EACH {
+                        let at = f.clock.now() + Duration::from_millis(rng.below(3) as u64);
+                        let (key, _) = f.timers.insert(Some(half as usize), at, Fire::Wake(Arc::clone(woken).into()));
+                        f.clock.advance(Duration::from_millis(1));
+                        f.timers.turn();
+                        cancelled += usize::from(f.timers.cancel(key).is_some());
+                    }
+                    cancelled
+                })
+            });
+            threads.map(|t| t.join().expect("no panic")).iter().sum()
+        });
+        f.clock.advance(Duration::from_millis(10));
+        f.timers.turn();
+        assert_eq!(woken.get() + cancelled, 2 * EACH);
+        assert_eq!(Arc::strong_count(&woken), 1);
+    }
+}

@@ -1,0 +1,701 @@
+//! A hierarchical timing wheel: what is due when, in constant time for whoever comes and goes. Pure data: it knows no
+//! clock, no lock and no waker; it is told what tick it is.
+//!
+//! After G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987), in the form where the slots are the digits
+//! of the tick, in base 64: an entry is on the level of the highest digit in which its tick differs from now, in the slot of
+//! that digit, and comes down when the time has come so near. So whatever is on a level is due before anything on a
+//! higher one, and no slot is ever behind.
+//!
+//! A slot is a queue of small places, not a chain through the entries: on its way down an entry is not touched, which for
+//! a million of them would be a cache miss each. What is taken out leaves its place behind, until that is come by or half
+//! of its slot are such.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hint::black_box;
+use std::mem;
+
+use slab::Slab;
+
+use crate::platform::sync::planted;
+
+/// Six bits of a tick for each level.
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+const LEVELS: usize = 6;
+/// Ticks that the levels cover. What differs from now in a higher digit waits in a map.
+const SPAN: u64 = 1 << (BITS * LEVELS as u32);
+/// The list after those of all slots: what is due already.
+const DUE: usize = LEVELS * SLOTS;
+/// The number of no list: the entry is in the map.
+const FAR: usize = DUE + 1;
+
+/// How many bits of a tick a slot does not tell apart.
+const fn width(slot: usize) -> u32 {
+    BITS * (slot / SLOTS) as u32
+}
+
+/// Which entry it is. A number is never used twice, so one that is gone is not mistaken for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Handle {
+    index: u32,
+    /// Beside the index in both of its halves: it leaves room for another such number.
+    number: [u32; 2],
+}
+
+impl Handle {
+    /// Of no entry.
+    pub(crate) const NONE: Self = Self { index: u32::MAX, number: [u32::MAX; 2] };
+
+    fn new(index: u32, number: u64) -> Self {
+        Self { index, number: [(number >> 32) as u32, number as u32] }
+    }
+
+    fn number(self) -> u64 {
+        u64::from(self.number[0]) << 32 | u64::from(self.number[1])
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// None when it was taken out, and its place is still in a list.
+    item: Option<T>,
+    tick: u64,
+    number: u64,
+}
+
+/// Where an entry waits.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    tick: u64,
+    index: u32,
+}
+
+/// Places, oldest first.
+#[derive(Debug)]
+struct List {
+    places: VecDeque<Place>,
+    /// How many of them are of entries that were taken out, or some more.
+    dead: usize,
+    /// No entry in here is due before this tick.
+    nearest: u64,
+}
+
+/// A list that is empty keeps the memory for so many places.
+const KEPT: usize = 16;
+
+impl List {
+    const EMPTY: Self = Self { places: VecDeque::new(), dead: 0, nearest: u64::MAX };
+
+    fn push(&mut self, place: Place) {
+        self.places.push_back(place);
+        self.nearest = self.nearest.min(place.tick);
+    }
+
+    /// Its oldest place. The last one leaves it as new.
+    fn pop(&mut self) -> Option<Place> {
+        let place = self.places.pop_front();
+        if self.places.is_empty() {
+            self.clear();
+        }
+        place
+    }
+
+    fn clear(&mut self) {
+        (self.dead, self.nearest) = (0, u64::MAX);
+        match self.places.capacity() {
+            ..=KEPT => self.places.clear(),
+            _ => self.places = VecDeque::new(),
+        }
+    }
+}
+
+/// The wheel. Ticks have no unit here.
+#[derive(Debug)]
+pub(crate) struct Wheel<T> {
+    entries: Slab<Entry<T>>,
+    /// How many of them were not taken out.
+    live: usize,
+    lists: Box<[List; DUE + 1]>,
+    /// For each level, which of its slots are not empty.
+    occupied: [u64; LEVELS],
+    /// What is due in another span than this one, by tick and number.
+    far: BTreeMap<(u64, u64), u32>,
+    /// The slot that is on its way down: there was not the time to finish it.
+    descending: Option<usize>,
+    /// All that is due up to here has been found.
+    now: u64,
+    next_number: u64,
+}
+
+impl<T> Wheel<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Slab::new(),
+            live: 0,
+            lists: Box::new([List::EMPTY; DUE + 1]),
+            occupied: [0; LEVELS],
+            far: BTreeMap::new(),
+            descending: None,
+            now: 0,
+            next_number: 0,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// How much memory its entries and their places have.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        /// What a slab is made of.
+        #[expect(dead_code, reason = "it is only measured")]
+        enum Room<T> {
+            Vacant(usize),
+            Occupied(T),
+        }
+        let places: usize = self.lists.iter().map(|list| list.places.capacity()).sum();
+        self.entries.capacity() * size_of::<Room<Entry<T>>>() + places * size_of::<Place>()
+    }
+
+    /// The number that the next entry will have; those that are there have lower ones.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// The lowest number of an entry that was not taken out and is due before the last tick. Takes time linear in the entries.
+    pub(crate) fn oldest_number(&self) -> Option<u64> {
+        let waiting = self.entries.iter().filter(|(_, entry)| entry.item.is_some() && entry.tick != u64::MAX);
+        waiting.map(|(_, entry)| entry.number).min()
+    }
+
+    /// Adds an item that is due at `tick`, be that past. The last tick of all never comes.
+    ///
+    /// # Panics
+    /// With 2^32 entries.
+    pub(crate) fn insert(&mut self, tick: u64, item: T) -> Handle {
+        let number = self.next_number;
+        self.next_number += 1;
+        let index = self.entries.insert(Entry { item: Some(item), tick, number });
+        let index = u32::try_from(index).expect("at most 2^32 timers");
+        self.live += 1;
+        match self.list_of(tick) {
+            FAR => drop(self.far.insert((tick, number), index)),
+            list => self.append(list, Place { tick, index }),
+        }
+        Handle::new(index, number)
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        let entry = self.entries.get_mut(handle.index as usize)?;
+        if entry.number == handle.number() { entry.item.as_mut() } else { None }
+    }
+
+    /// Takes an item out, with the tick at which it was due. `None` if it is gone.
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
+        let entry = self.entries.get_mut(handle.index as usize)?;
+        if entry.number != handle.number() && !planted!("timers_cancel_ignores_number") {
+            return None;
+        }
+        let (item, tick, number) = (entry.item.take()?, entry.tick, entry.number);
+        self.live -= 1;
+        if !self.far.is_empty() && self.far.remove(&(tick, number)).is_some() {
+            self.free(handle.index);
+            return Some((item, tick));
+        }
+        // Of those that are on their way down it may be one that has got there already: then it is counted as dead where
+        // it is no longer, and not where it is, until that list is swept or come by.
+        let list = self.list_of(tick);
+        let List { places, dead, .. } = &mut self.lists[list];
+        let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
+        if is_newest {
+            places.pop_back();
+        } else {
+            *dead += 1;
+        }
+        let (dead, left) = (*dead, places.len());
+        if is_newest {
+            self.free(handle.index);
+        }
+        match left {
+            0 => self.vacate(list),
+            _ if dead * 2 >= left => self.sweep(list),
+            _ => {}
+        }
+        Some((item, tick))
+    }
+
+    /// No entry is due before this tick; when it has come, [`advance`](Self::advance) finds something, unless that was
+    /// removed. `None` if there is nothing that will ever be due.
+    pub(crate) fn nearest(&self) -> Option<u64> {
+        let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
+        let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
+        match near {
+            Some(tick) if tick != u64::MAX => Some(tick),
+            _ => self.far.first_key_value().map(|(&(tick, _), _)| tick).filter(|&tick| tick != u64::MAX),
+        }
+    }
+
+    /// Finds what is due at `now`, for [`pop`](Self::pop). It touches some `budget` entries; false if that was not
+    /// enough, and it has to be called again.
+    pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
+        loop {
+            if let Some(slot) = self.descending {
+                // Down to where the time is counted finer, or to what is due. It is not among the occupied any more.
+                while !self.lists[slot].places.is_empty() {
+                    if budget == 0 {
+                        return false;
+                    }
+                    budget -= 1;
+                    // What nobody was taken out of is moved without a look at the entries.
+                    let some_are_dead = self.lists[slot].dead > 0;
+                    let Some(place) = self.lists[slot].pop() else { break };
+                    if some_are_dead && self.entries[place.index as usize].item.is_none() {
+                        self.free(place.index);
+                    } else {
+                        self.append(self.place(place.tick), place);
+                    }
+                }
+                self.descending = None;
+            }
+            match self.first_slot() {
+                Some((start, slot)) if start <= now => {
+                    self.now = start;
+                    self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+                    self.descending = Some(slot);
+                }
+                Some(_) => break,
+                None => match self.far.first_key_value() {
+                    Some((&(tick, _), &first)) if tick & !(SPAN - 1) <= now && tick != u64::MAX => {
+                        if budget == 0 {
+                            return false;
+                        }
+                        budget -= 1;
+                        self.now = self.now.max(tick & !(SPAN - 1));
+                        self.far.pop_first();
+                        self.append(self.place(tick), Place { tick, index: first });
+                        self.bring_near(&mut budget);
+                    }
+                    _ => break,
+                },
+            }
+        }
+        self.now = self.now.max(now);
+        // What is of the span that this has come into is no longer far.
+        self.bring_near(&mut budget)
+    }
+
+    /// Files what is of the present span. False if the budget did not allow that.
+    fn bring_near(&mut self, budget: &mut usize) -> bool {
+        while let Some((&(tick, _), &first)) = self.far.first_key_value() {
+            if tick == u64::MAX || tick ^ self.now >= SPAN && tick > self.now {
+                break;
+            }
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            self.far.pop_first();
+            self.append(self.place(tick), Place { tick, index: first });
+        }
+        true
+    }
+
+    /// Has so many of those that were found due come into the cache, all at once.
+    pub(crate) fn touch(&self, count: usize) {
+        let next = self.lists[DUE].places.iter().take(count);
+        let numbers = next.filter_map(|place| self.entries.get(place.index as usize)).map(|entry| entry.number);
+        black_box(numbers.fold(0, |all, number| all ^ number));
+    }
+
+    /// The next item that was found due and has a lower number than `newer`: by tick, and within one in the order in
+    /// which they were added.
+    pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
+        loop {
+            let &Place { index, .. } = self.lists[DUE].places.front()?;
+            let entry = &mut self.entries[index as usize];
+            if entry.number >= newer {
+                return None;
+            }
+            let item = entry.item.take();
+            self.lists[DUE].pop();
+            self.free(index);
+            if item.is_some() {
+                self.live -= 1;
+                return item;
+            }
+        }
+    }
+
+    /// Takes out everything.
+    pub(crate) fn drain(&mut self) -> Vec<T> {
+        *self.lists = [List::EMPTY; DUE + 1];
+        self.live = 0;
+        self.occupied = [0; LEVELS];
+        self.far.clear();
+        self.descending = None;
+        mem::take(&mut self.entries).into_iter().filter_map(|(_, entry)| entry.item).collect()
+    }
+
+    // ---- Levels and slots
+
+    /// The slot that is due first, with its first tick.
+    fn first_slot(&self) -> Option<(u64, usize)> {
+        let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
+        let digit = u64::from(self.occupied[level].trailing_zeros());
+        let width = BITS * level as u32;
+        let above = self.now & !((SLOTS as u64) << width).wrapping_sub(1);
+        Some((above | digit << width, level * SLOTS + digit as usize))
+    }
+
+    /// The list in which what is due at `tick` belongs now.
+    fn place(&self, tick: u64) -> usize {
+        let differs = self.now ^ tick;
+        if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
+            FAR
+        } else if tick <= self.now {
+            DUE
+        } else {
+            let level = (differs.ilog2() / BITS) as usize;
+            level * SLOTS + (tick >> (BITS * level as u32)) as usize % SLOTS
+        }
+    }
+
+    /// The list that an entry of this tick is in, or is added to: behind those that are on their way down, if it would
+    /// have been among them.
+    fn list_of(&self, tick: u64) -> usize {
+        match self.descending {
+            Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
+            _ => self.place(tick),
+        }
+    }
+
+    fn append(&mut self, list: usize, place: Place) {
+        self.lists[list].push(place);
+        // One on its way down is not among the occupied ones any more, and its bit may be another's.
+        if list != DUE && self.descending != Some(list) {
+            self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
+        }
+    }
+
+    /// Lets go of what was taken out of a list.
+    fn sweep(&mut self, list: usize) {
+        let mut places = mem::take(&mut self.lists[list].places);
+        let mut nearest = u64::MAX;
+        places.retain(|place| {
+            let is_live = self.entries[place.index as usize].item.is_some();
+            if is_live {
+                nearest = nearest.min(place.tick);
+            } else {
+                self.entries.remove(place.index as usize);
+            }
+            is_live
+        });
+        let is_empty = places.is_empty();
+        self.lists[list] = List { places, dead: 0, nearest };
+        if is_empty {
+            self.vacate(list);
+        }
+        self.shrink();
+    }
+
+    fn vacate(&mut self, list: usize) {
+        self.lists[list].clear();
+        // As in `append`.
+        if list != DUE && self.descending != Some(list) {
+            self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
+        }
+    }
+
+    /// Forgets an entry that was taken out, and is in no list any more.
+    fn free(&mut self, index: u32) {
+        self.entries.remove(index as usize);
+        self.shrink();
+    }
+
+    /// Gives back what a burst needed.
+    fn shrink(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > 1_024 {
+            self.entries = Slab::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::platform::random::Rng;
+
+    /// All that is due at `now`, in order.
+    fn due(wheel: &mut Wheel<u64>, now: u64) -> Vec<u64> {
+        while !wheel.advance(now, 7) {}
+        std::iter::from_fn(|| wheel.pop(u64::MAX)).collect()
+    }
+
+    #[test]
+    fn entries_come_in_order_and_never_early() {
+        let mut wheel = Wheel::new();
+        assert_eq!((wheel.nearest(), due(&mut wheel, 5)), (None, vec![]));
+        for (tick, item) in [(30, 1), (10, 2), (20, 3), (10, 4), (6, 5)] {
+            wheel.insert(tick, item);
+        }
+        assert_eq!((wheel.nearest(), wheel.len()), (Some(6), 5));
+        assert_eq!((due(&mut wheel, 5), due(&mut wheel, 6)), (vec![], vec![5]));
+        assert_eq!(wheel.nearest(), Some(10));
+        assert_eq!((due(&mut wheel, 20), due(&mut wheel, 29), due(&mut wheel, 31)), (vec![2, 4, 3], vec![], vec![1]));
+        assert_eq!((wheel.nearest(), wheel.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_past_is_due_at_once() {
+        let mut wheel = Wheel::new();
+        due(&mut wheel, 100);
+        wheel.insert(0, 1);
+        wheel.insert(100, 2);
+        assert_eq!((wheel.nearest(), due(&mut wheel, 100)), (Some(0), vec![1, 2]));
+    }
+
+    #[test]
+    fn the_last_tick_of_all_never_comes() {
+        let mut wheel = Wheel::new();
+        let never = wheel.insert(u64::MAX, 1);
+        wheel.insert(u64::MAX - 1, 2);
+        assert_eq!((wheel.nearest(), due(&mut wheel, u64::MAX - 2)), (Some(u64::MAX - 1), vec![]));
+        assert_eq!((due(&mut wheel, u64::MAX - 1), wheel.nearest()), (vec![2], None));
+        assert_eq!(wheel.remove(never), Some((1, u64::MAX)));
+    }
+
+    #[test]
+    fn each_level_comes_down_to_the_tick() {
+        let mut wheel = Wheel::new();
+        let ticks: Vec<u64> = (0..LEVELS as u32 + 2)
+            .flat_map(|n| [1 << (BITS * n), (1 << (BITS * n)) + 1, (65 << (BITS * n)) - 1])
+            .collect();
+        for &tick in &ticks {
+            wheel.insert(tick, tick);
+        }
+        let mut sorted = ticks;
+        sorted.sort_unstable();
+        sorted.dedup();
+        for tick in sorted {
+            assert_eq!(wheel.nearest(), Some(tick));
+            assert!(due(&mut wheel, tick - 1).is_empty(), "{tick} came early");
+            assert!(due(&mut wheel, tick).iter().all(|&item| item == tick));
+        }
+        assert_eq!(wheel.len(), 0);
+    }
+
+    #[test]
+    fn a_handle_outlives_its_entry_without_harm() {
+        let mut wheel = Wheel::new();
+        let first = wheel.insert(5, 1);
+        assert_eq!(wheel.get_mut(first), Some(&mut 1));
+        assert_eq!(wheel.remove(first), Some((1, 5)));
+        let second = wheel.insert(5, 2);
+        assert_eq!((wheel.remove(first), wheel.get_mut(first)), (None, None));
+        assert_eq!((due(&mut wheel, 5), wheel.remove(second)), (vec![2], None));
+    }
+
+    #[test]
+    fn what_is_newer_waits_and_keeps_its_place() {
+        let mut wheel = Wheel::new();
+        wheel.insert(1, 1);
+        let newer = wheel.next_number();
+        assert!(wheel.advance(2, 1));
+        wheel.insert(0, 2);
+        assert_eq!((wheel.pop(newer), wheel.pop(newer), wheel.pop(newer + 1)), (Some(1), None, Some(2)));
+    }
+
+    #[test]
+    fn what_comes_during_a_descent_goes_behind_what_was_there() {
+        let mut wheel = Wheel::new();
+        for item in 0..4 {
+            wheel.insert(70, item);
+        }
+        // Down to the finest level, three of them; and then to what is due, one of them.
+        for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
+            assert!(!wheel.advance(now, budget));
+            wheel.insert(70, item);
+        }
+        wheel.insert(3, 6);
+        assert_eq!((wheel.nearest(), due(&mut wheel, 70)), (Some(3), (0..7).collect()));
+        assert_eq!((wheel.nearest(), wheel.len(), wheel.occupied), (None, 0, [0; LEVELS]));
+    }
+
+    #[test]
+    fn a_descent_from_each_level_keeps_the_order_of_one_tick() {
+        for level in 1..LEVELS as u32 {
+            let mut wheel = Wheel::new();
+            // In the second slot of the level, and not in the first slot of any lower level.
+            let tick = (0..=level).map(|n| 1 << (BITS * n)).sum();
+            for item in 0..4 {
+                wheel.insert(tick, item);
+            }
+            assert!(!wheel.advance(tick - 1, 1), "some entries are left at level {level}");
+            wheel.insert(tick, 4);
+            assert_eq!(due(&mut wheel, tick), [0, 1, 2, 3, 4], "level {level}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_out_takes_no_room_for_long() {
+        let mut wheel = Wheel::new();
+        let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
+        // From the front, from behind and from between.
+        let mut rng = Rng::seeded(3);
+        while !handles.is_empty() {
+            let at = [0, handles.len() - 1, rng.below(handles.len())][rng.below(3)];
+            assert!(wheel.remove(handles.swap_remove(at)).is_some());
+            let places: usize = wheel.lists.iter().map(|list| list.places.len()).sum();
+            assert_eq!((places, wheel.len()), (wheel.entries.len(), handles.len()));
+            assert!(places <= 2 * handles.len(), "{places} places of {}", handles.len());
+        }
+        assert_eq!((wheel.nearest(), wheel.occupied, wheel.entries.capacity()), (None, [0; LEVELS], 0));
+    }
+
+    /// What comes and goes while there is not the time to finish a descent.
+    #[test]
+    fn a_descent_in_pieces_neither_loses_nor_doubles() {
+        for seed in 0..200 {
+            let mut rng = Rng::seeded(seed);
+            let (mut wheel, mut waiting, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
+            let mut now = 0;
+            for item in 0..600_u64 {
+                match rng.below(4) {
+                    0 | 1 => {
+                        let tick = now + (rng.next() >> (63 - rng.below(14)));
+                        waiting.insert(item, tick);
+                        handles.push((wheel.insert(tick, item), item));
+                    }
+                    2 if !handles.is_empty() => {
+                        let (handle, item) = handles.swap_remove(rng.below(handles.len()));
+                        assert_eq!(wheel.remove(handle).map(|(item, _)| item), waiting.remove(&item).map(|_| item));
+                    }
+                    _ => {
+                        now += rng.below(40) as u64 * rng.below(40) as u64;
+                        let done = wheel.advance(now, rng.below(5));
+                        while let Some(item) = wheel.pop(u64::MAX) {
+                            assert!(waiting.remove(&item).expect("once") <= now, "seed {seed}: {item} is early");
+                        }
+                        assert!(!done || waiting.values().all(|&tick| tick > now), "seed {seed}");
+                    }
+                }
+                let nearest = wheel.nearest().unwrap_or(u64::MAX);
+                assert!(waiting.values().all(|&tick| nearest <= tick), "seed {seed}");
+                assert_eq!(wheel.len(), waiting.len());
+            }
+            due(&mut wheel, u64::MAX - 1);
+            assert_eq!((wheel.len(), wheel.entries.len(), wheel.occupied), (0, 0, [0; LEVELS]), "seed {seed}");
+        }
+    }
+
+    /// Against a sorted map, over times of every size, in steps of every size.
+    #[test]
+    fn it_agrees_with_a_sorted_map() {
+        for seed in 0..300 {
+            let mut rng = Rng::seeded(seed);
+            let (mut wheel, mut model, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
+            let mut now = if seed % 3 == 0 { rng.next() >> rng.below(64) } else { 0 };
+            due(&mut wheel, now);
+            for item in 0..400 {
+                match rng.below(5) {
+                    0..3 => {
+                        let ahead = rng.next() >> (63 - rng.below(40));
+                        let tick = now.saturating_add(ahead).saturating_sub(rng.below(3) as u64);
+                        // What is past comes in the order in which it was added.
+                        model.insert((tick.max(now), item), tick);
+                        handles.push((wheel.insert(tick, item), tick.max(now), item));
+                    }
+                    3 if !handles.is_empty() => {
+                        let (handle, tick, item) = handles.swap_remove(rng.below(handles.len()));
+                        let removed = wheel.remove(handle).map(|(_, tick)| tick);
+                        assert_eq!(removed, model.remove(&(tick, item)), "seed {seed}");
+                    }
+                    _ => {
+                        let nearest = wheel.nearest();
+                        assert!(nearest.is_none_or(|nearest| {
+                            model.first_key_value().is_none_or(|(&(tick, _), _)| nearest <= tick)
+                        }));
+                        now = match rng.below(3) {
+                            0 => nearest.unwrap_or(now).max(now),
+                            1 => now.saturating_add(rng.below(100) as u64),
+                            _ => now.saturating_add(rng.next() >> (63 - rng.below(38))),
+                        };
+                        let later = model.split_off(&(now.saturating_add(1), 0));
+                        let expected: Vec<u64> =
+                            mem::replace(&mut model, later).into_keys().map(|(_, item)| item).collect();
+                        assert_eq!(due(&mut wheel, now), expected, "seed {seed} at {now}");
+                    }
+                }
+                assert_eq!(wheel.len(), model.len());
+            }
+            due(&mut wheel, u64::MAX - 1);
+            assert_eq!(wheel.len(), 0, "seed {seed}");
+        }
+    }
+    #[test]
+    fn a_handle_finds_its_entry_whatever_the_number() {
+        let mut wheel = Wheel::new();
+        wheel.next_number = 5 << 32 | 7;
+        let first = wheel.insert(9, 1);
+        assert_eq!(wheel.next_number(), 5 << 32 | 8);
+        assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
+        assert_eq!(wheel.remove(first), Some((1, 9)));
+        // The same end of the number, and the same place.
+        wheel.next_number = 7;
+        let second = wheel.insert(9, 2);
+        assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));
+    }
+
+    #[test]
+    fn a_list_keeps_the_memory_for_a_few_places() {
+        let mut list = List::EMPTY;
+        for (count, keeps) in [(3, true), (KEPT, true), (KEPT + 1, false), (1_000, false)] {
+            (0..count).for_each(|n| list.push(Place { tick: n as u64, index: 0 }));
+            while list.pop().is_some() {}
+            assert_eq!((list.places.capacity() > 0, list.nearest), (keeps, u64::MAX), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_descent_forgets_what_was_taken_out() {
+        let mut wheel = Wheel::new();
+        let handles: Vec<_> = (0..10).map(|n| wheel.insert(70, n)).collect();
+        assert_eq!(wheel.remove(handles[4]), Some((4, 70)));
+        assert_eq!((wheel.len(), wheel.entries.len()), (9, 10), "its place is still in the list");
+        assert!(wheel.advance(69, 100));
+        assert_eq!((wheel.len(), wheel.entries.len()), (9, 9));
+    }
+
+    #[test]
+    fn what_was_far_comes_near_within_the_budget() {
+        for budget in 0..5 {
+            let mut wheel = Wheel::new();
+            for n in 0..5 {
+                let _handle = wheel.insert(3 * SPAN + n, n);
+            }
+            assert!(!wheel.advance(3 * SPAN, budget));
+            assert_eq!(wheel.far.len(), 5 - budget);
+            assert_eq!((due(&mut wheel, 3 * SPAN + 1), wheel.nearest()), (vec![0, 1], Some(3 * SPAN + 2)));
+        }
+    }
+
+    #[test]
+    fn a_drain_takes_everything_wherever_it_is() {
+        let mut wheel = Wheel::new();
+        // Due, near, on a higher level, far, and never.
+        let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];
+        let handles = ticks.map(|tick| wheel.insert(tick, tick));
+        assert!(wheel.advance(3, 100));
+        assert_eq!(wheel.remove(handles[2]), Some((70, 70)));
+        let mut all = wheel.drain();
+        all.sort_unstable();
+        assert_eq!(all, [1, 9, 5_000, 2 * SPAN, u64::MAX]);
+        assert_eq!((wheel.len(), wheel.nearest(), wheel.occupied), (0, None, [0; LEVELS]));
+        wheel.insert(80, 80);
+        assert_eq!((due(&mut wheel, 79), due(&mut wheel, 80)), (vec![], vec![80]));
+    }
+}

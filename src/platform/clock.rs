@@ -1,0 +1,216 @@
+//! The runtime's clock, real or virtual, and the moments that it tells. This is the one file that reads a clock: all
+//! others are handed an `Instant` or ask a `Clock`, so a simulation can move time by itself.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::time::Duration;
+
+use crate::platform::sync::Arc;
+use crate::platform::sync::atomic::{AtomicU64, Ordering};
+
+/// A moment of a runtime's clock, real or virtual: nanoseconds since that runtime began.
+///
+/// Adding a `Duration` gives a later one, subtracting two gives the `Duration` between them. Both saturate: the far
+/// end, some 584 years after the beginning, stands for *never*, and a later moment subtracted from an earlier one
+/// gives zero. Moments of different runtimes have nothing to do with each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The far end of time: no clock ever gets there.
+    pub(crate) const FAR: Self = Self(u64::MAX);
+
+    /// The moment so many nanoseconds after the beginning.
+    pub(crate) const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the beginning.
+    pub(crate) const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` it is; zero if it is not.
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+    fn add(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(whole_ns(time)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, time: Duration) {
+        *self = *self + time;
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::FAR => f.write_str("Instant(never)"),
+            Self(ns) => write!(f, "Instant({:?})", Duration::from_nanos(ns)),
+        }
+    }
+}
+
+/// Where a runtime's time comes from. Clones tell the same time.
+#[derive(Debug, Clone)]
+pub(crate) enum Clock {
+    /// The system's monotonic clock, counted from when this was made.
+    Real(Origin),
+    /// Stands still until it is told otherwise.
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    pub(crate) fn real() -> Self {
+        Self::Real(Origin::now())
+    }
+
+    /// A clock that stands at 0 and moves by `advance` alone.
+    pub(crate) fn virtual_() -> Self {
+        Self::Virtual(Arc::new(AtomicU64::new(0)))
+    }
+
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self, Self::Virtual(_))
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            // Time stands still for the explorer of schedules, far enough from the beginning to have a past.
+            Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
+            Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
+            // Acquire pairs with the release in `advance`: who sees the new time sees what was done before.
+            Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Moves a virtual clock on, and tells the time there.
+    ///
+    /// # Panics
+    ///
+    /// If the clock is a real one.
+    pub(crate) fn advance(&self, time: Duration) -> Instant {
+        let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
+        let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);
+        let before = ns
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |ns| Some(step(ns)))
+            .expect("the closure never gives up");
+        Instant(step(before))
+    }
+}
+
+/// When a real clock was made, by the system's monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin(System);
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is what std's `Instant` is there: that one is told in seconds and the rest, takes
+/// two of these apart and puts the difference together, which is a tenth of setting and taking back a timer.
+#[cfg(target_os = "linux")]
+type System = u64;
+
+#[cfg(not(target_os = "linux"))]
+type System = std::time::Instant;
+
+#[cfg(target_os = "linux")]
+impl Origin {
+    #[inline]
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// In ns.
+    #[inline]
+    fn elapsed(self) -> u64 {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Origin {
+    fn now() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    /// In ns.
+    fn elapsed(self) -> u64 {
+        whole_ns(self.0.elapsed())
+    }
+}
+
+/// The latest time that a clock tells, so that what is due at `Instant::FAR` never comes.
+const LAST: u64 = u64::MAX - 1;
+
+/// Saturating: `as_nanos` alone would be cut off after 584 years.
+fn whole_ns(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_saturate_at_both_ends() {
+        let at = Instant::from_ns;
+        let ns = Duration::from_nanos;
+        assert_eq!(at(5) + ns(3), at(8));
+        assert_eq!(at(5) - at(3), ns(2));
+        assert_eq!(at(3) - at(5), Duration::ZERO);
+        assert_eq!(at(u64::MAX - 1) + ns(1), Instant::FAR);
+        assert_eq!(at(1) + Duration::MAX, Instant::FAR);
+        assert_eq!(Instant::FAR + ns(1), Instant::FAR);
+        assert_eq!(Instant::FAR - at(0), ns(u64::MAX));
+        let mut moved = at(1);
+        moved += Duration::from_secs(1);
+        assert_eq!(moved.ns(), 1_000_000_001);
+        assert_eq!(format!("{:?} {:?}", at(1_500_000), Instant::FAR), "Instant(1.5ms) Instant(never)");
+    }
+
+    #[test]
+    fn a_virtual_clock_moves_when_told_and_its_clones_with_it() {
+        let clock = Clock::virtual_();
+        let same = clock.clone();
+        assert_eq!(same.now().ns(), 0);
+        assert_eq!(clock.advance(Duration::from_millis(2)).ns(), 2_000_000);
+        assert_eq!(same.now().ns(), 2_000_000);
+        assert_eq!(same.advance(Duration::MAX).ns(), LAST);
+        assert_eq!(clock.advance(Duration::from_nanos(1)).ns(), LAST);
+        assert!(clock.now() < Instant::FAR);
+    }
+
+    #[test]
+    fn the_real_clock_starts_near_zero_and_never_runs_back() {
+        let clock = Clock::real();
+        let mut last = clock.now();
+        assert!(last.ns() < 60_000_000_000);
+        for _ in 0..1_000 {
+            let now = clock.clone().now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    #[should_panic = "only a virtual clock"]
+    fn the_real_clock_cannot_be_advanced() {
+        Clock::real().advance(Duration::ZERO);
+    }
+}

@@ -1,0 +1,175 @@
+//! `Lock` as the model checkers know it: by their own mutex, with the mark beside it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use crate::platform::sync::atomic::{AtomicBool, Ordering};
+use crate::platform::sync::{Mutex, MutexGuard};
+
+/// A lock around plain data; a panic does not poison it.
+#[derive(Default)]
+pub(crate) struct Lock<T> {
+    value: Mutex<T>,
+    marked: AtomicBool,
+}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), marked: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn lock(&self) -> LockGuard<'_, T> {
+        let guard = self.value.lock();
+        self.marked.store(false, Ordering::Relaxed);
+        LockGuard { guard, marked: &self.marked }
+    }
+
+    pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
+        self.lock()
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked.load(Ordering::Relaxed)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("value", &*self.lock()).finish()
+    }
+}
+
+/// Holds a [`Lock`] until it is dropped.
+#[must_use]
+pub(crate) struct LockGuard<'a, T> {
+    guard: MutexGuard<'a, T>,
+    marked: &'a AtomicBool,
+}
+
+impl<T> LockGuard<'_, T> {
+    pub(crate) fn mark(self) {
+        self.marked.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// Atomics of the reference counts. Most models do not explore those: their counts are the standard atomics, which add no
+/// executions. The model of the counts themselves makes its values within [`explored`](counts::explored).
+#[cfg(procession_loom)]
+pub(crate) mod counts {
+    use std::cell::Cell;
+
+    use crate::platform::sync::checker::cell::UnsafeCell;
+    use crate::platform::sync::checker::sync::atomic as checked;
+    use crate::platform::sync::tally as plain;
+    pub(crate) use crate::platform::sync::tally::Ordering;
+
+    // Loom runs all threads of one model on one thread of the system, so this is the model's own.
+    std::thread_local! {
+        static EXPLORED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `f`; each count that it makes is explored.
+    pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
+        EXPLORED.set(true);
+        let result = f();
+        EXPLORED.set(false);
+        result
+    }
+
+    /// An acquire fence, as that of the standard library.
+    pub(crate) fn fence(order: Ordering) {
+        checked::fence(order);
+    }
+
+    #[derive(Debug)]
+    pub(crate) enum AtomicU32 {
+        Plain(plain::AtomicU32),
+        Explored(Explored),
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Explored {
+        count: checked::AtomicU32,
+        /// Each operation reads this, and [`AtomicU32::freed`] writes it: loom reports those that are not ordered.
+        memory: UnsafeCell<()>,
+        freed: Cell<bool>,
+    }
+
+    #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
+    // SAFETY: loom runs one thread of a model at a time. It reports those accesses to `memory` that are not ordered, and `freed`
+    // is accessed only within such an access.
+    unsafe impl Sync for Explored {}
+
+    impl Explored {
+        fn count(&self) -> &checked::AtomicU32 {
+            self.memory.with(|_| assert!(!self.freed.get(), "a count is used after the memory was freed"));
+            &self.count
+        }
+    }
+
+    impl AtomicU32 {
+        pub(crate) fn new(count: u32) -> Self {
+            if !EXPLORED.get() {
+                return Self::Plain(plain::AtomicU32::new(count));
+            }
+            let (count, memory) = (checked::AtomicU32::new(count), UnsafeCell::new(()));
+            Self::Explored(Explored { count, memory, freed: Cell::new(false) })
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.load(order),
+                Self::Explored(explored) => explored.count().load(order),
+            }
+        }
+
+        pub(crate) fn fetch_add(&self, by: u32, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.fetch_add(by, order),
+                Self::Explored(explored) => explored.count().fetch_add(by, order),
+            }
+        }
+
+        pub(crate) fn fetch_sub(&self, by: u32, order: Ordering) -> u32 {
+            match self {
+                Self::Plain(count) => count.fetch_sub(by, order),
+                Self::Explored(explored) => explored.count().fetch_sub(by, order),
+            }
+        }
+
+        pub(crate) fn fetch_update(
+            &self,
+            set: Ordering,
+            fetch: Ordering,
+            next: impl FnMut(u32) -> Option<u32>,
+        ) -> Result<u32, u32> {
+            match self {
+                Self::Plain(count) => count.fetch_update(set, fetch, next),
+                Self::Explored(explored) => explored.count().fetch_update(set, fetch, next),
+            }
+        }
+
+        /// The memory around this count is about to be freed. True if the count is explored: then the memory must stay, so
+        /// that a later access is reported.
+        pub(crate) fn freed(&self) -> bool {
+            let Self::Explored(explored) = self else { return false };
+            explored.count();
+            explored.memory.with_mut(|_| explored.freed.set(true));
+            true
+        }
+    }
+}

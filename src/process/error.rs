@@ -1,0 +1,537 @@
+//! What was refused, and why: a send, a spawn, a start, a yield, an answer, a build. Each hands back what was not consumed;
+//! none of them says how a process ended.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::{fmt, io};
+
+use crate::platform::sync::Mutex;
+use crate::process::exit::BoxError;
+use crate::process::failure::{CallError, Failure};
+use crate::process::payload::Payload;
+use crate::process::pid::Pid;
+
+/// There is no process with this pid (any more).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoProcess(pub Pid);
+
+impl fmt::Display for NoProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no process {}", self.0)
+    }
+}
+
+impl Error for NoProcess {}
+
+/// Why a process did not get a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It is taken.
+    Taken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        holder: Pid,
+    },
+    /// The process that was to have it has ended.
+    NoProcess {
+        /// The name.
+        name: String,
+        /// The process.
+        pid: Pid,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { name, holder } => write!(f, "the name `{name}` is taken by {holder}"),
+            Self::NoProcess { name, pid } => write!(f, "no name `{name}` for {pid}, which has ended"),
+        }
+    }
+}
+
+impl Error for NameError {}
+
+/// Why a message was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no such process (any more).
+    NoProcess,
+    /// Its mailbox is full.
+    Full,
+    /// It does not take messages of this type.
+    WrongType {
+        /// The type that it takes.
+        expected: &'static str,
+    },
+    /// The runtime has shut down.
+    ShutDown,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        CallError::from(*self).fmt(f)
+    }
+}
+
+impl Error for Refusal {}
+
+/// A call is refused as its request is.
+impl From<Refusal> for CallError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoProcess => Self::NoProcess,
+            Refusal::Full => Self::Full,
+            Refusal::WrongType { expected } => Self::WrongType { expected },
+            Refusal::ShutDown => Self::ShutDown,
+        }
+    }
+}
+
+/// A message was refused; it is inside.
+///
+/// It is `Sync`, and so fits any boxed error, also for a message that is only `Send`.
+pub struct SendError<M> {
+    refusal: Refusal,
+    /// Never locked: the lock makes this `Sync`.
+    message: Mutex<M>,
+}
+
+impl<M> SendError<M> {
+    /// A refusal, for a [`Receiver`](crate::Receiver) that hands a package back.
+    pub fn new(refusal: Refusal, message: M) -> Self {
+        Self { refusal, message: Mutex::new(message) }
+    }
+
+    /// Why it was refused.
+    pub fn refusal(&self) -> Refusal {
+        self.refusal
+    }
+
+    /// The message that was refused.
+    pub fn into_message(self) -> M {
+        self.message.into_inner()
+    }
+
+    /// The same refusal of what the message was made from, or of what it is carried in.
+    pub fn map<N>(self, f: impl FnOnce(M) -> N) -> SendError<N> {
+        SendError::new(self.refusal, f(self.message.into_inner()))
+    }
+}
+
+impl<M> fmt::Debug for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").field("refusal", &self.refusal).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message refused: {}", self.refusal)
+    }
+}
+
+impl<M> Error for SendError<M> {}
+
+/// Why a spawn was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpawnRefusal {
+    /// So many processes live already, and no more may.
+    Limit(usize),
+    /// The name is taken, by this process.
+    NameTaken(Pid),
+    /// The message that was to come with it was refused, by its own mailbox or by the process that has the name.
+    MessageRefused(Refusal),
+    /// It was to be linked or monitored by a builder of a [`Host`](crate::Host), which is nobody to tie it to.
+    NoParent,
+    /// The [scope](crate::Scope) that was to have it is over.
+    ScopeOver,
+    /// The runtime has shut down.
+    ShutDown,
+}
+
+impl fmt::Display for SpawnRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
+            Self::NameTaken(holder) => write!(f, "the name is taken by {holder}"),
+            Self::MessageRefused(refusal) => write!(f, "its message was refused: {refusal}"),
+            Self::ScopeOver => f.write_str("the scope is over"),
+            Self::NoParent => f.write_str("no process spawns it that it could be tied to"),
+            Self::ShutDown => f.write_str("the runtime has shut down"),
+        }
+    }
+}
+
+impl Error for SpawnRefusal {}
+
+/// A spawn was refused; what was to be spawned is inside.
+///
+/// It is `Sync`, and so fits any boxed error, also for a body that is only `Send`.
+pub struct SpawnError<B> {
+    refusal: SpawnRefusal,
+    /// Never locked: the lock makes this `Sync`. A body may be large: in a box it does not make every `Result` of a spawn as
+    /// large.
+    body: Mutex<Box<B>>,
+}
+
+impl<B> SpawnError<B> {
+    pub(crate) fn new(refusal: SpawnRefusal, body: B) -> Self {
+        Self::boxed(refusal, Box::new(body))
+    }
+
+    pub(crate) fn boxed(refusal: SpawnRefusal, body: Box<B>) -> Self {
+        Self { refusal, body: Mutex::new(body) }
+    }
+
+    /// Why it was refused.
+    pub fn refusal(&self) -> &SpawnRefusal {
+        &self.refusal
+    }
+
+    /// What was to be spawned.
+    pub fn into_body(self) -> B {
+        *self.body.into_inner()
+    }
+
+    /// The same refusal of what the body was made from, or of what it is carried in.
+    pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
+        SpawnError::new(self.refusal, f(*self.body.into_inner()))
+    }
+}
+
+impl<B> fmt::Debug for SpawnError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnError").field("refusal", &self.refusal).finish_non_exhaustive()
+    }
+}
+
+impl<B> fmt::Display for SpawnError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spawn refused: {}", self.refusal)
+    }
+}
+
+impl<B> Error for SpawnError<B> {}
+
+/// Why a process could not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum InitError {
+    /// It has no entry method of this name.
+    UnknownMethod {
+        /// The name that was asked for.
+        method: String,
+        /// The names that there are.
+        known: Vec<&'static str>,
+    },
+    /// The method does not take this input.
+    WrongInput {
+        /// The method that was asked for.
+        method: String,
+        /// The type that it takes.
+        expected: &'static str,
+        /// The type that it was given.
+        found: &'static str,
+    },
+    /// Something of its own went wrong.
+    Failed(BoxError),
+}
+
+impl InitError {
+    /// `Failed` with this error; an `InitError` inside it comes out flat.
+    pub fn failed(error: impl Into<BoxError>) -> Self {
+        match error.into().downcast::<Self>() {
+            Ok(error) => *error,
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod { method, known } if known.is_empty() => {
+                write!(f, "unknown method `{method}`: there are none")
+            }
+            Self::UnknownMethod { method, known } => {
+                write!(f, "unknown method `{method}`: there is `{}`", known.join("`, `"))
+            }
+            Self::WrongInput { method, expected, found } => {
+                write!(f, "the method `{method}` takes {expected}, and was given {found}")
+            }
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for InitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(error) => Some(&**error),
+            Self::UnknownMethod { .. } | Self::WrongInput { .. } => None,
+        }
+    }
+}
+
+impl From<BoxError> for InitError {
+    fn from(error: BoxError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<io::Error> for InitError {
+    fn from(error: io::Error) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<&str> for InitError {
+    fn from(text: &str) -> Self {
+        Self::failed(text)
+    }
+}
+
+impl From<String> for InitError {
+    fn from(text: String) -> Self {
+        Self::failed(text)
+    }
+}
+
+/// A yield was refused, as its tag is still in flight or can't be chosen; the command is inside.
+///
+/// It is `Sync`, and so fits any boxed error, also for a command that is only `Send`.
+pub struct YieldError<C> {
+    /// Never locked: the lock makes this `Sync`.
+    command: Mutex<C>,
+}
+
+impl<C> YieldError<C> {
+    pub(crate) fn new(command: C) -> Self {
+        Self { command: Mutex::new(command) }
+    }
+
+    /// The command that was refused.
+    pub fn into_command(self) -> C {
+        self.command.into_inner()
+    }
+}
+
+impl<C> fmt::Debug for YieldError<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("YieldError").finish_non_exhaustive()
+    }
+}
+
+impl<C> fmt::Display for YieldError<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("yield refused: its tag is in flight, or not one that can be chosen")
+    }
+}
+
+impl<C> Error for YieldError<C> {}
+
+/// Why an answer by pid and tag was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompleteRefusal {
+    /// There is no such process (any more).
+    NoProcess,
+    /// It never made a yield with this tag.
+    UnknownTag,
+    /// The yield with this tag has been answered or cancelled.
+    Spent,
+    /// The answer is not the reply that the command wants.
+    WrongType {
+        /// The type that it wants.
+        expected: &'static str,
+    },
+}
+
+impl fmt::Display for CompleteRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess => f.write_str("no such process"),
+            Self::UnknownTag => f.write_str("the process made no yield with this tag"),
+            Self::Spent => f.write_str("the yield was answered already, or cancelled"),
+            Self::WrongType { expected } => write!(f, "the command wants a reply of type {expected}"),
+        }
+    }
+}
+
+impl Error for CompleteRefusal {}
+
+/// An answer by pid and tag was refused; it is inside.
+#[derive(Debug)]
+pub struct CompleteError {
+    refusal: CompleteRefusal,
+    answer: Result<Payload, Failure>,
+}
+
+impl CompleteError {
+    pub(crate) fn new(refusal: CompleteRefusal, answer: Result<Payload, Failure>) -> Self {
+        Self { refusal, answer }
+    }
+
+    /// Why it was refused.
+    pub fn refusal(&self) -> CompleteRefusal {
+        self.refusal
+    }
+
+    /// The answer that was refused.
+    pub fn into_answer(self) -> Result<Payload, Failure> {
+        self.answer
+    }
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "answer refused: {}", self.refusal)
+    }
+}
+
+impl Error for CompleteError {}
+
+/// Why a runtime could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A handler for this command is registered already.
+    DuplicateHandler(Cow<'static, str>),
+    /// More workers than one runtime can have.
+    TooManyWorkers {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there can be.
+        most: usize,
+    },
+    /// An option that has no meaning, and why.
+    Invalid(&'static str),
+    /// The system refused something, a thread for example.
+    Io(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DuplicateHandler(command) => write!(f, "two handlers for the command {command}"),
+            Self::TooManyWorkers { asked, most } => write!(f, "{asked} workers asked for, {most} at most"),
+            Self::Invalid(why) => write!(f, "invalid option: {why}"),
+            Self::Io(error) => write!(f, "the system refused: {error}"),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for BuildError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::process::exit::Exit;
+
+    fn pid() -> Pid {
+        Pid::new(1, 0, 7, 2)
+    }
+
+    #[test]
+    fn refusals_read_as_plain_english() {
+        let method = || String::from("go");
+        let table: &[(&dyn fmt::Display, &str)] = &[
+            (&NoProcess(pid()), "no process <1.7.2>"),
+            (&SendError::new(Refusal::NoProcess, ()), "message refused: no such process"),
+            (&SendError::new(Refusal::Full, ()), "message refused: the mailbox is full"),
+            (
+                &SendError::new(Refusal::WrongType { expected: "u8" }, ()),
+                "message refused: the process takes messages of type u8",
+            ),
+            (&SendError::new(Refusal::ShutDown, ()), "message refused: the runtime has shut down"),
+            (&SpawnError::new(SpawnRefusal::Limit(9), ()), "spawn refused: the limit of 9 processes is reached"),
+            (&SpawnError::new(SpawnRefusal::NameTaken(pid()), ()), "spawn refused: the name is taken by <1.7.2>"),
+            (
+                &SpawnError::new(SpawnRefusal::MessageRefused(Refusal::Full), ()),
+                "spawn refused: its message was refused: the mailbox is full",
+            ),
+            (&NameError::Taken { name: method(), holder: pid() }, "the name `go` is taken by <1.7.2>"),
+            (&NameError::NoProcess { name: method(), pid: pid() }, "no name `go` for <1.7.2>, which has ended"),
+            (&SpawnError::new(SpawnRefusal::ShutDown, ()), "spawn refused: the runtime has shut down"),
+            (&InitError::UnknownMethod { method: method(), known: vec![] }, "unknown method `go`: there are none"),
+            (
+                &InitError::UnknownMethod { method: method(), known: vec!["a", "b"] },
+                "unknown method `go`: there is `a`, `b`",
+            ),
+            (
+                &InitError::WrongInput { method: method(), expected: "u8", found: "()" },
+                "the method `go` takes u8, and was given ()",
+            ),
+            (&InitError::from("disk"), "disk"),
+            (
+                &CompleteError::new(CompleteRefusal::NoProcess, Err(Failure::TimedOut)),
+                "answer refused: no such process",
+            ),
+            (&CompleteRefusal::WrongType { expected: "u8" }, "the command wants a reply of type u8"),
+            (&YieldError::new(()), "yield refused: its tag is in flight, or not one that can be chosen"),
+            (&CompleteRefusal::UnknownTag, "the process made no yield with this tag"),
+            (&CompleteRefusal::Spent, "the yield was answered already, or cancelled"),
+            (&BuildError::DuplicateHandler("Fetch".into()), "two handlers for the command Fetch"),
+            (&BuildError::TooManyWorkers { asked: 9, most: 4 }, "9 workers asked for, 4 at most"),
+            (&BuildError::Invalid("no budget"), "invalid option: no budget"),
+            (&BuildError::from(io::Error::other("disk")), "the system refused: disk"),
+        ];
+        for (error, text) in table {
+            assert_eq!(error.to_string(), *text);
+        }
+    }
+
+    #[test]
+    fn what_was_refused_comes_back() {
+        let error = SendError::new(Refusal::Full, Cell::new(7)).map(Cell::into_inner).map(|n| n + 1);
+        assert_eq!((error.refusal(), error.into_message()), (Refusal::Full, 8));
+        let error = SpawnError::new(SpawnRefusal::Limit(1), "body").map(str::len);
+        assert_eq!((*error.refusal(), error.into_body()), (SpawnRefusal::Limit(1), 4));
+        assert_eq!(YieldError::new(5).into_command(), 5);
+        let error = CompleteError::new(CompleteRefusal::Spent, Ok(Payload::new(5_u8)));
+        assert_eq!(error.refusal(), CompleteRefusal::Spent);
+        let answer = error.into_answer().expect("it was a reply");
+        assert_eq!(answer.downcast::<u8>().expect("of this type"), 5);
+    }
+
+    #[test]
+    fn refusals_fit_a_boxed_error_for_messages_that_are_only_send() {
+        let boxed = BoxError::from(SendError::new(Refusal::Full, Cell::new(1)));
+        assert_eq!(format!("{boxed:?}"), "SendError { refusal: Full, .. }");
+        let _ = BoxError::from(SpawnError::new(SpawnRefusal::ShutDown, Cell::new(1)));
+        let _ = BoxError::from(YieldError::new(Cell::new(1)));
+        // A message of a short life can't be boxed, and still becomes an exit.
+        let short = String::from("x");
+        let exit = Exit::from(SendError::new(Refusal::Full, short.as_str()));
+        assert_eq!(exit.error::<Refusal>(), Some(&Refusal::Full));
+        let exit = Exit::from(SpawnError::new(SpawnRefusal::Limit(3), short.as_str()));
+        assert_eq!(exit.error::<SpawnRefusal>(), Some(&SpawnRefusal::Limit(3)));
+    }
+
+    #[test]
+    fn an_init_error_in_an_init_error_comes_out_flat() {
+        let inner = InitError::UnknownMethod { method: "go".into(), known: vec![] };
+        assert!(matches!(InitError::failed(inner), InitError::UnknownMethod { .. }));
+        assert!(matches!(InitError::from(io::Error::other("disk")), InitError::Failed(_)));
+    }
+}

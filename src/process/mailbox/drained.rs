@@ -1,0 +1,137 @@
+//! What a hand-written process has of its mailbox: what it took out of the inbox, under one lock, and reads from here.
+
+use std::collections::VecDeque;
+
+use crate::process::event::{Signal, Tag};
+use crate::process::mailbox::read_ahead::{Claim, KEEP};
+use crate::process::mailbox::signals::Drained;
+
+/// What a hand-written process took over and has not read yet.
+#[derive(Debug)]
+pub(crate) struct Taken<M> {
+    pub(crate) messages: VecDeque<M>,
+    pub(super) signals: Drained,
+    /// How many messages the process was given so far.
+    given: u64,
+    /// Answers that it was given, whose yields are in their table still.
+    pub(crate) read: Vec<Tag>,
+    /// Its claim to the mailbox, since the mailbox had another receiver.
+    pub(super) claim: Option<Claim>,
+}
+
+impl<M> Default for Taken<M> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), signals: Drained::default(), given: 0, read: Vec::new(), claim: None }
+    }
+}
+
+impl<M> Taken<M> {
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len() + self.signals.len()
+    }
+
+    /// The next signal, if no message came before it.
+    pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
+        self.signals.pop(self.given)
+    }
+
+    /// How many messages the process will have been given when it has read all that it took.
+    pub(super) fn ahead(&self) -> u64 {
+        self.given + self.messages.len() as u64
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<M> {
+        let message = self.messages.pop_front()?;
+        self.given += 1;
+        Some(message)
+    }
+
+    /// Gives back what a burst needed, when the last of it was read.
+    #[inline]
+    pub(super) fn shrink(&mut self) {
+        if self.messages.capacity() > KEEP && self.messages.is_empty() {
+            self.messages = VecDeque::new();
+        }
+        self.signals.shrink();
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::process::mailbox::signals::Signals;
+    use crate::process::mailbox::slot::Slot;
+
+    /// An inbox of messages that are numbers and signals that have one.
+    #[derive(Default)]
+    struct Inbox {
+        messages: Vec<u64>,
+        signals: Signals,
+        taken: Taken<u64>,
+    }
+
+    impl Inbox {
+        fn signal(&mut self, slot: &Slot<u64>, number: u64) {
+            self.signals.append(Signal::Notice(Tag::chosen(number as u32)), slot, self.messages.len());
+        }
+
+        /// As `Locked::drain_into` does.
+        fn drain(&mut self, slot: &Slot<u64>) {
+            self.signals.place(slot);
+            let ahead = self.taken.ahead();
+            self.signals.drain(slot, &mut self.taken.signals, ahead);
+            self.signals.took(self.messages.len());
+            self.taken.messages.extend(self.messages.drain(..));
+        }
+
+        /// The next of all.
+        fn next(&mut self) -> Option<u64> {
+            match self.taken.pop_signal() {
+                Some(Signal::Notice(tag)) => Some(tag.number & !Tag::<()>::CHOSEN),
+                Some(other) => panic!("{other:?}"),
+                None => self.taken.pop(),
+            }
+        }
+    }
+
+    #[test]
+    fn signals_keep_their_places_however_often_one_comes_for_them() {
+        // What comes, in numbers that grow: bit n says whether the nth is a signal. And after how many of them one comes for it,
+        // to read so many.
+        for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {
+            let ((slot, _), mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
+            for number in 0..8 {
+                if which & 1 << number == 0 {
+                    inbox.messages.push(number)
+                } else {
+                    inbox.signal(&slot, number)
+                }
+                if number % at_once == at_once - 1 {
+                    inbox.drain(&slot);
+                    read.extend((0..reads).map_while(|_| inbox.next()));
+                }
+            }
+            inbox.drain(&slot);
+            read.extend(std::iter::from_fn(|| inbox.next()));
+            assert_eq!(read, (0..8).collect::<Vec<_>>(), "{which:b} {at_once} {reads}");
+        }
+    }
+
+    #[test]
+    fn a_burst_of_signals_is_given_back() {
+        let ((slot, _), mut inbox) = (Slot::new(), Inbox::default());
+        for round in 0..3 {
+            (0..40 * KEEP as u64).for_each(|number| inbox.signal(&slot, number));
+            inbox.drain(&slot);
+            assert_eq!(std::iter::from_fn(|| inbox.next()).count(), 40 * KEEP);
+            // The next few, or nothing.
+            if round != 0 {
+                inbox.signal(&slot, 0);
+                inbox.drain(&slot);
+                assert_eq!(inbox.next(), Some(0));
+            }
+            inbox.taken.shrink();
+            assert!(inbox.taken.signals.capacity() + inbox.signals.capacity() <= 2 * KEEP, "{round}");
+        }
+    }
+}

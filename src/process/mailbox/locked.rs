@@ -1,0 +1,386 @@
+//! What is in an inbox, for who holds its lock: messages in the slot, in the buffer, or in a queue with a bound; signals; and
+//! who waits for them.
+
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::task::Waker;
+
+use crate::platform::sync::{Arc, LockGuard};
+use crate::process::catch::Held;
+use crate::process::event::Signal;
+use crate::process::mailbox::bounded::{Bounded, Pushed, Relieved};
+use crate::process::mailbox::drained::Taken;
+use crate::process::mailbox::queue::{Buffer, Queue};
+use crate::process::mailbox::read_ahead::{Front, Receiving};
+use crate::process::mailbox::routed::{Router, Way};
+use crate::process::mailbox::signals::Signals;
+use crate::process::mailbox::slot::{Lent, Slot};
+use crate::process::mailbox::wakes::{Own, Wakes};
+use crate::process::state::current::InTurn;
+
+/// Who waits for the next message.
+///
+/// ```text
+///          drain / receive finds nothing             push
+///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the pusher owes one wake
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Waiting {
+    /// The receiver has not looked since the last wake: it will find what is pushed now.
+    #[default]
+    Nobody,
+    /// The process's own task.
+    Own,
+    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct State<M> {
+    pub(super) buffer: Buffer<M>,
+    pub(super) lent: Lent,
+    pub(super) aside: Option<Box<Aside<M>>>,
+    pub(super) waiting: Waiting,
+    pub(super) closed: bool,
+    /// The longest burst that was taken out at once, where there is no bound.
+    pub(super) longest: u32,
+}
+
+/// What most mailboxes never need.
+#[derive(Debug)]
+pub(super) struct Aside<M> {
+    pub(super) signals: Signals,
+    /// Whom to wake when [`Waiting::Other`].
+    pub(super) other: Option<Waker>,
+    pub(super) bounded: Option<Bounded<M>>,
+    pub(super) way: Way<M>,
+}
+
+impl<M> Default for Aside<M> {
+    fn default() -> Self {
+        Self { signals: Signals::default(), other: None, bounded: None, way: Way::Here }
+    }
+}
+
+/// An inbox, for who holds its lock.
+pub(super) struct Locked<'a, M> {
+    pub(super) slot: &'a Slot<M>,
+    pub(super) state: LockGuard<'a, State<M>>,
+}
+
+impl<M> Deref for Locked<'_, M> {
+    type Target = State<M>;
+
+    #[inline]
+    fn deref(&self) -> &State<M> {
+        &self.state
+    }
+}
+
+impl<M> DerefMut for Locked<'_, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State<M> {
+        &mut self.state
+    }
+}
+
+type Unheard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
+
+/// What was in an inbox when it was closed.
+#[derive(Debug)]
+pub(crate) struct Remains<M> {
+    messages: Vec<M>,
+    /// Who may want them.
+    heir: Option<Arc<dyn Router<M>>>,
+    /// Dropped with this: the signals that nobody heard, and the ways to others.
+    _rest: Held<Unheard<M>>,
+}
+
+impl<M> Remains<M> {
+    /// The messages that nobody will read.
+    pub(crate) fn settle(self) -> Vec<M> {
+        match self.heir {
+            Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
+            _ => self.messages,
+        }
+    }
+}
+
+/// What a push that was not plain comes to.
+#[derive(Debug)]
+pub(crate) enum Unsent<M> {
+    Closed(M),
+    Full(M),
+    /// It is to be handed on, or [kept](Inbox::keep) here.
+    Routed(M, Arc<dyn Router<M>>),
+    /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
+    Dropped(M, Wakes),
+}
+
+impl<M> Locked<'_, M> {
+    /// Those that wait in a mailbox without bound.
+    #[inline]
+    pub(super) fn messages(&mut self) -> Queue<'_, M> {
+        let State { buffer, lent, .. } = &mut *self.state;
+        buffer.behind(self.slot, lent)
+    }
+
+    /// All that is here, of an inbox that is closed.
+    #[cold]
+    pub(super) fn take_remains(&mut self) -> Remains<M> {
+        // Whom to wake stays: nobody has been told yet.
+        let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
+        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
+        let watcher = self.bounded().and_then(Bounded::forget_watcher);
+        let (heir, router) = match way {
+            Some(Way::Left(heir)) => (Some(heir), None),
+            Some(Way::Routed { router, .. }) => (None, Some(router)),
+            Some(Way::Here) | None => (None, None),
+        };
+        Remains { messages: self.take_all(Receiving::closing()), heir, _rest: Held::new((signals, watcher, router)) }
+    }
+
+    /// Puts a signal behind all that is here.
+    #[inline]
+    pub(super) fn append(&mut self, signal: Signal) {
+        let others = self.untaken_but_first();
+        self.state.aside.get_or_insert_default().signals.append(signal, self.slot, others);
+    }
+
+    /// As [`Signals::place`]: first of all that a receiver does.
+    #[inline]
+    pub(super) fn place_signals(&mut self) {
+        if let Some(aside) = self.state.aside.as_deref_mut() {
+            aside.signals.place(self.slot);
+        }
+    }
+
+    /// As [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait), here.
+    pub(super) fn store_or_wait(
+        &mut self,
+        own: &impl Own,
+        message: M,
+        waker: &mut Option<Waker>,
+        accepted: impl FnOnce(),
+    ) -> Result<(Option<u64>, Wakes), Unsent<M>> {
+        if let Some(bounded) = self.bounded() {
+            match bounded.push_or_wait(message, waker) {
+                Ok(None) => {}
+                Ok(number) => return Ok((number, Wakes::default())),
+                Err(message) => return Err(Unsent::Full(message)),
+            }
+            accepted();
+            return Ok((None, self.receiver(own)));
+        }
+        let wakes = self.receiver(own);
+        self.messages().push(message);
+        accepted();
+        Ok((None, wakes))
+    }
+
+    /// How many messages are here.
+    pub(super) fn untaken(&self) -> usize {
+        usize::from(self.slot.is_full()) + self.untaken_but_first()
+    }
+
+    fn take_all(&mut self, by: Receiving) -> Vec<M> {
+        match self.bounded() {
+            Some(bounded) => bounded.take_all(),
+            None => self.messages().take_all(by),
+        }
+    }
+
+    /// Hands over all there is; the senders whose messages came in for it are to be woken.
+    pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<Waker> {
+        if let Some(aside) = self.state.aside.as_deref_mut() {
+            let ahead = taken.ahead();
+            aside.signals.drain(self.slot, &mut taken.signals, ahead);
+        }
+        let behind = self.untaken_but_first();
+        self.took(behind);
+        match self.bounded() {
+            Some(bounded) => bounded.drain_into(&mut taken.messages),
+            None => {
+                self.note_burst();
+                self.messages().drain_into(by, &mut taken.messages);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Remembers how many messages are about to be taken out at once.
+    #[inline]
+    pub(super) fn note_burst(&mut self) {
+        let burst = self.messages().len();
+        self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
+    }
+
+    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
+    pub(super) fn pop_signal(&mut self, front: usize) -> Option<Signal> {
+        self.state.aside.as_deref_mut()?.signals.pop(self.slot, front)
+    }
+
+    /// The oldest message; `front` must be empty.
+    #[inline]
+    pub(super) fn pop(&mut self, by: Receiving, front: &mut Front<M>) -> Option<M> {
+        if self.messages().len() > 1 {
+            self.gather(by, front);
+            return front.pop();
+        }
+        let is_first = self.slot.is_full();
+        let message = match self.messages().pop_only(by) {
+            Some(message) => message,
+            None => match self.bounded().and_then(Bounded::pop) {
+                Some(message) => message,
+                None => {
+                    front.shrink();
+                    return None;
+                }
+            },
+        };
+        if !is_first {
+            self.took(1);
+            self.longest = self.longest.max(1);
+        }
+        Some(message)
+    }
+
+    pub(super) fn gather(&mut self, by: Receiving, front: &mut Front<M>) -> Option<()> {
+        if self.messages().len() == 0 {
+            front.shrink();
+            return None;
+        }
+        let behind = self.buffer.len();
+        self.took(behind);
+        self.note_burst();
+        self.messages().drain_into(by, &mut front.make().queue);
+        Some(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.untaken() == 0 && self.has_no_signals()
+    }
+
+    /// The task waits from now on: it has found nothing, or takes all there is. It lends the slot if it `lends` and a message
+    /// that comes first may go there without the lock. Then it marks the lock: the mark stays until the lock is taken.
+    #[inline]
+    pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
+        self.waiting = Waiting::Own;
+        let lent = lends && self.is_plain();
+        self.lent.lend(lent, turn);
+        if lent {
+            self.state.mark();
+        }
+        lent
+    }
+}
+
+impl<M> State<M> {
+    /// The wake that a message owes.
+    #[inline]
+    pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {
+        match mem::take(&mut self.waiting) {
+            Waiting::Nobody => Wakes::default(),
+            Waiting::Own => Wakes { own: self.lent.wake(own), other: None },
+            Waiting::Other => Wakes { own: None, other: self.other() },
+        }
+    }
+
+    /// The wakes that a signal owes.
+    pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
+        let other = self.take_other();
+        self.waiting = Waiting::Nobody;
+        Wakes { own: self.lent.wake(own), other }
+    }
+
+    /// Who waits in place of the task.
+    pub(super) fn take_other(&mut self) -> Option<Waker> {
+        let Waiting::Other = self.waiting else { return None };
+        self.waiting = Waiting::Nobody;
+        self.other()
+    }
+
+    pub(super) fn other(&mut self) -> Option<Waker> {
+        self.aside.as_deref_mut()?.other.take()
+    }
+
+    /// The task does not wait, and takes the slot back.
+    #[inline]
+    pub(super) fn unwait(&mut self, turn: InTurn) {
+        if let Waiting::Own = self.waiting {
+            self.waiting = Waiting::Nobody;
+        }
+        self.lent.lend(false, turn);
+    }
+
+    /// Whether a message that comes is put into the queue, and nothing else is here that a receiver has to look at.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.aside.as_deref().is_none_or(|aside| {
+            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Way::Routed { .. })
+        })
+    }
+
+    #[inline]
+    pub(super) fn bounded(&mut self) -> Option<&mut Bounded<M>> {
+        self.aside.as_deref_mut()?.bounded.as_mut()
+    }
+
+    /// Where a message goes that comes now, if not here.
+    pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
+        match &self.aside.as_deref()?.way {
+            Way::Routed { router, some_wait: false } => Some(Arc::clone(router)),
+            Way::Routed { .. } | Way::Left(_) | Way::Here => None,
+        }
+    }
+
+    pub(super) fn some_wait(&mut self, yes: bool) {
+        if let Some(Way::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
+            *some_wait = yes;
+        }
+    }
+
+    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), where there is a bound; out of the way of the others.
+    #[cold]
+    pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
+        if let Some(router) = self.router() {
+            return Err(Unsent::Routed(message, router));
+        }
+        match self.bounded().map(|bounded| bounded.push(message)) {
+            Some(Pushed::Rejected(message)) => Err(Unsent::Full(message)),
+            Some(Pushed::Newest(message)) => Err(Unsent::Dropped(message, Wakes::default())),
+            Some(Pushed::Oldest(oldest)) => {
+                self.took(1);
+                match oldest {
+                    Some(oldest) => Err(Unsent::Dropped(oldest, self.receiver(own))),
+                    None => Ok(self.receiver(own)),
+                }
+            }
+            Some(Pushed::Stored) | None => Ok(self.receiver(own)),
+        }
+    }
+
+    /// How many messages are here, behind what may be in the slot.
+    pub(super) fn untaken_but_first(&self) -> usize {
+        let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
+        self.buffer.len() + bounded.map_or(0, Bounded::len)
+    }
+
+    /// Whom room that was made is news to.
+    #[inline]
+    pub(super) fn take_relieved(&mut self) -> Option<Relieved> {
+        self.bounded()?.take_relieved()
+    }
+
+    /// Counts messages that were taken, but not from the slot.
+    #[inline]
+    pub(super) fn took(&mut self, messages: usize) {
+        if let Some(aside) = self.aside.as_deref_mut() {
+            aside.signals.took(messages);
+        }
+    }
+
+    pub(super) fn has_no_signals(&self) -> bool {
+        self.aside.as_deref().is_none_or(|aside| aside.signals.is_empty())
+    }
+}

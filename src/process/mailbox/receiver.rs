@@ -1,0 +1,486 @@
+//! What the receiver does with its mailbox: it takes what is there, by itself or all at once, or waits.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::platform::sync::planted;
+use crate::process::event::Signal;
+use crate::process::mailbox::locked::{Locked, Waiting};
+use crate::process::mailbox::read_ahead::{Claim, Receiving};
+use crate::process::mailbox::{Front, Inbox, Own, Relieved, Seat, Taken, Trial, Wakes};
+use crate::process::state::current::InTurn;
+
+/// Who looks for a message, and waits if there is none.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// The process's own task, in its turn.
+    Task {
+        seat: Seat,
+        /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
+        lends: bool,
+        /// Whether it may be set to wait ahead.
+        ahead: bool,
+    },
+    /// A combinator, or somebody else, by this waker.
+    Other(Waker),
+}
+
+/// What is known of an inbox without its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Glance {
+    /// Its receiver waits as before: nothing has come.
+    Empty,
+    /// As that, but for a message that was [delivered](Inbox::take_delivered).
+    Delivered,
+    Unknown,
+}
+
+/// What a receiver that took something, or waits, owes when the lock is free.
+#[derive(Debug)]
+#[must_use = "a sender that is not woken waits for ever"]
+pub(crate) struct Spare {
+    /// No longer waited with, to be dropped.
+    pub(crate) former: Option<Waker>,
+    pub(crate) relieved: Option<Relieved>,
+    /// Its task is set to wait, and the slot is lent.
+    pub(crate) lent: bool,
+    /// Another receiver has taken its place: it takes nothing, and does not wait.
+    pub(crate) replaced: bool,
+}
+
+impl Spare {
+    #[inline]
+    fn of_task(lent: bool, relieved: Option<Relieved>) -> Self {
+        Self { former: None, relieved, lent, replaced: false }
+    }
+
+    #[inline]
+    fn of_other(former: Option<Waker>, relieved: Option<Relieved>) -> Self {
+        Self { former, relieved, lent: false, replaced: false }
+    }
+}
+
+/// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
+pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
+
+/// What [`Inbox::gather_or_wait`] found.
+#[derive(Debug)]
+pub(crate) enum Gathered<M> {
+    /// More in front.
+    Ahead,
+    /// A message to be looked at: it is to be [put back](Inbox::fill), or its place [given up](Inbox::settle).
+    One(M),
+}
+
+impl<M> Inbox<M> {
+    /// As [`drain`](Self::drain), but if all there is is one message, and nothing unread in `taken`, that is returned.
+    #[inline]
+    pub(crate) fn drain_or_pop(
+        &self,
+        own: &impl Own,
+        seat: Seat,
+        taken: &mut Option<Box<Taken<M>>>,
+    ) -> (Option<M>, Admitted, bool) {
+        let mut state = self.lock_to_receive();
+        let is_only = state.aside.is_none() && state.messages().len() == 1;
+        if !is_only || taken.as_deref().is_some_and(|taken| taken.len() != 0) {
+            let (admitted, lent) = Self::drain_from(own, seat, state, taken);
+            return (None, admitted, lent);
+        }
+        state.note_burst();
+        let message = state.messages().pop_only(seat.receiving());
+        let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
+        if let Some(taken) = taken {
+            taken.shrink();
+        }
+        (message, None, lent)
+    }
+
+    /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
+    /// is lent.
+    pub(crate) fn drain(&self, own: &impl Own, seat: Seat, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+        Self::drain_from(own, seat, self.lock_to_receive(), taken)
+    }
+
+    fn drain_from(
+        own: &impl Own,
+        seat: Seat,
+        mut state: Locked<'_, M>,
+        taken: &mut Option<Box<Taken<M>>>,
+    ) -> (Admitted, bool) {
+        state.place_signals();
+        let mut senders = Vec::new();
+        if !state.is_empty() {
+            senders = state.drain_into(seat.receiving(), taken.get_or_insert_default());
+        } else if let Some(taken) = taken {
+            taken.shrink();
+        }
+        state.buffer.shrink();
+        if senders.is_empty() {
+            let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
+            return (None, lent);
+        }
+        // What was let in is news for the receiver, who waits again.
+        state.waiting = Waiting::Own;
+        let wakes = state.receiver(own);
+        (Some(Box::new((senders, wakes))), false)
+    }
+
+    /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
+    /// rest moves to `front` at once, so that a burst costs one lock.
+    pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
+        let mut state = self.lock_to_receive();
+        let Some(by) = front.receiving() else { return (None, None) };
+        state.place_signals();
+        (state.pop(by, front), state.take_relieved())
+    }
+
+    /// As [`pop`](Self::pop), but with nothing there the receiver waits. If it may wait ahead, and takes all there is, it does.
+    #[inline]
+    pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
+        let mut state = self.lock_to_receive();
+        let seat = match reader {
+            Reader::Task { seat, ahead: true, .. } if state.aside.is_none() && state.messages().len() == 1 => seat,
+            reader => return self.take_or_wait(own, state, front, reader, |state, by, front| state.pop(by, front)),
+        };
+        let message = state.messages().pop_only(seat.receiving());
+        if planted!("ahead_does_not_wait") {
+            state.state.mark();
+            return (message, Spare::of_task(true, None));
+        }
+        let lent = state.wait(true, seat.turn());
+        (message, Spare::of_task(lent, None))
+    }
+
+    /// What is known of it without the lock, for its task.
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance {
+        // In this order: what is in the slot while the mark is there came without the lock.
+        let is_full = self.slot.is_full();
+        match self.state.is_marked() {
+            true if is_full => Glance::Delivered,
+            true => Glance::Empty,
+            false => Glance::Unknown,
+        }
+    }
+
+    /// The message that was delivered, for its receiver.
+    #[inline]
+    pub(crate) fn take_delivered(&self, seat: Seat) -> Option<M> {
+        self.slot.take(seat.receiving())
+    }
+
+    /// The same, where it is wanted.
+    #[inline]
+    pub(crate) fn take_delivered_with(&self, seat: Seat, take: impl FnOnce(M)) {
+        self.slot.take_with(seat.receiving(), take);
+    }
+
+    /// The task that was set to wait does not.
+    pub(crate) fn unwait(&self, turn: InTurn) {
+        self.lock().unwait(turn);
+    }
+
+    /// In the turn of a process that was open when its receiver was polled elsewhere: what was delivered then is for that one.
+    #[cold]
+    pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
+        let mut state = self.lock();
+        state.lent.lend(false, turn);
+        if self.slot.is_full() { state.take_other() } else { None }
+    }
+
+    /// What came next of all that is not read: a message, or nothing and a `signal`, which is larger and rare. Else it
+    /// waits as [`pop_or_wait`](Self::pop_or_wait).
+    #[inline]
+    pub(crate) fn next_or_wait(
+        &self,
+        own: &impl Own,
+        front: &mut Front<M>,
+        signal: &mut Option<Signal>,
+        reader: Reader,
+    ) -> (Option<Option<M>>, Spare) {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| {
+            if !state.has_no_signals() {
+                *signal = state.pop_signal(front.len());
+                return if signal.is_some() {
+                    Some(None)
+                } else {
+                    front.pop().or_else(|| state.pop(by, front)).map(Some)
+                };
+            }
+            let message = front.pop().or_else(|| state.pop(by, front))?;
+            front.set_clear();
+            Some(Some(message))
+        })
+    }
+
+    /// As [`next_or_wait`](Self::next_or_wait), with nobody who waits.
+    #[cfg(any(test, procession_loom))]
+    pub(crate) fn next(&self, own: &impl Own, front: &mut Front<M>) -> Option<Result<M, Signal>> {
+        let mut signal = None;
+        let seat = Seat::of_events(InTurn::of_right());
+        let reader = Reader::Task { seat, lends: false, ahead: false };
+        let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
+        next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
+    }
+
+    /// Moves all messages behind those of `front`; where there is a bound, takes out the one of this `number`, to be
+    /// looked at, or the oldest if that is gone. With nothing there it waits as [`pop_or_wait`](Self::pop_or_wait).
+    pub(crate) fn gather_or_wait(
+        &self,
+        own: &impl Own,
+        front: &mut Front<M>,
+        number: &mut u64,
+        reader: Reader,
+    ) -> (Option<Gathered<M>>, Spare) {
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| match state.bounded() {
+            Some(bounded) => bounded.look(number).map(Gathered::One),
+            None => state.gather(by, front).map(|()| Gathered::Ahead),
+        })
+    }
+
+    /// Puts back a message that was looked at.
+    ///
+    /// # Errors
+    /// The message, when it was dropped meanwhile: true if by the policy, false if with the inbox.
+    pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
+        let mut state = self.state.lock();
+        let closed = state.closed;
+        let Some(bounded) = state.bounded() else { unreachable!("without a bound nobody looks before taking") };
+        bounded.fill(number, message).map_err(|message| (message, !closed))
+    }
+
+    /// Gives up the place of a message that was looked at and taken; who is to be told of it.
+    pub(crate) fn settle(&self, number: u64) -> Option<Relieved> {
+        let mut state = self.lock();
+        state.place_signals();
+        let aside = state.aside.as_deref_mut()?;
+        let place = aside.bounded.as_mut()?.settle(number)?;
+        aside.signals.took_at(place);
+        state.take_relieved()
+    }
+
+    /// A receiver took a message of its front that stood behind `passed` others; `left` are there now.
+    pub(crate) fn passed_over(&self, passed: usize, left: usize) {
+        let mut state = self.lock();
+        state.place_signals();
+        if let Some(aside) = state.aside.as_deref_mut() {
+            aside.signals.passed_over(&self.slot, passed, left);
+        }
+    }
+
+    #[inline]
+    fn take_or_wait<'a, R>(
+        &'a self,
+        own: &impl Own,
+        mut state: Locked<'a, M>,
+        front: &mut Front<M>,
+        reader: Reader,
+        take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut Front<M>) -> Option<R>,
+    ) -> (Option<R>, Spare) {
+        let (by, reader) = match reader {
+            Reader::Task { seat, .. } => (seat.receiving(), reader),
+            Reader::Other(waker) => {
+                // Asked under the lock: another receiver may have taken its place since it was polled.
+                let Some(by) = front.receiving() else {
+                    return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
+                };
+                if !planted!("other_does_not_recall") {
+                    // Before it looks: what was delivered to a process that waits again is seen then.
+                    state.lent.recall(own);
+                }
+                (by, Reader::Other(waker))
+            }
+        };
+        state.place_signals();
+        let taken = take(&mut state, by, front);
+        if taken.is_some() {
+            let former = match reader {
+                Reader::Task { seat, .. } => {
+                    state.unwait(seat.turn());
+                    None
+                }
+                Reader::Other(waker) => Some(waker),
+            };
+            return (taken, Spare::of_other(former, state.take_relieved()));
+        }
+        if planted!("receiver_unlocks") {
+            drop(state);
+            state = self.lock();
+        }
+        state.buffer.shrink();
+        match reader {
+            Reader::Task { seat, lends, .. } => {
+                let lent = state.wait(lends, seat.turn());
+                (None, Spare::of_task(lent, None))
+            }
+            Reader::Other(other) => {
+                state.waiting = Waiting::Other;
+                let former = state.aside.get_or_insert_default().other.replace(other);
+                (None, Spare::of_other(former, None))
+            }
+        }
+    }
+
+    /// Takes back what a receiver took out and has not read, and says who is to be told of it.
+    ///
+    /// # Errors
+    /// The messages, when the inbox is closed.
+    pub(crate) fn put_back(&self, own: &impl Own, front: &mut Front<M>) -> Result<Wakes, VecDeque<M>> {
+        let unread = front.take();
+        if unread.is_empty() {
+            return Ok(Wakes::default());
+        }
+        let mut state = self.lock();
+        if state.closed {
+            return Err(unread);
+        }
+        if state.bounded().is_some() {
+            // Read once, and put aside: there is no place for it in the queue, where it would count again.
+            return Err(unread);
+        }
+        state.place_signals();
+        if let Some(aside) = state.aside.as_deref_mut() {
+            aside.signals.took_back(unread.len());
+        }
+        match front.receiving() {
+            Some(by) => {
+                state.messages().put_first(by, unread);
+                Ok(Wakes::default())
+            }
+            // The current receiver may wait for a message.
+            None => {
+                let wakes = state.receiver(own);
+                state.messages().put_behind_first(unread);
+                Ok(wakes)
+            }
+        }
+    }
+}
+
+/// One receiver takes the place of another.
+impl<M> Inbox<M> {
+    /// Makes a new receiver the current one, on trial, in place of the one that has `present`. It has what that one has
+    /// read ahead or put aside. None if `present` was replaced before. The waker is that of `present`.
+    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial, Option<Waker>)> {
+        let mut state = self.lock();
+        if present.is_replaced() {
+            return None;
+        }
+        // A receiver on trial is not settled, so no receiver takes a message without the lock meanwhile.
+        state.unwait(turn);
+        let (next, trial) = present.replace_on_trial();
+        Some((next, trial, state.take_other()))
+    }
+
+    /// Gives the receiver that has `former` its place back, which it had before the trial. If a third one has taken it
+    /// meanwhile, `former` stays replaced. The waker is that of the one that was on trial, if it waits.
+    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut Front<M>) -> Option<Waker> {
+        let mut state = self.lock();
+        if trial.end() {
+            return state.take_other();
+        }
+        former.renounce();
+        None
+    }
+
+    /// Makes a new receiver the current one, in place of the process that has `taken`, or of its last receiver. The waker is
+    /// that of the last receiver, if it waits.
+    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (Front<M>, Option<Waker>) {
+        let mut state = self.lock();
+        state.unwait(turn);
+        let next = Front::replacing(taken.claim.get_or_insert_with(Claim::first));
+        (next, state.take_other())
+    }
+
+    /// Makes the process that has `taken` the receiver again. The waker is that of the former receiver, if it waits.
+    pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
+        let mut state = self.lock();
+        state.unwait(turn);
+        let had_another = taken.claim.as_ref().is_some_and(Claim::make_current);
+        if had_another { state.take_other() } else { None }
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+    use crate::platform::clock::Instant;
+    use crate::process::exit::Reason;
+    use crate::process::mailbox::Bound;
+    use crate::process::mailbox::wakes::Owed;
+
+    /// Nobody is woken here.
+    #[derive(Clone, Copy)]
+    struct Nobody;
+
+    impl Own for Nobody {
+        fn wake(&self) -> Option<Owed> {
+            None
+        }
+
+        fn deliver(&self) -> Option<Owed> {
+            None
+        }
+
+        fn recall(&self) -> bool {
+            true
+        }
+    }
+
+    fn task() -> Reader {
+        Reader::Task { seat: Seat::of_events(InTurn::of_right()), lends: false, ahead: false }
+    }
+
+    fn signal(inbox: &Inbox<u32>) {
+        let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
+        let _nobody = inbox.signal(&Nobody, cancel, true).expect("it is open");
+    }
+
+    /// What comes next: a message, or None for a signal.
+    fn next(inbox: &Inbox<u32>, front: &mut Front<u32>) -> Option<u32> {
+        inbox.next(&Nobody, front).expect("something is there").ok()
+    }
+
+    fn wants(n: u32) -> impl FnMut(u32) -> Result<u32, u32> {
+        move |message| if message == n { Ok(message) } else { Err(message) }
+    }
+
+    #[test]
+    fn what_is_picked_from_behind_a_signal_does_not_move_it() {
+        for bound in [Bound::Unbounded, Bound::Reject(9)] {
+            for picked in 0..4 {
+                let (inbox, mut front) = (Inbox::new(bound, None), Front::default());
+                for message in 0..4 {
+                    if message == 2 {
+                        signal(&inbox);
+                    }
+                    let _nobody = inbox.push(&Nobody, message, || {}).expect("there is room");
+                }
+                let mut number = 0;
+                match inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0 {
+                    Some(Gathered::Ahead) => {
+                        let mut looked_at = 0;
+                        assert_eq!(front.pick(&mut looked_at, &mut wants(picked)), Some(picked));
+                        inbox.passed_over(looked_at, front.len());
+                    }
+                    Some(Gathered::One(mut message)) => {
+                        while message != picked {
+                            inbox.fill(number, message).expect("nobody took its place");
+                            number += 1;
+                            let next = inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0;
+                            let Some(Gathered::One(next)) = next else { panic!("there are more") };
+                            message = next;
+                        }
+                        assert!(inbox.settle(number).is_none(), "nobody waits");
+                    }
+                    None => panic!("there are four"),
+                }
+                let expected = [Some(0), Some(1), None, Some(2), Some(3)];
+                let expected: Vec<_> = expected.into_iter().filter(|next| *next != Some(picked)).collect();
+                let came: Vec<_> = (0..4).map(|_| next(&inbox, &mut front)).collect();
+                assert_eq!(came, expected, "{bound:?}, {picked} picked");
+            }
+        }
+    }
+}

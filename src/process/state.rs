@@ -1,0 +1,659 @@
+//! References to processes: counted in the process itself, so that it is one allocation with its task, and a reference is
+//! one word where the type of its messages is known; and the right to run it, of which there is [one](Ready). A file with
+//! unsafe code, which is `Arc`'s, if that could hold a value together with others of which it is the beginning; the
+//! [cell](crate::task::cell) is made of it, and says what it bought.
+//!
+//! The counts are those of `Arc`: strong ones, and weak ones, of which all strong ones together have one.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod current;
+pub(crate) mod inline_lane;
+pub(crate) mod oneshot;
+pub(crate) mod priority;
+pub(crate) mod run_state;
+pub(crate) mod runnable;
+pub(crate) mod successor;
+pub(crate) mod wake_order;
+
+use std::alloc::Layout;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::{NonNull, drop_in_place};
+
+use crate::platform::alloc as memory;
+use crate::platform::sync::counts::{AtomicU32, Ordering, fence};
+use crate::platform::sync::planted;
+pub(crate) use crate::process::state::run_state::RunState;
+pub(crate) use crate::process::state::runnable::{Owed, Ready, Schedule, Stepped, Task};
+
+/// The largest count. A program that exceeds it leaks references; it is aborted before the count wraps.
+const MOST: u32 = u32::MAX / 2;
+
+/// The header of each counted value: its counts, and the operations of its type.
+///
+/// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
+/// borrow of the header: see [`Rooted::clear`].
+///
+/// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also where a
+/// pointer has four bytes.
+#[derive(Debug)]
+#[repr(align(8))]
+pub(crate) struct Life {
+    strong: AtomicU32,
+    weak: AtomicU32,
+    kind: &'static Kind,
+}
+
+/// The operations of a value whose type is not known.
+pub(crate) struct Kind {
+    /// [`Rooted::clear`] of the value's type.
+    clear: unsafe fn(NonNull<Life>),
+    layout: Layout,
+    task: Task,
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kind").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+/// A value that is counted.
+///
+/// # Safety
+/// The type is `repr(C)`, and its first field is a [`Life`], or is `Rooted` itself. So a pointer to the value is a pointer to
+/// its life. [`clear`](Self::clear) drops every field except the life, and accesses no byte of the life.
+pub(crate) unsafe trait Rooted {
+    /// Drops the fields other than the life, each through a pointer to that field alone: others may read the life at the same
+    /// time. If the drop of one field panics, the remaining fields are dropped nevertheless, as in compiler-generated drops.
+    ///
+    /// # Safety
+    /// `this` points to a value that no reference to one of those fields can reach; they are not used after this call.
+    unsafe fn clear(this: NonNull<Self>)
+    where
+        Self: Sized;
+}
+
+/// Drops the field at this place when it is dropped itself, also while the thread unwinds.
+pub(crate) struct Clear<T>(NonNull<T>);
+
+impl<T> Clear<T> {
+    /// # Safety
+    /// `field` points to a value that nothing else accesses from now on; and no other `Clear` is made for it.
+    #[inline]
+    pub(crate) unsafe fn new(field: *mut T) -> Self {
+        // SAFETY: `field` points to a value, by contract, so it is not null.
+        Self(unsafe { NonNull::new_unchecked(field) })
+    }
+}
+
+impl<T> Drop for Clear<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: by the contract of `new` the value is there, nothing else accesses it, and this is the only `Clear` for it.
+        unsafe { drop_in_place(self.0.as_ptr()) };
+    }
+}
+
+/// A value that does not need to know its life.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Counted<T> {
+    life: Life,
+    value: T,
+}
+
+// SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the only other field through a pointer to that field.
+unsafe impl<T> Rooted for Counted<T> {
+    #[inline]
+    unsafe fn clear(this: NonNull<Self>) {
+        // SAFETY: `this` points to a whole `Counted`, by contract, so its fields are in bounds.
+        let value = unsafe { &raw mut (*this.as_ptr()).value };
+        // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
+        drop(unsafe { Clear::new(value) });
+    }
+}
+
+impl<T> Deref for Counted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Ref<Counted<T>> {
+    pub(crate) fn counted(value: T) -> Self {
+        Self::new(|life| Counted { life, value })
+    }
+}
+
+/// A counted reference, to what is [`Rooted`]: none is made to anything else.
+pub(crate) struct Ref<T: ?Sized> {
+    at: NonNull<T>,
+}
+
+/// References to one value that were counted beforehand: each is taken without a locked operation.
+pub(crate) struct Stock<T> {
+    one: Ref<T>,
+    left: Clones<T>,
+}
+
+impl<T> Stock<Counted<T>> {
+    /// Makes a value, and `count` references to it in stock.
+    pub(crate) fn new(value: T, count: u32) -> Self {
+        // SAFETY: `PLAIN` is the kind of a `Counted<T>`. Of the `1 + count` references one is returned by `with`, and `Clones`
+        // owns the others.
+        let one = unsafe { Ref::with(Ref::<Counted<T>>::PLAIN, 1 + count, |life| Counted { life, value }) };
+        Self { left: Clones { at: one.at, left: count }, one }
+    }
+}
+
+impl<T> Stock<T> {
+    /// One of them, while there are some.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Ref<T>> {
+        self.left.next()
+    }
+
+    /// What they refer to.
+    #[inline]
+    pub(crate) fn get(&self) -> &T {
+        &self.one
+    }
+}
+
+impl<T> fmt::Debug for Stock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stock").field("left", &self.left.left).finish_non_exhaustive()
+    }
+}
+
+/// References that are counted and not given out yet.
+pub(crate) struct Clones<T: ?Sized> {
+    at: NonNull<T>,
+    left: u32,
+}
+
+impl<T: ?Sized> Iterator for Clones<T> {
+    type Item = Ref<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Ref<T>> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: this owned `left + 1` counts of the value a moment ago, and hands over one of them.
+        Some(unsafe { Ref::from_at(self.at) })
+    }
+}
+
+impl<T: ?Sized> Drop for Clones<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.left != 0 {
+            // SAFETY: this owns `left` counts, which keep the value alive; they are given up here and not used again.
+            unsafe { Life::release_many(self.at.cast(), self.left) };
+        }
+    }
+}
+
+/// Something with a count that it does not have: it is used for a while, and not dropped.
+pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
+
+impl<T> Borrowed<'_, T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value), PhantomData)
+    }
+}
+
+impl<T> Deref for Borrowed<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// One that does not keep the value.
+pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
+
+// SAFETY: a `Ref` gives out `&T` on the thread that it is sent to, which `T: Sync` allows, and may drop the value there, which
+// `T: Send` allows. The counts are atomic.
+unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
+// SAFETY: a shared `Ref` gives out `&T` and, by cloning, `Ref`s on other threads: the same two bounds allow both.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
+// SAFETY: it is a number of `Ref`s, which may be sent under these bounds.
+unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
+// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`, so a thread that shares it reaches neither the counts nor
+// the value.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
+// SAFETY: it can become a `Ref` on the thread that it is sent to, and a `Ref` may be sent under these bounds.
+unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
+// SAFETY: a shared one can be upgraded to `Ref`s on other threads, and a `Ref` may be sent under these bounds.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
+
+impl Life {
+    fn new(kind: &'static Kind, strong: u32) -> Self {
+        Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
+    }
+
+    /// Whether there are no more than `counts` strong references. The caller has that many: then there is no other one, and
+    /// only an upgrade of a weak reference can make one.
+    #[inline]
+    pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
+        // Acquire pairs with the release of the references that are gone: what was done through them is seen.
+        self.strong.load(Ordering::Acquire) == counts
+    }
+
+    #[inline]
+    pub(crate) fn retain(&self) {
+        self.retain_many(1);
+    }
+
+    #[inline]
+    fn retain_many(&self, counts: u32) {
+        // Neither summand exceeds half of the range, so the sum does not wrap before the program is aborted. Relaxed, as in
+        // `Arc`: the caller has a reference already, so the count cannot reach zero meanwhile.
+        if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
+            too_many();
+        }
+    }
+
+    /// # Safety
+    /// `this` is alive, and the caller owns one of its strong counts, which it gives up.
+    #[inline]
+    pub(crate) unsafe fn release(this: NonNull<Self>) {
+        // SAFETY: `this` is alive and one count is the caller's to give up, both by this function's own contract.
+        unsafe { Self::release_many(this, 1) };
+    }
+
+    /// # Safety
+    /// `this` is alive, and the caller owns `counts` of its strong counts, which it gives up.
+    #[inline]
+    pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
+        // SAFETY: the value is alive until the caller's counts are given up, which happens in the next line. The reference is
+        // not used after that line: another thread may free the memory then.
+        let life = unsafe { this.as_ref() };
+        // Release pairs with the acquire in `clear`.
+        let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        if life.strong.fetch_sub(counts, order) == counts {
+            // SAFETY: those were the last strong counts, and no upgrade makes one from zero. The strong references' common weak
+            // count has not been given up yet, so the memory is still there.
+            unsafe { Self::clear(this) };
+        }
+    }
+
+    /// # Safety
+    /// The caller has just given up the last strong count. It calls this once.
+    #[cold]
+    #[inline(never)]
+    unsafe fn clear(this: NonNull<Self>) {
+        /// The weak count of the strong references, given up also if the value's drop panics.
+        struct Rest(NonNull<Life>);
+        impl Drop for Rest {
+            fn drop(&mut self) {
+                // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is called
+                // once, so that count is given up once.
+                unsafe { Life::release_weak(self.0) };
+            }
+        }
+        // What others did with the value was released with their counts.
+        fence(Ordering::Acquire);
+        // SAFETY: the memory stays until `Rest` gives up the weak count of the strong references. `kind` is never written.
+        let clear = unsafe { this.as_ref() }.kind.clear;
+        let _rest = Rest(this);
+        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be made, so no reference
+        // reaches a field other than the life, which `clear` does not access.
+        unsafe { clear(this) };
+    }
+
+    /// # Safety
+    /// The caller owns one of the weak counts, which it gives up.
+    #[inline]
+    unsafe fn release_weak(this: NonNull<Self>) {
+        // SAFETY: the memory stays as long as there is a weak count, and one is the caller's until the decrement below. The life
+        // is valid in it: `Rooted::clear` does not access the life, and the life has no drop of its own. After a decrement
+        // that was not the last one the reference is not used: another thread may free the memory then.
+        let life = unsafe { this.as_ref() };
+        let layout = life.kind.layout;
+        // Acquire pairs with the release of the other weak counts: what their owners did with the life happened before. A
+        // caller that is alone need not write.
+        let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
+        if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
+            #[cfg(procession_loom)]
+            if life.strong.freed() | life.weak.freed() {
+                // A model that explores the counts keeps the memory, so that it can report a later access.
+                return;
+            }
+            // SAFETY: `with` took the memory for this layout, which is that of the value's kind. No count is left, so nothing
+            // refers to it.
+            unsafe { memory::give_back(this.cast(), layout) };
+        }
+    }
+}
+
+/// Aborts: a count is about to wrap, which would free a value that is in use.
+#[cold]
+#[inline(never)]
+fn too_many() -> ! {
+    // Without allocating: a message, if standard error takes it.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), b"procession: too many references to one process\n");
+    std::process::abort()
+}
+
+impl<T: Rooted> Ref<T> {
+    const PLAIN: &'static Kind = &Self::kind(Task::NONE);
+
+    /// The kind of a `T` that is this task.
+    pub(crate) const fn kind(task: Task) -> Kind {
+        Kind { clear: Self::clear, layout: Layout::new::<T>(), task }
+    }
+
+    /// # Safety
+    /// `this` is the life of a `T`; beyond that as [`Rooted::clear`].
+    unsafe fn clear(this: NonNull<Life>) {
+        // SAFETY: a life is the beginning of its value, which is a `T` by contract. `T::clear` has no other requirements than
+        // this function.
+        unsafe { T::clear(this.cast()) };
+    }
+
+    /// Counts a value, which is no task. The life that it is given goes into its place in it.
+    pub(crate) fn new(make: impl FnOnce(Life) -> T) -> Self {
+        // SAFETY: `PLAIN` is the kind of a `T`. The one count is that of the reference that is returned.
+        unsafe { Self::with(Self::PLAIN, 1, make) }
+    }
+
+    /// The same, with two references to it.
+    pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
+        // SAFETY: `PLAIN` is the kind of a `T`. Both counts become references here.
+        let one = unsafe { Self::with(Self::PLAIN, 2, make) };
+        // SAFETY: of the two counts `one` owns the first; the second is owned by nothing else.
+        (unsafe { Self::from_at(one.at) }, one)
+    }
+
+    /// Makes a value with `strong` counts. The reference that is returned owns one of them, the caller owns the others.
+    ///
+    /// # Safety
+    /// `kind` is [that](Self::kind) of a `T`, and `strong` is at least 1.
+    #[inline]
+    pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
+        // SAFETY: a `T` is `Rooted`, so it contains a life, and its size is not zero.
+        let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
+        // For `Stepped::wake`.
+        let _ = at.as_ptr().expose_provenance();
+        let value = make(Life::new(kind, strong));
+        // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics it is leaked.
+        unsafe { at.write(value) };
+        // SAFETY: the value begins with a life that has `strong` counts, none of which is owned yet.
+        unsafe { Self::from_at(at) }
+    }
+}
+
+impl<T: ?Sized> Ref<T> {
+    /// # Safety
+    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of all of it. The caller owns one of its
+    /// strong counts, and hands it over; or it never drops what it gets, and drops its own reference later.
+    #[inline]
+    pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
+        Self { at }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self) -> NonNull<T> {
+        self.at
+    }
+
+    /// Where it is; the count becomes the caller's.
+    #[inline]
+    pub(crate) fn into_at(self) -> NonNull<T> {
+        ManuallyDrop::new(self).at
+    }
+
+    #[inline]
+    pub(crate) fn life(&self) -> &Life {
+        // SAFETY: each value that a `Ref` points to was made as a `Rooted` type, and such a value begins with its life. It is
+        // alive, because this reference owns a count.
+        unsafe { self.at.cast::<Life>().as_ref() }
+    }
+
+    pub(crate) fn downgrade(this: &Self) -> Weak<T> {
+        if this.life().weak.fetch_add(1, Ordering::Relaxed) > MOST {
+            too_many();
+        }
+        Weak(this.at)
+    }
+
+    /// Which one it is, while it lives.
+    #[inline]
+    pub(crate) fn identity(&self) -> usize {
+        self.at.cast::<Life>().as_ptr() as usize
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+
+    /// So many more, counted at once.
+    pub(crate) fn clones(&self, count: u32) -> Clones<T> {
+        self.life().retain_many(count);
+        Clones { at: self.at, left: count }
+    }
+
+    /// How many strong references there are.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.life().strong.load(Ordering::Relaxed) as usize
+    }
+}
+
+impl<T: ?Sized> Clone for Ref<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.life().retain();
+        Self { at: self.at }
+    }
+}
+
+impl<T: ?Sized> Drop for Ref<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used afterwards.
+        unsafe { Life::release(self.at.cast()) };
+    }
+}
+
+impl<T: ?Sized> Deref for Ref<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this reference owns a strong count, so the value is alive for as long as the reference is borrowed.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized> Weak<T> {
+    /// A strong reference, if there still is one.
+    pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
+        // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The life is valid in it, also
+        // while the value is dropped and afterwards: see `Rooted::clear`.
+        let strong = unsafe { &self.0.cast::<Life>().as_ref().strong };
+        let more = |count| {
+            if count > MOST {
+                too_many();
+            }
+            (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
+        };
+        // Acquire, as in `Arc`: what was done before the last other reference was handed over is seen.
+        strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
+        // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this reference.
+        Some(unsafe { Ref::from_at(self.0) })
+    }
+}
+
+impl<T: ?Sized> Drop for Weak<T> {
+    fn drop(&mut self) {
+        // SAFETY: this reference owns a weak count; it is dropped once and not used afterwards.
+        unsafe { Life::release_weak(self.0.cast()) };
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Weak<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Weak")
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use std::mem::forget;
+    use std::process::Command;
+
+    use super::*;
+    use crate::platform::sync::{Arc, thread};
+
+    #[test]
+    fn the_last_one_drops_it() {
+        let told = Arc::new(());
+        let one = Ref::counted(Arc::clone(&told));
+        let (other, weak) = (one.clone(), Ref::downgrade(&one));
+        assert!(one.is_same(&other) && one.count() == 2);
+        assert!(!one.is_same(&Ref::counted(Arc::clone(&told))), "two values are not the same");
+        drop(one);
+        assert!(weak.upgrade().is_some_and(|again| again.is_same(&other)));
+        assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));
+        drop(other);
+        assert_eq!(Arc::strong_count(&told), 1);
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_stock_gives_out_as_many_as_it_has_and_keeps_none() {
+        let told = Arc::new(());
+        let mut stock = Stock::new(Arc::clone(&told), 3);
+        let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));
+        assert!(one.is_same(&other) && Arc::ptr_eq(stock.get(), &told));
+        assert_eq!(one.count(), 4);
+        drop(one);
+        drop(stock);
+        assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));
+        drop(other);
+        assert_eq!(Arc::strong_count(&told), 1);
+        let mut stock = Stock::new(Arc::clone(&told), 1);
+        assert!(stock.take().is_some() && stock.take().is_none());
+        drop(stock);
+        assert_eq!(Arc::strong_count(&told), 1);
+    }
+
+    /// Fault class 36: the counts start near the limit, in a process of the system for each operation.
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no other programs")]
+    fn a_count_that_would_overflow_aborts_the_program() {
+        const OPERATION: &str = "PROCESSION_OVERFLOWS";
+        if let Ok(operation) = std::env::var(OPERATION) {
+            return overflow(&operation);
+        }
+        let test = "process::state::tests::a_count_that_would_overflow_aborts_the_program";
+        for operation in ["clone", "clones", "clones at once", "downgrade", "upgrade", "wake"] {
+            let mut program = Command::new(std::env::current_exe().expect("the program has a path"));
+            let output = program.args(["--exact", test, "--nocapture"]).env(OPERATION, operation).output();
+            let output = output.expect("the program starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("at the limit"), "{operation} does not reach the limit: {said}");
+            assert!(said.contains("too many references"), "{operation} does not say why it aborts: {said}");
+            assert!(!said.contains("beyond the limit"), "{operation} goes on beyond the limit: {said}");
+            assert!(!output.status.success(), "{operation} ends normally");
+        }
+    }
+
+    /// Counts up to the limit, which succeeds, and beyond it, which does not return.
+    fn overflow(operation: &str) {
+        let near = |strong| {
+            // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
+            unsafe { Ref::with(Ref::<Counted<u64>>::PLAIN, strong, |life| Counted { life, value: 7 }) }
+        };
+        let twice = |more: &dyn Fn()| {
+            more();
+            eprintln!("at the limit");
+            more();
+            eprintln!("beyond the limit");
+        };
+        let one = near(if operation == "clones at once" { 1 } else { MOST });
+        match operation {
+            "clone" => twice(&|| forget(one.clone())),
+            "clones" => twice(&|| forget(one.clones(1))),
+            "clones at once" => {
+                eprintln!("at the limit");
+                forget(one.clones(MOST + 1));
+                eprintln!("beyond the limit");
+            }
+            "downgrade" => {
+                one.life().weak.store(MOST, Ordering::Relaxed);
+                twice(&|| forget(Ref::downgrade(&one)));
+            }
+            "upgrade" => {
+                let weak = Ref::downgrade(&one);
+                twice(&|| forget(weak.upgrade()));
+            }
+            "wake" => {
+                let at = NonNull::from(one.life());
+                // SAFETY: the value is no task, so the right is never used; it is not dropped.
+                let ready = ManuallyDrop::new(unsafe { Ready::new(at) });
+                twice(&|| forget((*ready.waker()).clone()));
+            }
+            other => unreachable!("{other} is not tested"),
+        }
+    }
+
+    #[test]
+    fn a_drop_that_panics_happens_once() {
+        struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        let told = Arc::new(());
+        let one = Ref::counted(Panics(Arc::clone(&told)));
+        let weak = Ref::downgrade(&one);
+        assert!(crate::process::catch::catch(|| drop(one)).is_err());
+        assert!(weak.upgrade().is_none() && Arc::strong_count(&told) == 1);
+    }
+
+    #[test]
+    fn counts_add_up_on_many_threads() {
+        let told = Arc::new(());
+        let (rounds, clones) = if cfg!(miri) { (4, 4) } else { (200, 50) };
+        for _ in 0..rounds {
+            let one = Ref::counted((7_u64, Arc::clone(&told)));
+            let weak = Ref::downgrade(&one);
+            thread::scope(|threads| {
+                for _ in 0..2 {
+                    let (own, weak) = (one.clone(), &weak);
+                    threads.spawn(move || {
+                        for _ in 0..clones {
+                            assert_eq!(own.clone().0, 7);
+                            drop(Ref::downgrade(&own));
+                        }
+                        drop(own);
+                        // There, or not: never half.
+                        assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
+                    });
+                }
+                threads.spawn(move || drop(one));
+            });
+            assert!(weak.upgrade().is_none());
+        }
+        assert_eq!(Arc::strong_count(&told), 1);
+    }
+}

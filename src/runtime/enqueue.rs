@@ -1,0 +1,143 @@
+//! Jobs as what the scheduler runs: how they come into its queues, and what a turn is.
+
+use std::cell::RefCell;
+
+use crate::host::job::{Job, batch as crowd};
+use crate::host::{Host, Pocket};
+use crate::platform::clock::Instant;
+use crate::platform::sync::thread::LocalKey;
+use crate::platform::sync::{Arc, thread_local};
+use crate::process::catch::catch;
+use crate::process::state::priority::Priority;
+use crate::process::state::wake_order as placing;
+use crate::process::state::wake_order::{Comes, Placing, Station};
+use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
+
+thread_local! {
+    static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
+}
+
+impl Task for Job {
+    /// If this turn is measured: whose it is, and when it began.
+    type Begun = Option<(Host, Instant)>;
+    /// Elsewhere than at its worker it may be none.
+    type Pocket = Option<Box<Pocket>>;
+
+    fn pocket(home: usize) -> Self::Pocket {
+        Some(Pocket::new(home))
+    }
+
+    fn exchange(pocket: &mut Self::Pocket) {
+        Pocket::exchange(pocket);
+    }
+
+    fn let_go(pocket: &mut Self::Pocket) -> impl Sized + use<> {
+        pocket.as_mut().map(|pocket| pocket.let_go())
+    }
+
+    fn rest() {
+        Pocket::rest();
+    }
+
+    #[inline]
+    fn begin(&self) -> (u64, Self::Begun) {
+        match self {
+            Self::Process(ready) => {
+                let head = ready.head();
+                (head.place().into(), head.running())
+            }
+            Self::Future(_) => (NOBODY, None),
+        }
+    }
+
+    #[inline]
+    fn lead(&self, ahead: usize) {
+        crowd::lead(self, ahead);
+    }
+
+    #[inline]
+    fn run(self, sampled: Self::Begun) {
+        match self {
+            Self::Process(ready) => ready.run(),
+            Self::Future(runnable) => drop(runnable.run()),
+        }
+        if let Some((host, begun)) = sampled {
+            let time = host.now().ns().saturating_sub(begun.ns());
+            host.shared().metrics.sample_step(time);
+        }
+    }
+
+    fn current() -> &'static LocalKey<Here<Self>> {
+        &CURRENT
+    }
+}
+
+impl Job {
+    /// Runs it on this thread, outside the workers. What panics there is no process's, for those are caught in their turn.
+    pub(crate) fn run_here(self) {
+        let _ = catch(|| {
+            let (_, begun) = self.begin();
+            Task::run(self, begun);
+        });
+    }
+}
+
+pub(crate) type Threads = Scheduler<Job>;
+
+/// Where jobs of the threaded runtime go.
+pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
+    let (host, (priority, is_new)) = match &job {
+        Job::Process(ready) => (ready.head().host(), ready.head().ready()),
+        Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
+    };
+    let home = host.shared().home;
+    let how = match priority {
+        Priority::Normal => match comes {
+            Comes::FromTurn => Placement::Yielded,
+            Comes::Called => Placement::Called,
+            Comes::FromRest(_) if placing::now() == Placing::Behind => Placement::Behind,
+            Comes::FromRest(_) if is_new => Placement::New,
+            Comes::FromRest(_) => Placement::Woken,
+        },
+        Priority::High => Placement::Ranked(Rank::High),
+        Priority::Low => Placement::Ranked(Rank::Low),
+    };
+    // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
+    // cache line.
+    if let Err(job) = Threads::schedule_here(home, job, how) {
+        let kept = if let Comes::FromRest(kept) = comes { kept } else { None };
+        to_threads_elsewhere(job, how, kept);
+    }
+}
+
+/// From a thread that is no worker of this runtime.
+#[cold]
+fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&Station>) {
+    let own;
+    let place = match kept {
+        Some(place) => place,
+        // Kept over the push: once that is done the job may run, end, and let go of its runtime.
+        None => {
+            own = Arc::clone(&job.host().shared().place);
+            &own
+        }
+    };
+    match place.downcast_ref::<Threads>() {
+        Some(threads) => threads.schedule_elsewhere(job, how),
+        None => unreachable!("this function is given out with threads as its place"),
+    }
+}
+
+/// The same for many at once.
+pub(crate) fn all_to_threads(place: &Station, jobs: Vec<Job>) {
+    for job in &jobs {
+        if let Job::Process(ready) = job {
+            let (priority, _) = ready.head().ready();
+            debug_assert_eq!(priority, Priority::Normal, "no batch is of another");
+        }
+    }
+    match place.downcast_ref::<Threads>() {
+        Some(threads) => threads.schedule_all(jobs),
+        None => unreachable!("this function is given out with threads as its place"),
+    }
+}

@@ -1,0 +1,504 @@
+//! A simulation: what a runtime runs, unchanged, on one thread, in virtual time, in an order that a seed decides. It is a
+//! [`Host`] like a runtime's; the queue of those who are ready and the clock are all that differs.
+
+pub(crate) mod check;
+pub(crate) mod idle;
+pub(crate) mod queue;
+pub(crate) mod trace;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::host::job::Job;
+use crate::host::namespace::HostBuilder;
+use crate::host::registry::Relay;
+use crate::host::timer::Timers;
+use crate::host::{Ground, Host, Left, OnPanic, Phase, Shared, Shutdown};
+use crate::observe::{Counter, Metrics, Observer, Unobserved};
+use crate::platform::clock::{Clock, Instant};
+use crate::platform::random::Rng;
+use crate::platform::sync::tally::{AtomicU32, Ordering};
+use crate::platform::sync::{Arc, Mutex};
+use crate::process::error::BuildError;
+use crate::process::pid::Simulated;
+use crate::process::state::wake_order::{Comes, Placing, Station};
+use crate::process::state::{current as turn, wake_order as placing};
+use crate::runtime::simulation::idle::Idle;
+use crate::runtime::simulation::queue::{Entry, Next, Own, Queue};
+use crate::runtime::simulation::trace::{Trace, What};
+
+/// After so many turns a millisecond has passed, also where somebody is always ready.
+const TURNS_PER_MS: u32 = 1_000;
+/// So many of those who wait are named when nothing can go on.
+const NAMED: usize = 20;
+
+/// Runs processes as a [`Runtime`](crate::Runtime) does, on one thread, in virtual time, in an order drawn from a seed: the
+/// same seed gives the same run, another seed another order.
+///
+/// It is a [`Host`], as a runtime is, so what takes a host runs in both, unchanged:
+///
+/// ```
+/// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
+/// use std::time::Duration;
+///
+/// enum Msg { Nap, Count(Reply<u64>) }
+///
+/// async fn sleeper(mut ctx: Context<Msg>) -> Result<(), Exit> {
+///     let mut naps = 0;
+///     loop {
+///         match ctx.receive().await? {
+///             Msg::Nap => {
+///                 ctx.sleep(Duration::from_secs(3600)).await;
+///                 naps += 1;
+///             }
+///             Msg::Count(reply) => reply.send(naps),
+///         }
+///     }
+/// }
+///
+/// async fn scenario(host: Host) -> Result<(), Exit> {
+///     let sleeper = host.spawn(sleeper);
+///     sleeper.send(Msg::Nap)?;
+///     assert_eq!(sleeper.call(Msg::Count).await?, 1);
+///     Ok(())
+/// }
+///
+/// let mut simulation = Simulation::new(7);
+/// let host = simulation.host().clone();
+/// let begun = simulation.now();
+/// simulation.run(scenario(host))?;                     // an hour passes, at once
+/// assert_eq!(simulation.now() - begun, Duration::from_secs(3600));
+/// # Ok::<(), Exit>(())
+/// ```
+///
+/// # Time
+///
+/// Time stands still while anybody is ready, and then goes on to the nearest deadline at once; so what a scenario measures
+/// is exact to the tick. It begins at zero. Where somebody is always ready it passes too, a millisecond for every 1,000
+/// turns, so that a process which lets others run until a moment has come gets there. Within a turn it stands still: code
+/// that spins until a moment never returns, and no [limit of time](crate::Limits::time) is ever reached.
+///
+/// # What the seed decides
+///
+/// - Who is next of those that are ready, at each turn, whatever their priorities. Messages from one sender to one receiver
+///   stay in order, as always.
+/// - Whether a timer that is due comes before them or later: an answer that is given in the very tick of its time limit may
+///   be in time. Timers of one tick are in the order in which they were set.
+/// - What [`Me::random`](crate::Me::random) gives, and with it the jitter of [`Backoff`](crate::Backoff) and
+///   [`layer::Retry`](crate::handler::layer::Retry).
+///
+/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](crate::handler::blocking)) has a turn as all else has, and
+/// takes no time.
+///
+/// # What it does not
+///
+/// Code that asks the system for time or chance (the order of a `HashMap` is chance), that lets other threads take part, or
+/// that really blocks, is beyond it; [`check`](check::check) runs some seeds twice to find such code. Pids begin anew in each
+/// simulation, so that the same run prints the same. They still belong to one simulation: in another one, or in a runtime,
+/// they lead to no process.
+///
+/// # What never ends
+///
+/// [`run`](Self::run) panics if nothing is ready and no timer is set. Beside a periodic timer there is always a next moment,
+/// so [a limit](Self::deadlock_after) applies: it panics as well if only timers have driven the run for many steps of time,
+/// and the future and the processes that wait have not run meanwhile.
+///
+/// [`check`](check::check) runs a scenario under many seeds.
+pub struct Simulation {
+    host: Host,
+    queue: Arc<Queue>,
+    trace: Arc<Trace>,
+    unobserved: Arc<Mutex<Vec<Unobserved>>>,
+    idle: Idle,
+    /// Turns since time passed.
+    turns: u32,
+}
+
+/// The incarnation of a new simulation: even, and not 0. A number comes again after 2^31 simulations.
+fn incarnation() -> u32 {
+    static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
+    (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").field("now", &self.now()).field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Simulation {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+/// Where jobs of a simulation go.
+fn to_queue(job: Job, _comes: Comes<'_>) {
+    if let Job::Process(ready) = &job {
+        let _ = ready.head().ready();
+    }
+    let place = Arc::clone(&job.host().shared().place);
+    queue_of(place).push(Entry::Job(job));
+}
+
+/// The same for many at once.
+fn all_to_queue(_place: &Station, jobs: Vec<Job>) {
+    jobs.into_iter().for_each(|job| to_queue(job, Comes::FromRest(None)));
+}
+
+fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {
+    place.downcast().unwrap_or_else(|_| unreachable!("these functions are given out with a queue as their place"))
+}
+
+impl Simulation {
+    /// A simulation without handlers. A scenario adds hosts that have some: see [`Host::add_host`].
+    pub fn new(seed: u64) -> Self {
+        match Self::with(seed, HostBuilder::new("")) {
+            Ok(simulation) => simulation,
+            Err(error) => unreachable!("there are no handlers to be refused: {error}"),
+        }
+    }
+
+    /// A simulation whose own host has these handlers and limits.
+    ///
+    /// ```
+    /// # use procession::{Command, Context, HostBuilder, Simulation};
+    /// struct Ask;
+    /// impl Command for Ask { type Reply = u64; }
+    ///
+    /// let mut simulation = Simulation::with(1, HostBuilder::new("").handle(|_: Ask| 42))?;
+    /// let asks = simulation.spawn(async |ctx: Context| ctx.perform(Ask).await);
+    /// assert_eq!(simulation.run(asks)?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Two handlers for one command.
+    pub fn with(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
+        let realm = host.build()?;
+        let mut rng = Rng::seeded(seed);
+        let chance = Rng::seeded(rng.next());
+        let queue = Arc::new(Queue::new(rng));
+        let trace = Arc::new(Trace::default());
+        let unobserved = Arc::<Mutex<Vec<_>>>::default();
+        let reported = Arc::clone(&unobserved);
+        let clock = Clock::virtual_();
+        let place: Arc<dyn Any + Send + Sync> = queue.clone();
+        let shared = Shared::new(Ground {
+            relay: Relay::new(0, incarnation(), 1),
+            timers: Arc::new(Timers::new(clock.clone(), 0)),
+            clock,
+            pool: None,
+            metrics: Arc::new(Metrics::new(1)),
+            observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
+            on_panic: OnPanic::Observe,
+            on_unobserved: Some(Box::new(move |exit| reported.lock().push(exit))),
+            schedule: to_queue,
+            schedule_all: all_to_queue,
+            home: Arc::as_ptr(&queue) as usize,
+            place,
+            rearm: Box::new(|| {}),
+            preempt: Box::new(|_| false),
+            chance: Mutex::new(chance),
+        });
+        let host = Host::new(Arc::new(shared), realm);
+        Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
+    }
+
+    /// Leaves only the first so many choices to the seed; from there on whoever has been ready for longest is next.
+    #[must_use]
+    pub fn choices(self, most: u64) -> Self {
+        self.queue.limit(most);
+        self
+    }
+
+    /// Sets how many steps of time may pass without progress before a run is a deadlock beside timers. Default: 65,536.
+    /// `u64::MAX` means never.
+    ///
+    /// A step of time is the passage to the next deadline when no process is ready. Progress is a poll of the future that the
+    /// simulation runs, or a turn of a process that had not run since. A run is a deadlock only if each timer that was set
+    /// before these steps has fired or was cancelled, too. Raise it for a process that sleeps more often than this before
+    /// it wakes another one.
+    #[must_use]
+    pub fn deadlock_after(mut self, steps: u64) -> Self {
+        self.idle.set_limit(steps);
+        self
+    }
+
+    /// The handle that everybody may hold.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Runs a future to its end, and the processes beside it; their turns and its own come in the order that the seed
+    /// says. What has not ended with it stays, and goes on in the next run.
+    ///
+    /// # Panics
+    /// - As the future does.
+    /// - If it can never end: no process is ready, and no timer is set.
+    /// - If it is a deadlock beside timers: see [`deadlock_after`](Self::deadlock_after).
+    ///
+    /// In the last two cases the message names the processes that wait, and what each of them waits for.
+    #[track_caller]
+    pub fn run<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let own = Own::ready(&self.queue);
+        let waker = Waker::from(Arc::clone(&own));
+        let output = self.inside(|this| {
+            loop {
+                match this.next() {
+                    Some(Entry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
+                        own.begin();
+                        this.idle.progress();
+                        this.trace.note(this.now(), What::Own);
+                        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                            return Ok(output);
+                        }
+                    }
+                    // Of a run that is over.
+                    Some(Entry::Own(_)) => {}
+                    Some(Entry::Job(job)) => this.turn(job),
+                    None if this.pass_time(Instant::FAR) => {
+                        if let Some(waiting) = this.find_deadlock() {
+                            return Err(Some(waiting));
+                        }
+                    }
+                    None => return Err(None),
+                }
+            }
+        });
+        match output {
+            Ok(output) => output,
+            Err(waiting) => self.stuck(waiting),
+        }
+    }
+
+    /// Ends it in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does.
+    pub fn shutdown(mut self, within: Duration) -> Shutdown {
+        let deadline = self.now() + within;
+        self.host.begin_shutdown(deadline);
+        self.inside(|this| {
+            while !(this.host.all_ended() && this.host.alive().is_empty()) {
+                match this.next() {
+                    Some(Entry::Job(job)) => this.turn(job),
+                    Some(Entry::Own(_)) => {}
+                    None if this.pass_time(deadline) => {}
+                    None => break,
+                }
+            }
+        });
+        Shutdown { left: self.host.left() }
+    }
+
+    /// What happened until now, in order, a line each: when, who, and what. The same seed gives the same text, to the
+    /// byte. Of very long runs the last million lines are kept, and how many came before them.
+    pub fn trace(&self) -> String {
+        self.trace.text()
+    }
+
+    /// How many choices there were until now.
+    fn drawn(&self) -> u64 {
+        self.queue.drawn()
+    }
+
+    /// Runs what is ready, in the order in which it became ready, until nothing is or the number of turns is reached. No time
+    /// passes, and no timer fires.
+    fn settle(&mut self, most_turns: u32) {
+        self.queue.limit(0);
+        self.inside(|this| {
+            for _ in 0..most_turns {
+                match this.queue.next(false) {
+                    Next::Entry(Entry::Job(job)) => this.turn(job),
+                    Next::Entry(Entry::Own(_)) => {}
+                    Next::Timer | Next::Nothing => break,
+                }
+            }
+        });
+    }
+
+    /// As the one worker of this simulation, and in nobody's turn.
+    fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let _counting = self.host.shared().metrics.enter(0);
+        let _pids = Simulated::enter(self.host.shared().relay.incarnation());
+        turn::aside(|| placing::at(Placing::Next, || f(self)))
+    }
+
+    /// Who is next, of those that are ready now.
+    fn next(&mut self) -> Option<Entry> {
+        let Ground { timers, clock, .. } = &***self.host.shared();
+        if self.turns >= TURNS_PER_MS {
+            self.turns = 0;
+            clock.advance(Duration::from_millis(1));
+        }
+        self.turns += 1;
+        loop {
+            match self.queue.next(timers.wait() == Some(Duration::ZERO)) {
+                Next::Entry(entry) => return Some(entry),
+                Next::Timer => drop(timers.turn_one()),
+                Next::Nothing => return None,
+            }
+        }
+    }
+
+    fn turn(&mut self, job: Job) {
+        self.host.shared().metrics.add(Counter::Polls, 1);
+        match &job {
+            Job::Future(_) => self.trace.note(self.now(), What::Future),
+            Job::Process(ready) => self.idle.ran(ready.head().place().into()),
+        }
+        job.run_here();
+    }
+
+    /// The processes that wait for ever while timers drive others.
+    fn find_deadlock(&mut self) -> Option<BTreeSet<u64>> {
+        let host = &self.host;
+        let alive = || host.alive().iter().map(|control| control.head().place().into()).collect();
+        self.idle.time_passed(&host.shared().timers, alive)
+    }
+
+    /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
+    fn pass_time(&mut self, until: Instant) -> bool {
+        let Ground { timers, clock, .. } = &***self.host.shared();
+        let nearest = timers.nearest().filter(|&nearest| nearest < until);
+        if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
+            self.turns = 0;
+            clock.advance(to - clock.now());
+        }
+        nearest.is_some()
+    }
+
+    /// Panics, for the future never ends: no process is ready, and no timer is set; or timers drive all processes but these.
+    #[track_caller]
+    fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
+        let mut left = self.host.left();
+        if let Some(waiting) = &beside_timers {
+            left.retain(|left| waiting.contains(&left.pid.word()));
+        }
+        let mut who: Vec<_> = left.iter().take(NAMED).map(Left::to_string).collect();
+        if left.len() > NAMED {
+            who.push(format!("and {} more", left.len() - NAMED));
+        }
+        if who.is_empty() {
+            who.push(if beside_timers.is_some() { "no process waits" } else { "there is no process left" }.into());
+        }
+        let who = who.join("; ");
+        if beside_timers.is_some() {
+            panic!(
+                "deadlock beside timers: for a long time only timers have driven the run, and neither the future that the \
+                 simulation runs nor the processes that wait have run (see `deadlock_after`); {who}"
+            );
+        }
+        panic!(
+            "the future that the simulation runs can never end: nobody is ready, no time is awaited, and other threads take \
+             no part in it; {who}"
+        );
+    }
+}
+
+impl Drop for Simulation {
+    /// Kills what is left.
+    fn drop(&mut self) {
+        self.inside(|this| {
+            let run_dry = || {
+                while let Next::Entry(entry) = this.queue.next(false) {
+                    if let Entry::Job(job) = entry {
+                        job.run_here();
+                    }
+                }
+            };
+            this.host.advance(Phase::Closed);
+            this.host.condemn();
+            run_dry();
+            this.queue.close();
+            run_dry();
+            this.host.shared().timers.clear();
+        });
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::context::Context as Ctx;
+    use crate::context::time::interval::Missed;
+    use crate::process::catch as panic;
+    use crate::process::exit::Exit;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// The clock jumps, as that of a machine does that was suspended.
+    fn jump(host: &Host, time: Duration) {
+        host.shared().clock.advance(time);
+    }
+
+    #[test]
+    fn after_a_clock_jump_each_timer_fires_once_and_passed_periods_are_skipped() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        let until = host.now() + YEAR + ms(2_000);
+        simulation.run(async {
+            let sleepers: Vec<_> =
+                (0..1_000).map(|n| host.spawn(async move |ctx: Ctx| ctx.sleep(ms(1_000 * n)).await)).collect();
+            let repeated = host.spawn(async move |mut ctx: Ctx<u64>| {
+                ctx.send_interval(ms(1_000), ctx.pid(), 1_u64);
+                let mut heard = 0;
+                while ctx.now() < until {
+                    heard += ctx.receive().await?;
+                }
+                Ok::<_, Exit>(heard)
+            });
+            let [skips, delays] = [Missed::Skip, Missed::Delay].map(|policy| {
+                host.spawn(async move |ctx: Ctx| {
+                    let mut ticks = ctx.interval(ms(1_000)).missed(policy);
+                    let mut heard = 0;
+                    while ctx.now() < until {
+                        ticks.tick().await;
+                        heard += 1;
+                    }
+                    Ok::<_, Exit>((heard, ctx.now()))
+                })
+            });
+            host.sleep(ms(1_500)).await;
+            jump(&host, YEAR);
+            for sleeper in sleepers {
+                sleeper.await.expect("it wakes once");
+            }
+            assert!(host.now() < until);
+            // Before the jump, late, and at the next regular moment.
+            assert_eq!(repeated.await.expect("it hears"), 3);
+            assert_eq!(skips.await.expect("it hears"), (3, until));
+            assert_eq!(delays.await.expect("it hears"), (3, until + ms(500)));
+        });
+    }
+
+    #[test]
+    fn a_clock_jump_to_the_far_end_of_time_overflows_nothing() {
+        let mut simulation = Simulation::new(1);
+        let host = simulation.host().clone();
+        simulation.run(async {
+            let early = host.spawn(async |ctx: Ctx| ctx.sleep(500 * YEAR).await);
+            let never = host.spawn(async |ctx: Ctx| ctx.sleep(Duration::MAX).await);
+            early.started().await.expect("it starts");
+            never.started().await.expect("it starts");
+            jump(&host, Duration::MAX);
+            early.await.expect("its time has passed");
+            assert!(host.now() < Instant::FAR && host.now() + ms(1) == Instant::FAR);
+            jump(&host, Duration::MAX);
+            assert!(!never.is_finished());
+        });
+        let stuck = panic::catch(|| simulation.run(host.sleep(ms(1)))).expect_err("that moment never comes");
+        assert!(stuck.as_str().contains("can never end"), "{stuck}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Runs one scenario under many seeds. A failure is shrunk, and reported so that it can be run again.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use crate::host::Host;
+use crate::platform::random::Rng;
+use crate::platform::sync::Arc;
+use crate::process::catch::catch;
+use crate::runtime::simulation::trace::Trace;
+use crate::runtime::simulation::{Simulation, Unobserved};
+use crate::task::body::Outcome;
+
+/// So much of a trace is told.
+const LINES: usize = 60;
+/// One passing seed in about this many is run twice.
+const REPEATED_ONE_IN: u64 = 100;
+/// How many turns processes have at most after the scenario has ended, to receive exits of others.
+const TURNS_AFTER: u32 = 1 << 12;
+
+/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first of them under which it fails.
+///
+/// A seed fails if
+/// - the future of the scenario ends with an error, or panics;
+/// - the future waits for what can never come (see [`Simulation::run`]);
+/// - a process fails, by an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A handle
+///   receives it when its result is taken. A process that is cancelled or killed does not fail. When the scenario ends, the
+///   processes that are ready still run, to receive such exits; a failure that begins then does not count;
+/// - the scenario behaves differently when it is run with the same seed again, because it uses real time, other threads or a
+///   randomly seeded map. Each failing seed, the first seed, and about one in a hundred others are run twice for that.
+///
+/// [`Check`] has options. The scenario has to begin anew in each run: state that it captures must not change what it does.
+///
+/// The scenario may be an `async fn` or an async closure, which may borrow what it captures. Handlers and limits it brings
+/// along: see [`Host::add_host`].
+///
+/// The failure is shrunk: of the choices that the seed made as few as possible are kept, and behind them whoever has been
+/// ready for longest is next. The panic names the seed, how it is run again alone, and ends with the end of the trace.
+/// Each of these runs tells of its own panics on stderr, as all do.
+///
+/// ```
+/// use procession::{Context, Exit, Host, Reply, check};
+///
+/// enum Msg { Add(u64), Total(Reply<u64>) }
+///
+/// async fn counter(mut ctx: Context<Msg>) -> Result<(), Exit> {
+///     let mut total = 0;
+///     loop {
+///         match ctx.receive().await? {
+///             Msg::Add(n) => total += n,
+///             Msg::Total(reply) => reply.send(total),
+///         }
+///     }
+/// }
+///
+/// // Whichever of the two is first, the sum is the same.
+/// check(0..100, async |host: Host| {
+///     let counter = host.spawn(counter);
+///     let (one, two) = (counter.address().clone(), counter.address().clone());
+///     let adders = [host.spawn(move |_: Context| async move { one.send(Msg::Add(1)) }),
+///                   host.spawn(move |_: Context| async move { two.send(Msg::Add(2)) })];
+///     for adder in adders {
+///         adder.await?;
+///     }
+///     assert_eq!(counter.call(Msg::Total).await?, 3);
+///     Ok::<_, Exit>(())
+/// });
+/// ```
+///
+/// # Panics
+/// If the scenario fails under one of the seeds. The message names the process, and for a panic its location.
+#[track_caller]
+pub fn check<T: Outcome>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
+    Check::new(seeds).run(scenario);
+}
+
+/// [`check`] with options.
+///
+/// ```
+/// use procession::{Check, Context, Host};
+///
+/// // The handle is dropped: nothing receives how the process ends.
+/// Check::new(0..10).allow_unobserved_exits().run(async |host: Host| {
+///     drop(host.spawn(async |_: Context| Err::<(), _>("a failure that does not matter")));
+/// });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it checks nothing before `run`"]
+pub struct Check {
+    seeds: Range<u64>,
+    allow_unobserved: bool,
+    deadlock_after: Option<u64>,
+}
+
+impl Check {
+    /// A check of these seeds, with default options.
+    pub fn new(seeds: Range<u64>) -> Self {
+        Self { seeds, allow_unobserved: false, deadlock_after: None }
+    }
+
+    /// A seed does not fail for an exit that no link, monitor, supervisor or join handle receives. Default: it does.
+    pub fn allow_unobserved_exits(mut self) -> Self {
+        self.allow_unobserved = true;
+        self
+    }
+
+    /// As [`Simulation::deadlock_after`].
+    pub fn deadlock_after(mut self, steps: u64) -> Self {
+        self.deadlock_after = Some(steps);
+        self
+    }
+
+    /// Runs the scenario under each seed.
+    ///
+    /// # Panics
+    /// As [`check`].
+    pub fn run<T: Outcome>(self, scenario: impl AsyncFn(Host) -> T) {
+        for seed in self.seeds.clone() {
+            let run = self.attempt(seed, u64::MAX, &scenario);
+            if run.failure.is_none() && !self.repeats(seed) {
+                continue;
+            }
+            let again = seed.saturating_add(1);
+            if let Some(difference) = run.difference(&self.attempt(seed, u64::MAX, &scenario)) {
+                let failed = run.failure.map(|why| format!("\nthe first run fails: {why}")).unwrap_or_default();
+                panic!(
+                    "the scenario is not deterministic: two runs under seed {seed} differ in {difference}\n\
+                     real time, other threads, a randomly seeded map, or state that is kept between two runs can cause this\n\
+                     again: `check({seed}..{again}, …)`{failed}"
+                );
+            }
+            if run.failure.is_some() {
+                let (choices, Run { failure, trace, .. }) = self.shrink(seed, run, &scenario);
+                panic!(
+                    "the scenario fails under seed {seed}: {}\n\
+                     again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).choices({choices})`\n\
+                     the end of its trace:\n{}",
+                    failure.unwrap_or_default(),
+                    trace.last(LINES)
+                );
+            }
+        }
+    }
+
+    /// Whether a seed that passes is run twice.
+    fn repeats(&self, seed: u64) -> bool {
+        seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
+    }
+
+    fn attempt<T: Outcome>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Run {
+        let mut simulation = Simulation::new(seed).choices(choices);
+        if let Some(steps) = self.deadlock_after {
+            simulation = simulation.deadlock_after(steps);
+        }
+        let host = simulation.host().clone();
+        let mut failure = match catch(|| simulation.run(scenario(host)).into_result().map(drop)) {
+            Ok(result) => result.err().map(|exit| exit.to_string()),
+            Err(panic) => Some(format!("it panicked: {panic}")),
+        };
+        let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
+        let unobserved = Arc::clone(&simulation.unobserved);
+        trace.close();
+        // A process that is ready may be about to receive the exit of another one. It must not depend on the seed whether it
+        // receives that exit before the scenario ends.
+        simulation.settle(TURNS_AFTER);
+        let late = trace.take_late();
+        // Its end may find a process that fails while it is dropped.
+        drop(simulation);
+        // What fails only after the scenario has ended may fail because of that end.
+        let counts = |exit: &Unobserved| !self.allow_unobserved && !late.contains(&exit.origin());
+        for exit in unobserved.lock().drain(..).filter(counts) {
+            let failure = failure.get_or_insert_default();
+            let apart = if failure.is_empty() { "" } else { "; " };
+            let _ = write!(failure, "{apart}no link, monitor, supervisor or join handle receives an exit: {exit}");
+        }
+        Run { failure, drawn, trace }
+    }
+
+    /// With how few choices it fails too.
+    fn shrink<T: Outcome>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
+        // The scenario fails with `fails` draws. It passes with one less than `passes`.
+        let (mut fails, mut passes) = (first.drawn, 0);
+        let mut failed = first;
+        while passes < fails {
+            let half = passes + (fails - passes) / 2;
+            let run = self.attempt(seed, half, scenario);
+            match run.failure {
+                Some(_) => (fails, failed) = (half, run),
+                None => passes = half + 1,
+            }
+        }
+        (fails, failed)
+    }
+}
+
+/// One run of a scenario.
+struct Run {
+    /// How it failed, if it did.
+    failure: Option<String>,
+    /// How many choices there were until its end.
+    drawn: u64,
+    trace: Arc<Trace>,
+}
+
+impl Run {
+    /// What a second run with the same seed did differently.
+    fn difference(&self, second: &Self) -> Option<String> {
+        if let Some(difference) = self.trace.difference(&second.trace) {
+            return Some(difference);
+        }
+        let result = |run: &Self| run.failure.clone().unwrap_or("it passes".into());
+        let differs = self.failure.is_some() != second.failure.is_some();
+        differs.then(|| format!("their result\n  first run:  {}\n  second run: {}", result(self), result(second)))
+    }
+}

@@ -1,0 +1,544 @@
+//! Threads that lend themselves: as a future that an executor polls, or blocking.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+
+use crate::platform::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::platform::sync::{Arc, EventListener, Mutex, this_thread, thread};
+use crate::scheduler::worker::Seat;
+use crate::scheduler::{Local, Scheduler, Task};
+
+/// How many tasks a polled lender runs in one poll, at most.
+const TASKS_PER_POLL: u32 = 200;
+/// A poll ends at the first reading of the clock after this time. A poll itself costs an executor about a microsecond, so a
+/// longer time would save at most one percent; and other tasks of the executor wait at most this time and one task of ours.
+const TIME_PER_POLL: Duration = Duration::from_micros(100);
+/// While tasks are short, the clock is read at most once in this number of tasks. A reading costs as much as a fifth of a short
+/// task.
+const TASKS_PER_READING: u32 = 16;
+/// Tasks are short if all that run between two readings of the clock take less than this time together.
+const SHORT: Duration = Duration::from_micros(20);
+/// How often a lender polls its own future in a row, at most, because another thread wakes it during each poll.
+const OWN_POLLS_IN_A_ROW: u32 = 16;
+/// How long a thread that has found no place parks at most, before it looks at the timers.
+const WITHOUT_PLACE: Duration = Duration::from_secs(1);
+/// A lent thread searches once and then sleeps, because its time belongs to others.
+const LENT_ROUNDS: u32 = 1;
+
+/// Says after which tasks a lender reads the clock: after each while tasks are long, less often while they are short.
+#[derive(Debug)]
+struct Pace {
+    /// Since the last reading.
+    tasks: u32,
+    /// How many tasks run between two readings.
+    stride: u32,
+    last: Duration,
+}
+
+impl Pace {
+    fn new(now: Duration) -> Self {
+        Self { tasks: 0, stride: 1, last: now }
+    }
+
+    /// A task has run. Returns the time if the clock is read now.
+    #[inline]
+    fn has_run(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
+        self.tasks += 1;
+        (self.tasks >= self.stride).then(|| self.read(now()))
+    }
+
+    fn read(&mut self, now: Duration) -> Duration {
+        let short = now.saturating_sub(self.last) < SHORT;
+        self.stride = if short { (2 * self.stride).min(TASKS_PER_READING) } else { 1 };
+        self.tasks = 0;
+        self.last = now;
+        now
+    }
+}
+
+/// How much a lender may still do before it returns to its executor.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    tasks: u32,
+    until: Duration,
+    pace: Pace,
+}
+
+impl Budget {
+    pub(crate) fn of_a_poll(now: Duration) -> Self {
+        Self { tasks: TASKS_PER_POLL, until: now.saturating_add(TIME_PER_POLL), pace: Pace::new(now) }
+    }
+
+    /// Of a thread that blocks.
+    fn without_end(now: Duration) -> Self {
+        Self { tasks: u32::MAX, until: Duration::MAX, pace: Pace::new(now) }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.tasks == 0
+    }
+
+    /// A task has run. Returns the time if the clock was read.
+    #[inline]
+    pub(crate) fn spend(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
+        if self.until != Duration::MAX {
+            self.tasks = self.tasks.saturating_sub(1);
+        }
+        let now = self.pace.has_run(now)?;
+        if now >= self.until {
+            self.tasks = 0;
+        }
+        Some(now)
+    }
+
+    /// The lender's own future was polled. It counts as a task, but says nothing about how long tasks take.
+    ///
+    /// If it has used up the time, one task is left: otherwise a future whose polls take that long would starve all tasks.
+    pub(crate) fn spend_own(&mut self, now: Duration) {
+        self.tasks = self.tasks.saturating_sub(1);
+        if now >= self.until {
+            self.tasks = self.tasks.min(1);
+        }
+    }
+}
+
+/// The own future of a lender was not woken since its last poll began.
+const QUIET: u8 = 0;
+/// Its poll has woken it on the same thread, as a future does that yields: one task comes before its next poll.
+const YIELDED: u8 = 1;
+/// It was woken otherwise: its next poll comes before any task.
+const WOKEN: u8 = 2;
+
+/// Whether a lender's own future was woken.
+#[derive(Debug)]
+pub(crate) struct OwnWake {
+    state: AtomicU8,
+    /// The thread that polls it now; 0 between polls.
+    polled_on: AtomicUsize,
+}
+
+impl OwnWake {
+    /// A future that was never polled counts as woken.
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicU8::new(WOKEN), polled_on: AtomicUsize::new(0) }
+    }
+
+    /// Notes a wake. True if it is the first since the last poll began.
+    pub(crate) fn wake(&self) -> bool {
+        let yields = self.polled_on.load(Ordering::Relaxed) == this_thread();
+        self.state.fetch_max(if yields { YIELDED } else { WOKEN }, Ordering::SeqCst) == QUIET
+    }
+
+    pub(crate) fn is_woken(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != QUIET
+    }
+
+    /// Polls the future.
+    pub(crate) fn poll<R>(&self, poll: impl FnOnce() -> R) -> R {
+        self.polled_on.store(this_thread(), Ordering::Relaxed);
+        self.state.swap(QUIET, Ordering::SeqCst);
+        let polled = poll();
+        self.polled_on.store(0, Ordering::Relaxed);
+        polled
+    }
+
+    /// Whether the future is polled before the next task, after `polls` polls of it in a row or `tasks` tasks.
+    pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
+        match self.state.load(Ordering::SeqCst) {
+            QUIET => false,
+            YIELDED => tasks != 0,
+            _ => tasks != 0 || polls < OWN_POLLS_IN_A_ROW,
+        }
+    }
+}
+
+/// Notes that the lender's own future was woken, and wakes the executor that polls the lender.
+#[derive(Debug)]
+pub(crate) struct OwnWaker {
+    pub(crate) own: OwnWake,
+    outer: Mutex<Option<Waker>>,
+}
+
+impl OwnWaker {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { own: OwnWake::new(), outer: Mutex::new(None) })
+    }
+
+    pub(crate) fn set_outer(&self, waker: &Waker) {
+        let mut outer = self.outer.lock();
+        if outer.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            return;
+        }
+        drop(outer);
+        let fresh = waker.clone();
+        outer = self.outer.lock();
+        let former = outer.replace(fresh);
+        drop(outer);
+        drop(former);
+    }
+}
+
+impl Wake for OwnWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.own.wake() {
+            let outer = self.outer.lock().clone();
+            if let Some(outer) = outer {
+                outer.wake();
+            }
+        }
+    }
+}
+
+/// A place among the workers, for as long as it is held.
+struct Lender<T: Task> {
+    scheduler: Arc<Scheduler<T>>,
+    local: Option<Local<T>>,
+    /// It has said that it sleeps.
+    asleep: bool,
+    vacancy: Option<EventListener>,
+    alarm: Option<Mutex<Box<dyn Send>>>,
+}
+
+impl<T: Task> Lender<T> {
+    fn new(scheduler: Arc<Scheduler<T>>) -> Self {
+        Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
+    }
+
+    /// Takes a place, if there is one.
+    fn arrive(&mut self, cx: &mut Context<'_>) {
+        while self.local.is_none() {
+            // A task that lends its worker's thread may wait for what it has just woken.
+            Local::<T>::share_here();
+            self.local = self.scheduler.occupy(true);
+            if self.local.is_some() {
+                self.vacancy = None;
+                return;
+            }
+            match &mut self.vacancy {
+                None => self.vacancy = Some(self.scheduler.vacancy.listen()),
+                Some(listener) => match Pin::new(listener).poll(cx) {
+                    Poll::Ready(()) => self.vacancy = None,
+                    Poll::Pending => return,
+                },
+            }
+        }
+    }
+
+    fn wake_up(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.alarm = None;
+            if let Some(local) = &self.local {
+                local.wake_up();
+            }
+        }
+    }
+
+    /// Gives the place back. A thread may have been chosen for a wake just now: `wake_up` learns of that, and the worker's
+    /// `leave` passes it on.
+    fn leave(&mut self) {
+        self.wake_up();
+        if let Some(local) = self.local.take() {
+            local.leave();
+        }
+    }
+
+    /// Goes to sleep until the executor polls it again. False if there is something to do.
+    fn sleeps(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
+        // Without a place it waits for one, and for its own future.
+        let Some(local) = &self.local else { return true };
+        if !local.may_sleep() {
+            return false;
+        }
+        self.asleep = true;
+        if let Some(time) = local.time_if_unkept() {
+            self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
+        }
+        // A wake of its own future does not pass through the idle words: it is seen here, or wakes the executor.
+        if own.is_woken() {
+            self.wake_up();
+            return false;
+        }
+        true
+    }
+
+    /// Runs something that may wake tasks, as a task of this place.
+    fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let Some(seated) = Seated::new(self) else { return f() };
+        seated.enter_own_future();
+        f()
+    }
+
+    /// Finds tasks and runs them, within the budget, until the lender's own future comes first. Returns how many it ran.
+    ///
+    /// Where the clock is read it also fires what is due, which may be what the future waits for. A worker looks at the
+    /// timers once in 61 tasks only.
+    fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
+        let Some(seated) = Seated::new(self) else { return 0 };
+        let mut count = 0;
+        while !budget.is_over() && !own.comes_first(polls, count) {
+            let Some(task) = seated.find(LENT_ROUNDS) else { break };
+            seated.run(task);
+            seated.has_run();
+            count += 1;
+            if let Some(now) = budget.spend(|| seated.now()) {
+                seated.fire_due(now);
+            }
+        }
+        count
+    }
+}
+
+/// A lender's thread at its place, until this is dropped.
+struct Seated<'a, T: Task> {
+    seat: Option<Seat<T>>,
+    place: &'a mut Option<Local<T>>,
+}
+
+impl<'a, T: Task> Seated<'a, T> {
+    fn new(lender: &'a mut Lender<T>) -> Option<Self> {
+        let seat = lender.local.take()?.sit();
+        Some(Self { seat: Some(seat), place: &mut lender.local })
+    }
+}
+
+impl<T: Task> Deref for Seated<'_, T> {
+    type Target = Local<T>;
+
+    fn deref(&self) -> &Local<T> {
+        self.seat.as_ref().expect("it is there until this is dropped")
+    }
+}
+
+impl<T: Task> Drop for Seated<'_, T> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            seat.has_run();
+            *self.place = Some(seat.rise());
+        }
+    }
+}
+
+impl<T: Task> Drop for Lender<T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+pin_project! {
+    /// A future that does what another does, and runs tasks wherever it is polled until that is done.
+    #[must_use = "futures do nothing unless polled"]
+    pub(crate) struct Run<T: Task, F> {
+        #[pin]
+        future: F,
+        lender: Lender<T>,
+        own: Arc<OwnWaker>,
+        // How often the future was polled since the last task, also in earlier polls of this.
+        polls: u32,
+    }
+}
+
+impl<T: Task, F: Future> Future for Run<T, F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let (lender, own, polls) = (this.lender, &this.own.own, this.polls);
+        lender.wake_up();
+        lender.arrive(cx);
+        this.own.set_outer(cx.waker());
+        if let Some(local) = &lender.local {
+            local.is_polled_with(cx.waker());
+        }
+        let waker = Waker::from(Arc::clone(this.own));
+        let mut budget = Budget::of_a_poll(lender.scheduler.driver.now());
+        while !budget.is_over() {
+            if own.is_woken() {
+                *polls += 1;
+                let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
+                let polled = lender.inside(|| own.poll(poll));
+                if polled.is_ready() {
+                    // Not only when it is dropped: no task is run from here any more.
+                    lender.leave();
+                    return polled;
+                }
+                budget.spend_own(lender.scheduler.driver.now());
+            }
+            if lender.run(&mut budget, own, *polls) != 0 {
+                *polls = 0;
+                continue;
+            }
+            if budget.is_over() || own.is_woken() {
+                continue;
+            }
+            if lender.sleeps(cx, own) {
+                return Poll::Pending;
+            }
+            budget.spend_own(lender.scheduler.driver.now());
+        }
+        if let Some(local) = &lender.local {
+            local.pause();
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Wakes a thread that blocks on a future.
+struct Unpark {
+    own: OwnWake,
+    thread: thread::Thread,
+}
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.own.wake() {
+            self.thread.unpark();
+        }
+    }
+}
+
+impl<T: Task> Scheduler<T> {
+    /// Lends each thread that polls this.
+    pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
+        Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
+    }
+
+    /// A thread at a place, which has announced that it sleeps. Dropped, it leaves. For models.
+    #[cfg(procession_loom)]
+    pub(crate) fn lend_asleep(self: &Arc<Self>) -> Box<dyn std::any::Any> {
+        let mut lender = Lender::new(Arc::clone(self));
+        lender.arrive(&mut Context::from_waker(Waker::noop()));
+        lender.asleep = lender.local.as_ref().is_some_and(Local::may_sleep);
+        assert!(lender.asleep, "there is nothing to do");
+        Box::new(lender)
+    }
+
+    /// The time by which a [`Budget`] is counted.
+    pub(crate) fn time(&self) -> Duration {
+        self.driver.now()
+    }
+
+    /// As each lender does where it reads the clock: fires what is due.
+    pub(crate) fn fire_due(&self, now: Duration) {
+        if self.driver.is_due(now) {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.driver.turn()));
+        }
+    }
+
+    /// Lends this thread until the future is done.
+    pub(crate) fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let unpark = Arc::new(Unpark { own: OwnWake::new(), thread: thread::current() });
+        let own = &unpark.own;
+        let waker = Waker::from(Arc::clone(&unpark));
+        let mut lender = Lender::new(Arc::clone(self));
+        let mut budget = Budget::without_end(self.driver.now());
+        let mut polls = 0;
+        loop {
+            lender.arrive(&mut Context::from_waker(&waker));
+            if let Some(local) = &lender.local {
+                self.idle.parks_as_thread(local.slot());
+            }
+            if own.is_woken() {
+                polls += 1;
+                let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+                let polled = lender.inside(|| own.poll(poll));
+                if let Poll::Ready(output) = polled {
+                    return output;
+                }
+            }
+            if lender.run(&mut budget, own, polls) != 0 {
+                polls = 0;
+                continue;
+            }
+            if own.is_woken() {
+                continue;
+            }
+            let Some(local) = &lender.local else {
+                // All places are taken: this thread waits for its own future, and for a place. If each place belongs to a step
+                // that waits here too, no other thread looks at the timers.
+                Local::<T>::share_here();
+                if !own.is_woken() {
+                    let time = self.driver.wait().map_or(WITHOUT_PLACE, |time| time.min(WITHOUT_PLACE));
+                    thread::park_timeout(time);
+                    self.fire_due(self.driver.now());
+                }
+                continue;
+            };
+            let slot = local.slot();
+            if local.may_sleep() {
+                lender.asleep = true;
+                let time = lender.local.as_ref().and_then(|local| local.time_to_keep());
+                if !own.is_woken() {
+                    self.idle.park(slot, time);
+                }
+                lender.wake_up();
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn the_clock_is_read_after_each_long_task_and_less_often_while_tasks_are_short() {
+        let mut now = Duration::ZERO;
+        let mut pace = Pace::new(now);
+        let mut readings = |tasks: u32, takes: Duration| {
+            let read = |_: &u32| {
+                now += takes;
+                pace.has_run(|| now).is_some()
+            };
+            (1..=tasks).filter(read).collect::<Vec<_>>()
+        };
+        assert_eq!(readings(4, SHORT), [1, 2, 3, 4]);
+        assert_eq!(readings(47, STEP), [1, 3, 7, 15, 31, 47]);
+        // Tasks become long: the first reading comes after a whole stride, then each task is followed by one.
+        assert_eq!(readings(19, SHORT), [16, 17, 18, 19]);
+    }
+
+    #[test]
+    fn a_budget_ends_with_its_tasks_or_its_time() {
+        let mut now = STEP;
+        let mut tasks = |takes: Duration| {
+            let mut budget = Budget::of_a_poll(now);
+            let spend = |_: &u32| {
+                now += takes;
+                let _ = budget.spend(|| now);
+                budget.is_over()
+            };
+            (1..=2 * TASKS_PER_POLL).find(spend)
+        };
+        assert_eq!(tasks(Duration::ZERO), Some(TASKS_PER_POLL));
+        assert_eq!(tasks(TIME_PER_POLL), Some(1));
+        assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
+        // At most one stride later than at the end of its time.
+        assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
+        // The own future leaves one task, however long its first poll takes.
+        let mut own = Budget::of_a_poll(now);
+        own.spend_own(now + 2 * TIME_PER_POLL);
+        assert!(!own.is_over());
+        own.spend_own(now + 2 * TIME_PER_POLL);
+        assert!(own.is_over());
+        let mut endless = Budget::without_end(now);
+        assert!((0..10_000).all(|_| endless.spend(|| now).is_none() || !endless.is_over()));
+    }
+}

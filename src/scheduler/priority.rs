@@ -1,0 +1,111 @@
+//! Where those wait who are not normal, and when it is whose turn. All workers share these queues: what is urgent should
+//! not wait behind one worker, and what is not need not be near.
+//!
+//! Nobody looks here as long as the number of those who wait is 0, which costs a load.
+
+use crate::platform::sync::atomic::{AtomicUsize, Ordering};
+use crate::scheduler::injector::Global;
+
+/// Which class a task is of that is not normal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rank {
+    High,
+    Low,
+}
+
+/// Every so many looks are for the low ones first, and for the normal ones.
+const LOW_EVERY: u32 = 16;
+const NORMAL_EVERY: u32 = 4;
+
+/// The queues of the two classes.
+#[derive(Debug)]
+pub(super) struct Ranks<T> {
+    high: Global<T>,
+    low: Global<T>,
+    /// At least as many as wait in both.
+    waiting: AtomicUsize,
+}
+
+impl<T> Ranks<T> {
+    pub(super) fn new() -> Self {
+        Self { high: Global::new(), low: Global::new(), waiting: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    /// Appends one.
+    ///
+    /// # Errors
+    /// It, when the queues are closed.
+    pub(super) fn push(&self, rank: Rank, item: T) -> Result<(), T> {
+        // First: whoever takes it takes it off this number too.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let queue = if rank == Rank::High { &self.high } else { &self.low };
+        let pushed = queue.push(item);
+        if pushed.is_err() {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        pushed
+    }
+
+    /// Who goes before the normal ones at the look with this number.
+    #[cold]
+    pub(super) fn first(&self, look: u32) -> Option<T> {
+        if look.is_multiple_of(LOW_EVERY) {
+            self.take(&self.low)
+        } else if look.is_multiple_of(NORMAL_EVERY) {
+            None
+        } else {
+            self.take(&self.high)
+        }
+    }
+
+    /// Who is left when there is nothing normal.
+    #[cold]
+    pub(super) fn last(&self) -> Option<T> {
+        self.take(&self.high).or_else(|| self.take(&self.low))
+    }
+
+    fn take(&self, queue: &Global<T>) -> Option<T> {
+        let item = queue.pop()?;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Some(item)
+    }
+
+    pub(super) fn drain(&self, into: &mut Vec<T>) {
+        into.extend(std::iter::from_fn(|| self.last()));
+    }
+
+    pub(super) fn close(&self) {
+        self.high.close();
+        self.low.close();
+    }
+}
+
+#[cfg(all(test, not(procession_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_share_of_looks() {
+        let ranks = Ranks::new();
+        assert!(ranks.is_empty() && ranks.last().is_none());
+        for n in 0..16 {
+            ranks.push(Rank::High, n).unwrap();
+            ranks.push(Rank::Low, 100 + n).unwrap();
+        }
+        let taken: Vec<_> = (0..16).map(|look| ranks.first(look)).collect();
+        assert_eq!(taken[..6], [Some(100), Some(0), Some(1), Some(2), None, Some(3)]);
+        assert_eq!(taken.iter().filter(|taken| taken.is_none()).count(), 3);
+        assert_eq!(taken.iter().flatten().filter(|&&taken| taken < 100).count(), 12);
+        assert_eq!(ranks.last(), Some(12), "the high ones before the low ones");
+        let mut rest = Vec::new();
+        ranks.drain(&mut rest);
+        assert_eq!(rest, [13, 14, 15].into_iter().chain(101..116).collect::<Vec<_>>());
+        ranks.close();
+        assert_eq!((ranks.push(Rank::Low, 7), ranks.is_empty()), (Err(7), true));
+    }
+}

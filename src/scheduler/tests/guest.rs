@@ -1,0 +1,399 @@
+//! What a scheduler promises to threads that are lent to it, by `block_on` or by polling the future of `run`.
+
+use crate::scheduler::tests::*;
+
+/// Polls once, with a waker that counts.
+fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Output> {
+    run.poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
+}
+
+#[test]
+fn a_wake_reaches_another_lender_if_the_first_is_dropped() {
+    within(|| {
+        let scheduler = started(0);
+        let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
+        let mut one = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut two = Box::pin(scheduler.run(std::future::pending::<()>()));
+        assert!(poll_once(one.as_mut(), &first).is_pending());
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        let ran = Flag::default();
+        let set = ran.clone();
+        scheduler.schedule(job(move || set.set()), Placement::Woken);
+        let woken = (first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst));
+        assert_eq!(woken, (1, 1), "both are woken, because either may never be polled again");
+        drop(one);
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert!(ran.is_set());
+    });
+}
+
+#[test]
+fn a_lender_that_is_dropped_passes_on_what_it_holds() {
+    within(|| {
+        let scheduler = started(0);
+        let count = Arc::new(Counting::default());
+        let inner = Arc::clone(&scheduler);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&ran);
+        // More than a poll's worth, so that some are left when it returns: in the deque, in the slot and in the batch.
+        let mut lender = Box::pin(scheduler.run(async move {
+            for _ in 0..600 {
+                let counter = Arc::clone(&counter);
+                inner.schedule(job(move || one_more(&counter)), Placement::Woken);
+            }
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll_once(lender.as_mut(), &count).is_pending());
+        // The poll of its own future counts as one more.
+        assert_eq!(ran.load(Ordering::SeqCst), 199);
+        drop(lender);
+        assert_eq!(scheduler.global.len(), 401);
+        let rest = Arc::clone(&ran);
+        scheduler.block_on(poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            if rest.load(Ordering::SeqCst) == 600 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    });
+}
+
+/// Its place is free, and what its future woke last is run by others, however long the value of `run` is kept.
+#[test]
+fn a_lender_that_is_done_keeps_nothing() {
+    within(|| {
+        let scheduler = started(1);
+        eventually("the worker sleeps", || asleep(&scheduler, 0));
+        let ran = Flag::default();
+        let (inner, set) = (Arc::clone(&scheduler), ran.clone());
+        let mut lender =
+            Box::pin(scheduler.run(async move { inner.schedule(job(move || set.set()), Placement::Woken) }));
+        futures::executor::block_on(lender.as_mut());
+        eventually("what it woke runs", || ran.is_set());
+        assert_eq!(scheduler.present(), 1);
+        drop(lender);
+        end(&scheduler);
+    });
+}
+
+/// Either lender may never be polled again, so neither keeps the time for the other.
+#[test]
+fn each_polled_lender_has_its_own_alarm() {
+    for polled_again in [false, true] {
+        let driver = Moved::default();
+        driver.0.armed.store(true, Ordering::SeqCst);
+        let scheduler = started_with(options(0), driver.clone());
+        let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
+        let done = Flag::default();
+        let mut one = Box::pin(scheduler.run(done.wait()));
+        let mut two = Box::pin(scheduler.run(std::future::pending::<()>()));
+        assert!(poll_once(one.as_mut(), &first).is_pending());
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert_eq!(driver.0.alarms.load(Ordering::SeqCst), 2);
+        assert_eq!(scheduler.idle.timekeeper(), None);
+        if polled_again {
+            done.set();
+            assert!(poll_once(one.as_mut(), &first).is_ready());
+        }
+        drop(one);
+        assert_eq!(second.0.load(Ordering::SeqCst), 1, "it is told");
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert_eq!(driver.0.alarms.load(Ordering::SeqCst), 3);
+        driver.0.due.store(true, Ordering::SeqCst);
+        assert!(poll_once(two.as_mut(), &second).is_pending());
+        assert!(driver.0.fired.load(Ordering::SeqCst));
+    }
+}
+
+/// A lent thread that awaits its own future sleeps, also when the workers have ended.
+#[test]
+fn a_lender_sleeps_after_the_workers_were_stopped() {
+    within(|| {
+        let scheduler = started(1);
+        let count = Arc::new(Counting::default());
+        end(&scheduler);
+        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        for _ in 0..3 {
+            assert!(poll_once(lender.as_mut(), &count).is_pending());
+        }
+        assert_eq!(count.0.load(Ordering::SeqCst), 0, "it asked to be polled again");
+    });
+}
+
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker on purpose");
+    }
+}
+
+/// The poller's waker is somebody's code, called in the middle of a push.
+#[test]
+fn a_pollers_waker_that_panics_harms_nobody() {
+    within(|| {
+        let scheduler = started(1);
+        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let busy = Flag::default();
+        let (inner, count, said) = (Arc::clone(&scheduler), Arc::clone(&ran), busy.clone());
+        let release = Flag::default();
+        let go = release.clone();
+        scheduler.schedule(
+            job(move || {
+                said.set();
+                go.block();
+                for _ in 0..4 {
+                    let count = Arc::clone(&count);
+                    inner.schedule(job(move || one_more(&count)), Placement::Woken);
+                }
+            }),
+            Placement::Woken,
+        );
+        eventually("the worker is busy", || busy.is_set());
+        let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
+        assert!(polled.is_pending());
+        release.set();
+        // The lender was chosen and is not polled: it is dropped, and its wake goes on.
+        eventually("it was chosen", || !asleep(&scheduler, 1));
+        drop(lender);
+        eventually("all run", || ran.load(Ordering::SeqCst) == 4);
+        end(&scheduler);
+    });
+}
+
+#[test]
+fn lenders_beyond_the_places_wait_for_one() {
+    within(|| {
+        let scheduler = started(0);
+        let count = Arc::new(Counting::default());
+        let mut lenders: Vec<_> = (0..=SLOTS).map(|_| Box::pin(scheduler.run(std::future::pending::<()>()))).collect();
+        for lender in &mut lenders {
+            assert!(poll_once(lender.as_mut(), &count).is_pending());
+        }
+        assert_eq!((scheduler.present(), count.0.load(Ordering::SeqCst)), (SLOTS, 0));
+        drop(lenders.remove(0));
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "told of the place");
+        assert!(poll_once(lenders[SLOTS - 1].as_mut(), &count).is_pending());
+        assert_eq!(scheduler.present(), SLOTS);
+    });
+}
+
+/// A clock that the tasks of a test move. Its one deadline sets a flag.
+#[derive(Clone, Default)]
+struct Clocked(Arc<(AtomicU64, Mutex<Option<(Duration, Flag)>>)>);
+
+impl Clocked {
+    fn pass(&self, time: Duration) {
+        self.0.0.fetch_add(time.as_micros() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Driver for Clocked {
+    type Alarm = ();
+
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0.0.load(Ordering::SeqCst))
+    }
+
+    fn turn(&self) -> usize {
+        let now = Driver::now(self);
+        let fires = self.0.1.lock().take_if(|(due, _)| *due <= now);
+        fires.iter().for_each(|(_, flag)| flag.set());
+        usize::from(fires.is_some())
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let now = Driver::now(self);
+        self.0.1.lock().as_ref().map(|(due, _)| due.saturating_sub(now))
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.0.1.lock().as_ref().is_some_and(|&(due, _)| due <= now)
+    }
+
+    fn keep_time(&self) -> Option<Duration> {
+        Driver::wait(self)
+    }
+
+    fn keeps_no_time(&self) {}
+
+    fn alarm(&self, _: &Waker, _: Duration) {}
+}
+
+/// Queues tasks that each take some time, and returns how many have begun.
+fn tasks_that_take(clock: &Clocked, scheduler: &Scheduler<Job>, time: Duration, count: usize) -> Arc<AtomicUsize> {
+    let begun = Arc::new(AtomicUsize::new(0));
+    for _ in 0..count {
+        let (clock, begun) = (clock.clone(), Arc::clone(&begun));
+        let task = move || {
+            one_more(&begun);
+            clock.pass(time);
+        };
+        scheduler.schedule(job(task), Placement::Woken);
+    }
+    begun
+}
+
+fn clocked() -> (Clocked, Arc<Scheduler<Job>>) {
+    let clock = Clocked::default();
+    let scheduler = Scheduler::new(options(0), clock.clone(), Arc::new(Metrics::new(SLOTS))).unwrap();
+    (clock, scheduler)
+}
+
+#[test]
+fn a_poll_of_a_lender_ends_after_its_time() {
+    let (clock, scheduler) = clocked();
+    let count = Arc::new(Counting::default());
+    for (time, most) in [(1, 116), (50, 2), (1_000, 1)] {
+        let begun = tasks_that_take(&clock, &scheduler, Duration::from_micros(time), 600);
+        let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
+        let mut polls = 0;
+        while begun.load(Ordering::SeqCst) < 600 {
+            let (before, rung) = (begun.load(Ordering::SeqCst), count.0.load(Ordering::SeqCst));
+            assert!(poll_once(lender.as_mut(), &count).is_pending());
+            let ran = begun.load(Ordering::SeqCst) - before;
+            assert!((1..=most).contains(&ran), "{ran} tasks of {time} µs in one poll");
+            polls += 1;
+            assert!(before + ran == 600 || count.0.load(Ordering::SeqCst) > rung, "it asks to be polled again");
+        }
+        assert!(polls >= 600 / most);
+    }
+}
+
+/// Each poll of the future takes longer than a poll of the lender may take, and the future is woken before it returns. If
+/// another thread wakes it, 16 polls in a row come first; the seventeenth is that of the lender's next poll.
+#[test]
+fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
+    within(|| {
+        for (itself, polls_per_task) in [(true, 1), (false, 17)] {
+            let (clock, scheduler) = clocked();
+            let count = Arc::new(Counting::default());
+            let begun = tasks_that_take(&clock, &scheduler, Duration::ZERO, 20);
+            let (mut polls, time) = (0, clock.clone());
+            let own_polls = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&own_polls);
+            let mut lender = Box::pin(scheduler.run(poll_fn(move |cx| -> Poll<()> {
+                one_more(&counter);
+                time.pass(Duration::from_millis(1));
+                let waker = cx.waker().clone();
+                if itself {
+                    waker.wake()
+                } else {
+                    thread::spawn(move || waker.wake()).join().unwrap()
+                }
+                Poll::Pending
+            })));
+            while begun.load(Ordering::SeqCst) < 20 {
+                assert!(poll_once(lender.as_mut(), &count).is_pending());
+                polls += 1;
+                assert!(polls <= 20 * polls_per_task, "tasks are starved");
+            }
+            assert_eq!(own_polls.load(Ordering::SeqCst), 20 * polls_per_task);
+        }
+    });
+}
+
+/// A worker looks at the timers once in 61 tasks.
+#[test]
+fn a_blocked_thread_runs_no_task_after_its_deadline() {
+    within(|| {
+        for blocks in [true, false] {
+            let (clock, scheduler) = clocked();
+            let begun = tasks_that_take(&clock, &scheduler, Duration::from_millis(3), 100);
+            let due = Flag::default();
+            *clock.0.1.lock() = Some((Duration::from_millis(20), due.clone()));
+            if blocks {
+                scheduler.block_on(due.wait());
+            } else {
+                futures::executor::block_on(scheduler.run(due.wait()));
+            }
+            // The seventh ends at 21 ms.
+            assert_eq!(begun.load(Ordering::SeqCst), 7);
+        }
+    });
+}
+
+/// The thread that wakes it does so while it is polled.
+#[test]
+fn no_task_comes_before_a_future_that_another_thread_has_woken() {
+    within(|| {
+        for blocks in [true, false] {
+            let (clock, scheduler) = clocked();
+            let begun = tasks_that_take(&clock, &scheduler, Duration::ZERO, 10);
+            let mut polls = 0;
+            let ready_at_the_third = poll_fn(move |cx| {
+                polls += 1;
+                let waker = cx.waker().clone();
+                thread::spawn(move || waker.wake()).join().unwrap();
+                if polls == 3 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if blocks {
+                scheduler.block_on(ready_at_the_third);
+            } else {
+                futures::executor::block_on(scheduler.run(ready_at_the_third));
+            }
+            assert_eq!(begun.load(Ordering::SeqCst), 0);
+        }
+    });
+}
+
+/// One that wakes itself yields, and one that another thread wakes again and again does not keep the thread.
+#[test]
+fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
+    within(|| {
+        for itself in [true, false] {
+            let (clock, scheduler) = clocked();
+            let begun = tasks_that_take(&clock, &scheduler, Duration::ZERO, 20);
+            let mut polls = 0;
+            let polls = scheduler.block_on(poll_fn(move |cx| {
+                polls += 1;
+                let waker = cx.waker().clone();
+                if itself {
+                    waker.wake();
+                } else {
+                    thread::spawn(move || waker.wake()).join().unwrap();
+                }
+                if begun.load(Ordering::SeqCst) == 20 { Poll::Ready(polls) } else { Poll::Pending }
+            }));
+            assert_eq!(polls, if itself { 21 } else { 16 * 20 + 1 });
+        }
+    });
+}
+
+/// Whether it sleeps or was about to go on: what it had and what it was woken for, others find.
+#[test]
+fn a_lender_that_is_forgotten_holds_nothing_up() {
+    within(|| {
+        for queued in [0, 600] {
+            let driver = Moved::default();
+            driver.0.armed.store(true, Ordering::SeqCst);
+            let scheduler = started_with(options(0), driver.clone());
+            let ran = Arc::new(AtomicUsize::new(0));
+            let (inner, counter) = (Arc::clone(&scheduler), Arc::clone(&ran));
+            let mut forgotten = Box::pin(scheduler.run(async move {
+                for _ in 0..queued {
+                    let counter = Arc::clone(&counter);
+                    inner.schedule(job(move || one_more(&counter)), Placement::Woken);
+                }
+                std::future::pending::<()>().await;
+            }));
+            assert!(poll_once(forgotten.as_mut(), &Arc::new(Counting::default())).is_pending());
+            std::mem::forget(forgotten);
+            let (inner, counter) = (Arc::clone(&scheduler), Arc::clone(&ran));
+            let done = Flag::default();
+            let is_done = done.wait();
+            let lent = thread::spawn(move || inner.block_on(is_done));
+            eventually("the other lender sleeps", || asleep(&scheduler, 1));
+            assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
+            // It keeps the time, and wakes for each push.
+            driver.0.due.store(true, Ordering::SeqCst);
+            eventually("the deadline is seen", || driver.0.fired.load(Ordering::SeqCst));
+            for pushed in 1..=3 {
+                let counter = Arc::clone(&counter);
+                scheduler.schedule(job(move || one_more(&counter)), Placement::Woken);
+                eventually("what is pushed runs", || ran.load(Ordering::SeqCst) == queued + pushed);
+            }
+            done.set();
+            lent.join().unwrap();
+        }
+    });
+}

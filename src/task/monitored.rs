@@ -1,0 +1,91 @@
+//! A process that its parent monitors from its beginning: the monitor is carried beside it, and told of its end by its
+//! task. It has no other part in what the process does.
+
+use std::pin::Pin;
+use std::task::Context as Cx;
+
+use pin_project_lite::pin_project;
+
+use crate::context::me::Me;
+use crate::context::step::Next;
+use crate::host::control::{AnyControl, Control};
+use crate::host::link::Watch;
+use crate::process::error::InitError;
+use crate::process::exit::Exit;
+use crate::process::state::Ref;
+use crate::task::Machine;
+
+pin_project! {
+    pub(crate) struct Monitored<X> {
+        #[pin]
+        machine: X,
+        watch: Option<Watch<dyn AnyControl>>,
+    }
+}
+
+impl<X> Monitored<X> {
+    pub(crate) fn new(machine: X, watch: Watch<dyn AnyControl>) -> Self {
+        Self { machine, watch: Some(watch) }
+    }
+
+    /// Both, of one that never began.
+    pub(crate) fn into_parts(self) -> (X, Watch<dyn AnyControl>) {
+        (self.machine, self.watch.expect("it has not ended"))
+    }
+}
+
+impl<X: Machine> Machine for Monitored<X> {
+    type Message = X::Message;
+    type Output = X::Output;
+
+    const KEEPS_ITSELF: bool = X::KEEPS_ITSELF;
+
+    fn name() -> &'static str {
+        X::name()
+    }
+
+    #[inline]
+    fn keep(self: Pin<&mut Self>, own: Ref<Control<X::Message>>) {
+        self.project().machine.keep(own);
+    }
+
+    #[inline]
+    fn is_fresh(&self) -> bool {
+        self.machine.is_fresh()
+    }
+
+    #[inline]
+    fn init(self: Pin<&mut Self>, me: &Me<X::Message>) -> Result<(), InitError> {
+        self.project().machine.init(me)
+    }
+
+    #[inline]
+    fn step(self: Pin<&mut Self>, me: &Me<X::Message>, cx: &mut Cx<'_>) -> Result<Next<X::Output>, Exit> {
+        self.project().machine.step(me, cx)
+    }
+
+    #[inline]
+    fn close(self: Pin<&mut Self>) {
+        self.project().machine.close();
+    }
+
+    #[inline]
+    fn clear(self: Pin<&mut Self>, me: &Me<X::Message>) {
+        self.project().machine.clear(me);
+    }
+
+    #[inline]
+    fn is_gone(&self) -> bool {
+        self.machine.is_gone()
+    }
+
+    #[inline]
+    fn ended(self: Pin<&mut Self>, me: &Me<X::Message>, exit: &Exit) {
+        if let Some(watch) = self.project().watch.take()
+            && watch.tell(me.pid(), exit)
+            && !exit.is_normal()
+        {
+            me.control().head.received_exit();
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! New code for a process that lives: it keeps its pid, its mailbox with what is in it, its names, links and monitors. What
+//! fails to start leaves the old code running.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::future::{poll_fn, ready};
+use std::task::Poll;
+
+use crate::context::Context;
+use crate::context::step::{AnyProcess, Process, Start, StepOutput};
+use crate::host::control::{AnyControl, flag};
+use crate::platform::sync::planted;
+use crate::process::catch::{catch, drop_caught};
+use crate::process::exit::Exit;
+use crate::process::mailbox::Trial;
+use crate::process::payload::Payload;
+use crate::process::state::successor::Future;
+use crate::process::state::{Ref, current as turn, successor};
+use crate::task::body::{Body, BodyFuture, Outcome, Output};
+
+/// Why new code is not in the place of the old: see [`StepOutput::upgrade`]. It hands the new process back.
+pub struct UpgradeError<P> {
+    exit: Exit,
+    process: P,
+}
+
+impl<P> UpgradeError<P> {
+    /// How it would have ended: [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if it was of the wrong type.
+    pub fn exit(&self) -> &Exit {
+        &self.exit
+    }
+
+    /// The process that did not start.
+    pub fn into_process(self) -> P {
+        self.process
+    }
+}
+
+impl<P> fmt::Debug for UpgradeError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpgradeError").field("exit", &self.exit).finish_non_exhaustive()
+    }
+}
+
+impl<P> fmt::Display for UpgradeError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "upgrade refused: {}", self.exit)
+    }
+}
+
+impl<P> Error for UpgradeError<P> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.exit)
+    }
+}
+
+fn misfit<T>(found: &str) -> Exit {
+    Exit::failed(format!("the process ends with a {found}, the new code with a {}", std::any::type_name::<T>()))
+}
+
+impl<M: Send + 'static> Context<M> {
+    /// Puts another body in the place of this one: the process goes on with it, under its pid, with its mailbox and what is
+    /// in it or set [aside](Self::stash), its names, groups, links, monitors, limits and timers. The message type stays, and
+    /// so does the type that joining gives.
+    ///
+    /// Once the new body has started the old one is dropped at this await, with all that it holds, and never goes on;
+    /// started is what returned from its first poll and waits, or, in a process that was spawned
+    /// [ready by hand](crate::ProcessBuilder::ready_by_hand), what has called [`ready`](crate::Me::ready). Until then this
+    /// one waits, and what it polls beside this goes on.
+    ///
+    /// ```
+    /// # use procession::{Context, Exit, Reply, Runtime};
+    /// type Ask = Reply<&'static str>;
+    ///
+    /// async fn second(mut ctx: Context<Ask>, greeting: &'static str) -> Result<(), Exit> {
+    ///     loop {
+    ///         ctx.receive().await?.send(greeting);
+    ///     }
+    /// }
+    /// async fn first(mut ctx: Context<Ask>) -> Result<(), Exit> {
+    ///     ctx.receive().await?.send("first");
+    ///     // Fails at once: this one goes on.
+    ///     let (ctx, exit) = ctx.upgrade(async |_: Context<Ask>| Err::<(), _>("no disk")).await;
+    ///     assert_eq!(exit.to_string(), "failed: no disk");
+    ///     Err(ctx.upgrade(|ctx| second(ctx, "second")).await.1)
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let process = rt.spawn(first);
+    /// assert_eq!(rt.block_on(process.call(|reply| reply))?, "first");
+    /// assert_eq!(rt.block_on(process.call(|reply| reply))?, "second");
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It returns only if the new body did not start: with how that ended, and a context to go on with, in which all is as
+    /// it was, save what that body read. So it does for a body whose result is of another type, and when it is polled
+    /// elsewhere than in the turns of its own process. The new body may have [split](Self::split) its context and kept the
+    /// [`Mailbox`](crate::Mailbox) somewhere: that mailbox receives nothing any more, and its `receive` fails. An upgrade by
+    /// a context whose own place another receiver has taken fails at once.
+    ///
+    /// # Cancel safety
+    /// Dropped before the new body has started, it drops that one, and the context with it.
+    pub async fn upgrade<F, Fut>(mut self, body: F) -> (Self, Exit)
+    where
+        F: Body<M, Fut>,
+        Fut: BodyFuture,
+    {
+        if let Err(exit) = self.fit::<Output<Fut>>().await {
+            return (self, exit);
+        }
+        let address = self.control().address();
+        let (mailbox, trial) = match turn::here(address).map(|turn| self.mailbox().begin_trial(turn)) {
+            Some(Ok(begun)) => begun,
+            Some(Err(exit)) => return (self, exit),
+            None => return (self, Exit::failed(ELSEWHERE)),
+        };
+        let next: Future<Output<Fut>> = Box::pin(async move { body(Self::of(mailbox)).await.into_result() });
+        let exit = Starting::begin(self.control().any(), &trial).run(next).await;
+        self.mailbox().end_trial(&trial);
+        (self, exit)
+    }
+
+    async fn fit<T: 'static>(&self) -> Result<(), Exit> {
+        let control = self.control().address();
+        poll_fn(|cx| {
+            if !turn::is_of(control) {
+                return Poll::Ready(Err(Exit::failed(ELSEWHERE)));
+            }
+            let fit = successor::ask::<T>();
+            // The answer comes with the next poll of the body, in which a combinator may poll those alone that were woken.
+            if fit.is_none() && !turn::is_own_waker(cx.waker()) && !planted!("upgrade_asks_in_silence") {
+                cx.waker().wake_by_ref();
+            }
+            fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(misfit::<T>)))
+        })
+        .await
+    }
+}
+
+const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
+
+/// While new code has not started, and its receiver is on trial.
+struct Starting<'a> {
+    control: Ref<dyn AnyControl>,
+    trial: &'a Trial,
+}
+
+impl<'a> Starting<'a> {
+    fn begin(control: Ref<dyn AnyControl>, trial: &'a Trial) -> Self {
+        control.head().set(flag::UPGRADING);
+        Self { control, trial }
+    }
+
+    /// Polls the new code until it has started, and is polled elsewhere, or has failed.
+    async fn run<T: Send + 'static>(self, next: Future<T>) -> Exit {
+        let head = self.control.head();
+        let mut next = Some(next);
+        let exit = poll_fn(|cx| {
+            // None: it has been handed over, and this is about to be dropped.
+            let Some(future) = &mut next else { return Poll::Pending };
+            let Some(turn) = turn::here(self.control.identity()) else { return Poll::Ready(Exit::failed(ELSEWHERE)) };
+            match catch(|| future.as_mut().poll(cx)) {
+                Err(text) => {
+                    head.host().panicked(head.pid(), text.as_str());
+                    Poll::Ready(Exit::Panicked(text))
+                }
+                Ok(Poll::Ready(Err(exit))) => Poll::Ready(exit),
+                Ok(Poll::Ready(Ok(result))) => {
+                    next = None;
+                    successor::place::<T>(Box::pin(ready(Ok(result))));
+                    Poll::Pending
+                }
+                Ok(Poll::Pending) => {
+                    // What it wants itself comes first: code that is replaced while it starts.
+                    let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
+                    if started && !successor::is_wanted() {
+                        self.trial.confirm(turn);
+                        next.take().into_iter().for_each(successor::place::<T>);
+                    }
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        // A panic in its drop is caught here. It is dropped before its trial ends, so that what it read ahead goes back in order.
+        let _ = drop_caught(next.take());
+        exit
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        self.control.head().unset(flag::UPGRADING);
+    }
+}
+
+impl<M: Send + 'static> StepOutput<'_, M> {
+    /// Puts another process in the place of this one, whose step this is: its `init` runs now; if that succeeds and this
+    /// step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again), the next step is the new one's.
+    /// The process keeps its pid, its mailbox, with the events that were not read, its names, links, monitors and yields.
+    /// The message type stays, and so does the type that joining gives.
+    ///
+    /// The old one is dropped when its step has returned, and not [closed](Process::close): closed is what runs last. Of
+    /// several in one step the last one counts.
+    ///
+    /// ```
+    /// # use procession::*;
+    /// /// Counts up, or down.
+    /// struct Count { by: i64, at: i64 }
+    /// enum Msg { Turn, Next(Reply<i64>) }
+    ///
+    /// impl Process for Count {
+    ///     type Message = Msg;
+    ///     type Output = ();
+    ///     fn step(&mut self, events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<()>, Exit> {
+    ///         for event in events {
+    ///             match event {
+    ///                 Event::Message(Msg::Turn) => {
+    ///                     out.upgrade(Count { by: -self.by, at: self.at }, "", ())?;
+    ///                     break;
+    ///                 }
+    ///                 Event::Message(Msg::Next(reply)) => {
+    ///                     self.at += self.by;
+    ///                     reply.send(self.at);
+    ///                 }
+    ///                 _ => {}
+    ///             }
+    ///         }
+    ///         Ok(Next::Wait)
+    ///     }
+    /// }
+    /// let rt = Runtime::new()?;
+    /// let count = rt.spawn_process(Count { by: 3, at: 0 });
+    /// assert_eq!(rt.block_on(count.call(Msg::Next))?, 3);
+    /// count.send(Msg::Turn)?;
+    /// assert_eq!(rt.block_on(count.call(Msg::Next))?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Why its `init` failed, with the new process; this one goes on. So it does if the new one ends with another type.
+    pub fn upgrade<Q>(
+        &mut self,
+        mut new: Q,
+        method: impl Into<Cow<'static, str>>,
+        input: impl Send + 'static,
+    ) -> Result<(), UpgradeError<Q>>
+    where
+        Q: Process<Message = M> + Send,
+    {
+        let (id, name) = self.output();
+        if id != TypeId::of::<Q::Output>() {
+            return Err(UpgradeError { exit: misfit::<Q::Output>(name), process: new });
+        }
+        let head = &self.control().head;
+        let method = method.into();
+        let start = Start { method: &method, input: Payload::new(input), pid: head.pid(), context: head.inherited() };
+        let exit = match catch(|| new.init(start)) {
+            Ok(Ok(())) => {
+                let next: AnyProcess<M, Q::Output> = Box::new(new);
+                self.succeed_by(Box::new(next));
+                return Ok(());
+            }
+            Ok(Err(error)) => Exit::from(error),
+            Err(text) => {
+                head.host().panicked(head.pid(), text.as_str());
+                Exit::Panicked(text)
+            }
+        };
+        Err(UpgradeError { exit, process: new })
+    }
+}
+
+impl<P> From<UpgradeError<P>> for Exit {
+    fn from(error: UpgradeError<P>) -> Self {
+        error.exit
+    }
+}
+
+#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
+mod tests {
+    use std::pin::Pin;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::platform::sync::{Arc, Mutex};
+    use crate::process::state::Weak;
+    use crate::{Mailbox, Runtime};
+
+    /// Runs what is ready, so that the process waits.
+    fn settle(rt: &Runtime) {
+        for _ in 0..3 {
+            rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
+        }
+    }
+
+    fn without_workers() -> Runtime {
+        Runtime::builder().workers(0).build().unwrap()
+    }
+
+    /// A receiver on trial waits by its waker, which refers to the process. Later it waits as the task of the process.
+    #[test]
+    fn a_process_that_was_upgraded_and_has_ended_is_freed() {
+        let rt = without_workers();
+        let handle = rt.spawn(async |mut ctx: Context<u64>| -> Result<u64, Exit> {
+            ctx.receive().await?;
+            let second = async |mut ctx: Context<u64>| Ok::<_, Exit>(ctx.receive().await? + ctx.receive().await?);
+            Err(ctx.upgrade(second).await.1)
+        });
+        let control: Weak<dyn AnyControl> = Ref::downgrade(&handle.address().control().any());
+        for message in [1, 20, 300] {
+            handle.send(message).unwrap();
+            settle(&rt);
+        }
+        assert_eq!(rt.block_on(handle).unwrap(), 320);
+        assert!(control.upgrade().is_none());
+    }
+
+    /// The waker refers to the process that the mailbox belongs to.
+    #[test]
+    fn a_process_whose_mailbox_is_polled_after_its_end_is_freed() {
+        type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;
+        let rt = without_workers();
+        let kept = Kept::default();
+        let keeps = Arc::clone(&kept);
+        let handle = rt.spawn(async move |ctx: Context<u64>| {
+            let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+            *keeps.lock() = Some((ctx.split().1, waker));
+        });
+        let control: Weak<dyn AnyControl> = Ref::downgrade(&handle.address().control().any());
+        rt.block_on(handle).unwrap();
+        let (mut mailbox, waker) = kept.lock().take().unwrap();
+        let polled = Pin::new(&mut mailbox.receive()).poll(&mut std::task::Context::from_waker(&waker));
+        assert!(matches!(polled, Poll::Ready(Err(_))), "{polled:?}");
+        drop((mailbox, waker));
+        assert!(control.upgrade().is_none());
+    }
+}

@@ -24,7 +24,6 @@ use std::time::Duration;
 use crate::host::cancel::inherited::Inherited;
 use crate::host::control::{AnyControl, Control, Given, Head, flag};
 use crate::host::namespace::{HostBuilder, Realm};
-pub(crate) use crate::host::refs::cache::Spare;
 pub use crate::host::registry::receiver::{Package, Receiver};
 pub use crate::host::registry::target::Target;
 pub(crate) use crate::host::registry::target::{Destination, Route, Way};

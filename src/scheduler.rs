@@ -57,10 +57,6 @@ pub(crate) trait Task: Sized + Send + 'static {
     /// Keeps nothing alive any more: its worker leaves. What is returned is to be dropped where somebody's code may run.
     fn let_go(_pocket: &mut Self::Pocket) -> impl Sized + use<Self> {}
 
-    /// That in reach of this thread keeps nothing alive that its tasks may have let go of. To be called where somebody's code
-    /// may run: now and then, and before the thread rests.
-    fn rest() {}
-
     /// It is about to run: what it is called by those who watch, and what its run wants to know.
     fn begin(&self) -> (u64, Self::Begun);
 

@@ -242,9 +242,7 @@ fn send<T>(asking: &mut Asking<T>) {
     match request.send() {
         Ok(()) => {
             let counted = matches!(party, Party::Asker(_));
-            if let Stage::Unsent(Request::Here(to, _)) = mem::replace(stage, Stage::Sent { counted }) {
-                to.spare();
-            }
+            *stage = Stage::Sent { counted };
             if counted {
                 party.wait_for(Change::More);
             }
@@ -421,7 +419,7 @@ impl Host {
         let (mut asking, other) = Asker::new(party, || Stage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
-            Way::Here(control) => Request::Here(control.another(), Some(Payload::new(message))),
+            Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
             way => {
                 let (host, to) = (self.clone(), way.keep());
                 Request::There(Some(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))))

@@ -1,14 +1,50 @@
 //! A process's reference to itself, as its futures hold one each. What one of them lets go of inside a step is kept until
 //! the step ends, for the next: one command after the other, one time limit after the other count no references.
 
-pub(crate) mod cache;
-
+use std::cell::Cell;
 use std::ops::Deref;
 
 use crate::host::control::{AnyControl, Change};
-use crate::host::{Host, Spare};
-use crate::platform::sync::thread_local;
+use crate::host::Host;
+use crate::platform::sync::{ThreadCell, thread_local};
 use crate::process::state::{Ref, current as turn};
+
+/// Room for a reference that a thread has to spare.
+pub(crate) struct Spare {
+    /// Whose it is, by its identity; 0 for nobody's, when there is none.
+    of: Cell<usize>,
+    control: ThreadCell<Ref<dyn AnyControl>>,
+}
+
+impl Spare {
+    pub(crate) const fn new() -> Self {
+        Self { of: Cell::new(0), control: ThreadCell::new() }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.get() == 0
+    }
+
+    #[inline]
+    fn take(&self) -> Option<Ref<dyn AnyControl>> {
+        self.of.set(0);
+        self.control.take()
+    }
+
+    /// Takes it if it is one to the process with this identity.
+    #[inline]
+    pub(crate) fn take_of(&self, identity: usize) -> Option<Ref<dyn AnyControl>> {
+        if self.of.get() == identity { self.take() } else { None }
+    }
+
+    /// Puts one there, where none is.
+    #[inline]
+    pub(crate) fn put(&self, control: Ref<dyn AnyControl>) {
+        self.of.set(control.identity());
+        self.control.put(control);
+    }
+}
 
 thread_local! {
     static SPARE: Spare = const { Spare::new() };

@@ -35,10 +35,6 @@ impl Task for Job {
         pocket.as_mut().map(|pocket| pocket.let_go())
     }
 
-    fn rest() {
-        Pocket::rest();
-    }
-
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {

@@ -72,12 +72,6 @@ pub(crate) struct Local<T: Task> {
     pocket: RefCell<T::Pocket>,
 }
 
-/// What the tasks of this thread let go of is dropped, which is somebody's code.
-#[cold]
-fn rest<T: Task>() {
-    let _ = catch_unwind(AssertUnwindSafe(T::rest));
-}
-
 /// Which worker a thread is, if it is one.
 pub(crate) type Here<T> = Lasting<RefCell<Option<Rc<Local<T>>>>>;
 
@@ -109,7 +103,6 @@ impl<T: Task> Seat<T> {
 
 impl<T: Task> Drop for Seat<T> {
     fn drop(&mut self) {
-        rest::<T>();
         T::exchange(&mut self.local.pocket.borrow_mut());
         let own = T::current().with(|here| here.replace(self.outer.take()));
         drop(own);
@@ -310,7 +303,6 @@ impl<T: Task> Local<T> {
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
             // Now and then the global queue and the timers first, whatever waits here.
-            rest::<T>();
             self.turn_driver();
             if let Some(task) = self.take_global() {
                 return Some(task);
@@ -560,7 +552,6 @@ impl<T: Task> Local<T> {
 
     /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
     pub(super) fn may_sleep(&self) -> bool {
-        rest::<T>();
         let scheduler = &self.scheduler;
         self.announce();
         // A stop needs no look: it sets the tokens of all.

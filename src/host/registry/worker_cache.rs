@@ -2,7 +2,6 @@
 //! is in reach of the thread while that works.
 
 use crate::host::control::AnyControl;
-use crate::host::refs::cache as spares;
 use crate::host::registry::{Lane, Place};
 use crate::host::{Host, registry as relay};
 use crate::platform::sync::{ThreadCell, thread_local};
@@ -31,18 +30,12 @@ impl Pocket {
 
     /// Puts one in reach of this thread, and what was so until now out of it.
     pub(crate) fn exchange(pocket: &mut Option<Box<Self>>) {
-        spares::keep(pocket.is_some());
         HERE.with(|here| {
             let outer = here.take();
             if let Some(pocket) = std::mem::replace(pocket, outer) {
                 here.put(pocket);
             }
         });
-    }
-
-    /// The worker that this thread is keeps no reference to a process.
-    pub(crate) fn rest() {
-        spares::rest();
     }
 
     /// Keeps no host any more. What is returned is to be dropped where somebody's code may run.

@@ -61,7 +61,7 @@ impl<M: Send + 'static> Me<M> {
     /// For a future that works for this process.
     #[inline]
     pub(crate) fn home(&self) -> Home {
-        Home::new(self.control.address(), || self.any())
+        Home::new(self.any())
     }
 
     /// The pid of this process.

@@ -51,7 +51,7 @@ pub struct Sleep {
 
 /// A million of them are held at once.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Sleep>() == 64);
+const _: () = assert!(size_of::<Sleep>() == 56);
 
 /// Who sleeps, and so on which clock.
 pub(crate) enum Sleeper {
@@ -241,11 +241,7 @@ impl FusedFuture for Sleep {
 impl Drop for Sleep {
     #[inline]
     fn drop(&mut self) {
-        if self.passes_timer() {
-            if let Sleeper::Process(home) = &mut self.sleeper {
-                home.keep();
-            }
-        } else if self.timer.is_some() {
+        if !self.passes_timer() && self.timer.is_some() {
             self.cancel();
         }
     }

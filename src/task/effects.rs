@@ -7,7 +7,6 @@ use crate::context::time::reuse as spare;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::dispatch::completion::Slip;
 use crate::host::namespace::Realm;
-use crate::host::refs as home;
 use crate::host::refs::Home;
 use crate::observe::{Counter, State};
 use crate::platform::clock::Instant;
@@ -37,7 +36,7 @@ impl<'a> Around<'a> {
     }
 
     fn home(&self) -> Home {
-        Home::new(self.own.identity(), || self.own.clone())
+        Home::new(self.own.clone())
     }
 
     /// Tells the observer that the process runs, if this is where its turn begins. Returns how the process ends if it was
@@ -104,9 +103,7 @@ impl<'a> Around<'a> {
 
     #[cold]
     fn let_go(&self) {
-        let address = self.own.identity();
-        spare::leave(address, self.head);
-        home::leave(address);
+        spare::leave(self.own.identity(), self.head);
     }
 
     /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.

@@ -27,7 +27,6 @@ use crate::host::namespace::{HostBuilder, Realm};
 pub use crate::host::registry::receiver::{Package, Receiver};
 pub use crate::host::registry::target::Target;
 pub(crate) use crate::host::registry::target::{Destination, Route, Way};
-pub(crate) use crate::host::registry::worker_cache::Pocket;
 use crate::host::registry::{Lane, Place};
 pub(crate) use crate::host::shared::{Ground, Shared};
 pub(crate) use crate::host::shutdown::Phase;
@@ -103,6 +102,20 @@ impl Host {
     #[inline]
     pub(crate) fn realm(&self) -> &Realm {
         &self.share.realm
+    }
+}
+
+impl Host {
+    /// Has `make` build what a new pid names; `None` when all pids are in use.
+    #[inline]
+    pub(in crate::host) fn place<T>(&self, make: impl FnOnce(Place, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
+        self.shared().relay.insert(registry::own(), self, make)
+    }
+
+    /// Has a pid name nothing; returns what it named.
+    #[inline]
+    pub(in crate::host) fn displace(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
+        self.shared().relay.remove(registry::own(), pid)
     }
 }
 

@@ -45,18 +45,6 @@ pub(crate) use crate::scheduler::worker::{Here, Local};
 pub(crate) trait Task: Sized + Send + 'static {
     /// What is known when it is begun.
     type Begun;
-    /// What each worker keeps for its tasks; in reach of its thread while that works.
-    type Pocket: Send;
-
-    /// For a worker of the scheduler at this address.
-    fn pocket(home: usize) -> Self::Pocket;
-
-    /// Puts it in reach of this thread, and takes what was so until now out of it.
-    fn exchange(_pocket: &mut Self::Pocket) {}
-
-    /// Keeps nothing alive any more: its worker leaves. What is returned is to be dropped where somebody's code may run.
-    fn let_go(_pocket: &mut Self::Pocket) -> impl Sized + use<Self> {}
-
     /// It is about to run: what it is called by those who watch, and what its run wants to know.
     fn begin(&self) -> (u64, Self::Begun);
 
@@ -162,8 +150,8 @@ pub(crate) struct Scheduler<T: Task> {
     /// Of every slot.
     posts: Box<[Arc<CachePadded<Post>>]>,
     idle: Idle,
-    /// Slots that nobody occupies, with the owner's end of their queues; and what was kept there, if somebody was.
-    vacant: Mutex<Vec<(usize, Queues<T>, Option<T::Pocket>)>>,
+    /// Slots that no worker occupies, with the owner's end of their queues.
+    vacant: Mutex<Vec<(usize, Queues<T>)>>,
     /// Told when a slot becomes vacant, for lenders that found none.
     vacancy: Event,
     /// Slots from here on were never occupied, and need not be looked at.
@@ -247,7 +235,7 @@ impl<T: Task> Scheduler<T> {
         let (mut vacant, remotes): (Vec<_>, Vec<_>) = (0..SLOTS)
             .map(|slot| {
                 let (queues, remote) = Queues::new(options.order);
-                ((slot, queues, None), remote)
+                ((slot, queues), remote)
             })
             .unzip();
         // The lowest number first: workers come before lent threads.
@@ -275,18 +263,18 @@ impl<T: Task> Scheduler<T> {
 
     /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
-        let (slot, queues, pocket) = self.vacant.lock().pop()?;
+        let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
         // Before anything is pushed there: whoever looks at every queue before it sleeps sees it as it sees the push.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
-        Some(Local::new(Arc::clone(self), slot, queues, pocket))
+        Some(Local::new(Arc::clone(self), slot, queues))
     }
 
     /// Gives a slot back.
-    fn vacate(&self, slot: usize, queues: Queues<T>, pocket: T::Pocket) {
+    fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
-        self.vacant.lock().push((slot, queues, Some(pocket)));
+        self.vacant.lock().push((slot, queues));
         self.vacancy.notify(1);
     }
 

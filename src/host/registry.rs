@@ -8,7 +8,6 @@ pub(crate) mod groups;
 pub(crate) mod names;
 pub(crate) mod receiver;
 pub(crate) mod target;
-pub(crate) mod worker_cache;
 
 use std::cell::Cell;
 use std::fmt;
@@ -97,29 +96,6 @@ type Slot<E> = Lock<Option<Ref<E>>>;
 /// How many tenants share the count of a lane.
 const SHARE: u32 = 4096;
 
-/// How many places are taken for a [`Pocket`] at once; twice as many are in one at most.
-const AT_ONCE: usize = if cfg!(procession_loom) { 2 } else { 32 };
-
-/// What a thread keeps for a while that is alone with it: places for what begins there, mostly of what ended there, and what
-/// they refer to. Two locks fewer for each process (benches `fib`, `create-1-exit`).
-#[derive(Debug)]
-pub(crate) struct Pocket<S> {
-    /// Free ones, with the generations of their next tenants.
-    places: Vec<Place>,
-    lane: Option<S>,
-}
-
-impl<S> Pocket<S> {
-    pub(crate) fn new() -> Self {
-        Self { places: Vec::with_capacity(2 * AT_ONCE), lane: None }
-    }
-
-    /// Lets go of what the next ones were to refer to; the places stay.
-    pub(crate) fn let_go(&mut self) -> Option<S> {
-        self.lane.take()
-    }
-}
-
 /// What whoever spawns takes from.
 #[derive(Debug)]
 struct Fresh<S> {
@@ -129,7 +105,7 @@ struct Fresh<S> {
     next: u32,
     /// What the next tenants refer to.
     lane: Option<S>,
-    /// No lane is kept here any more: it would keep the table itself. A pocket lets go of its own when its worker leaves.
+    /// No lane is kept here any more: it would keep the table itself.
     closed: bool,
 }
 
@@ -237,35 +213,18 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
         Some((place, lane))
     }
 
-    /// Takes up to so many slots, of which nobody else has any now. None when the table is full.
-    fn reserve_some(&self, most: usize, mut taken: impl FnMut(Place)) {
-        let mut fresh = self.fresh.lock();
-        self.fetch(&mut fresh);
-        let rest = fresh.free.len().saturating_sub(most);
-        if rest < fresh.free.len() {
-            return fresh.free.drain(rest..).for_each(taken);
-        }
-        for _ in 0..most {
-            let index = fresh.next;
-            if !self.grow(index as usize) {
-                break;
-            }
-            fresh.next = index + 1;
-            taken(Place { index, generation: 1 });
-        }
-    }
-
-    /// Gives slots back, for the next of these generations.
-    fn give_back(&self, places: impl Iterator<Item = Place>, here: bool) {
+    /// Gives a slot back, for the next of these generations.
+    #[inline]
+    fn give_back(&self, place: Place, here: bool) {
         if here {
-            return self.fresh.lock().free.extend(places);
+            return self.fresh.lock().free.push(place);
         }
         let mut returned = self.returned.free.lock();
-        returned.extend(places);
+        returned.push(place);
         self.returned.len.store(returned.len(), Ordering::Relaxed);
     }
 
-    /// How many slots are in use, or in a pocket.
+    /// How many slots are in use.
     fn len(&self) -> usize {
         let fresh = self.fresh.lock();
         let returned = self.returned.free.lock();
@@ -307,26 +266,15 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Takes a pid, of the pocket if there is one, has `make` build what it names, and publishes that. `hint` spreads callers
-    /// over the shards; `lane` is what it is to refer to.
+    /// Takes a pid, has `make` build what it names, and publishes that. `hint` selects the shard, so that threads use
+    /// different ones; `lane` is what it is to refer to.
     ///
     /// `None` when all pids are in use.
     #[inline]
-    pub(crate) fn insert<T>(
-        &self,
-        pocket: Option<&mut Pocket<L::Stock>>,
-        hint: impl FnOnce() -> usize,
-        lane: &L,
-        make: impl FnOnce(Place, L) -> (Ref<E>, T),
-    ) -> Option<T> {
-        let (place, lane) = match pocket {
-            Some(pocket) => self.reserve_from(pocket, hint, lane)?,
-            None => {
-                let which = hint() & (self.shards.len() - 1);
-                let (place, lane) = self.shards[which].reserve(lane)?;
-                (self.globally(place, which)?, lane)
-            }
-        };
+    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(Place, L) -> (Ref<E>, T)) -> Option<T> {
+        let which = hint & (self.shards.len() - 1);
+        let (place, lane) = self.shards[which].reserve(lane)?;
+        let place = self.globally(place, which)?;
         let (entry, made) = make(place, lane);
         let (shard, index) = self.locally(place.index);
         *shard.slot(index).expect("it was reserved just now").lock() = Some(entry);
@@ -338,46 +286,6 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     fn globally(&self, place: Place, which: usize) -> Option<Place> {
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
         Some(Place { index, ..place })
-    }
-
-    #[inline]
-    fn reserve_from(
-        &self,
-        pocket: &mut Pocket<L::Stock>,
-        hint: impl FnOnce() -> usize,
-        wanted: &L,
-    ) -> Option<(Place, L)> {
-        if pocket.places.is_empty() {
-            self.refill(pocket, hint());
-        }
-        let place = pocket.places.pop()?;
-        if let Some(lane) = pocket.lane.as_mut().and_then(|stock| wanted.take(stock)) {
-            return Some((place, lane));
-        }
-        let mut stock = wanted.stock(SHARE);
-        let lane = wanted.take(&mut stock).expect("there is one");
-        // It may be the last of a host, whose end is somebody's code.
-        drop(pocket.lane.replace(stock));
-        Some((place, lane))
-    }
-
-    #[cold]
-    fn refill(&self, pocket: &mut Pocket<L::Stock>, hint: usize) {
-        let which = hint & (self.shards.len() - 1);
-        self.shards[which].reserve_some(AT_ONCE, |place| pocket.places.extend(self.globally(place, which)));
-    }
-
-    /// Gives back those that came first.
-    #[cold]
-    fn spill(&self, pocket: &mut Pocket<L::Stock>, hint: usize) {
-        let mask = self.shards.len() - 1;
-        let mut rest = pocket.places.drain(..AT_ONCE).peekable();
-        while let Some(first) = rest.peek() {
-            let which = first.index as usize & mask;
-            let of_one = std::iter::from_fn(|| rest.next_if(|place| place.index as usize & mask == which));
-            let locally = of_one.map(|place| Place { index: place.index >> self.bits, ..place });
-            self.shards[which].give_back(locally, hint & mask == which);
-        }
     }
 
     /// Keeps no lane for later tenants any more.
@@ -416,15 +324,10 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
         }
     }
 
-    /// Forgets a pid, which names nothing from now on. `None` if it did not. `pocket` and `hint` are what the caller
+    /// Forgets a pid, which names nothing from now on. `None` if it did not. `hint` is what the caller
     /// [inserts](Self::insert) with.
     #[inline]
-    pub(crate) fn remove(
-        &self,
-        pocket: Option<&mut Pocket<L::Stock>>,
-        hint: impl FnOnce() -> usize,
-        pid: Pid,
-    ) -> Option<Ref<E>> {
+    pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
             return None;
         }
@@ -435,23 +338,12 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
         }
-        let generation = pid.generation() + 1;
-        match pocket {
-            Some(pocket) => {
-                if pocket.places.len() == 2 * AT_ONCE {
-                    self.spill(pocket, hint());
-                }
-                pocket.places.push(Place { index: pid.index(), generation });
-            }
-            None => {
-                let here = (hint() ^ pid.index() as usize) & (self.shards.len() - 1) == 0;
-                shard.give_back(std::iter::once(Place { index: index as u32, generation }), here);
-            }
-        }
+        let here = (hint ^ pid.index() as usize) & (self.shards.len() - 1) == 0;
+        shard.give_back(Place { index: index as u32, generation: pid.generation() + 1 }, here);
         Some(entry)
     }
 
-    /// How many pids name something, or are in a pocket.
+    /// How many pids name something.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
@@ -500,58 +392,47 @@ mod tests {
     }
 
     type Table = Relay<Counted<Place>, Anywhere>;
-    type From<'a> = (Option<&'a mut Pocket<()>>, usize);
 
-    fn insert(table: &Table, (pocket, hint): From<'_>) -> Pid {
+    fn insert(table: &Table, hint: usize) -> Pid {
         let make = |place, _| (Ref::counted(place), table.pid(place));
-        table.insert(pocket, || hint, &Anywhere, make).expect("there is room")
+        table.insert(hint, &Anywhere, make).expect("there is room")
     }
 
-    fn remove(table: &Table, (pocket, hint): From<'_>, pid: Pid) {
-        assert!(table.remove(pocket, || hint, pid).is_some(), "{pid} names nothing");
+    fn remove(table: &Table, hint: usize, pid: Pid) {
+        assert!(table.remove(hint, pid).is_some(), "{pid} names nothing");
         assert!(table.get(pid).is_none());
     }
 
     #[test]
-    fn those_with_pockets_and_those_without_never_have_one_place_twice() {
+    fn threads_of_different_shards_never_get_one_slot_twice() {
         let table = Table::new(0, 0, 4);
-        let mut pockets = [(); 2].map(|()| Pocket::new());
         let (mut live, mut all, mut chance) = (Vec::new(), BTreeSet::new(), Rng::seeded(1));
         for round in 0..40_000 {
-            let [one, other] = &mut pockets;
-            let from = match chance.below(3) {
-                0 => (Some(one), 0),
-                1 => (Some(other), 1),
-                _ => (None, 2),
-            };
-            // More and more, then fewer and fewer, and so again.
+            let hint = chance.below(3);
+            // The number of live tenants grows for 2,000 rounds, and then shrinks for 2,000.
             if live.is_empty() || chance.below(10) < if round % 4_000 < 2_000 { 6 } else { 4 } {
-                let pid = insert(&table, from);
+                let pid = insert(&table, hint);
                 assert!(all.insert(pid), "{pid} was there before");
                 live.push(pid);
             } else {
-                remove(&table, from, live.swap_remove(chance.below(live.len())));
+                remove(&table, hint, live.swap_remove(chance.below(live.len())));
             }
-            assert!(pockets.iter().all(|pocket| pocket.places.len() <= 2 * AT_ONCE));
         }
         let indices: BTreeSet<_> = live.iter().map(|pid| pid.index()).collect();
         assert_eq!(indices.len(), live.len());
         assert!(live.iter().all(|&pid| table.get(pid).is_some_and(|place| table.pid(**place) == pid)));
-        let kept: usize = pockets.iter().map(|pocket| pocket.places.len()).sum();
-        assert_eq!(table.len(), live.len() + kept);
+        assert_eq!(table.len(), live.len());
     }
 
     #[test]
-    fn what_one_begins_and_another_ends_comes_back_to_the_first() {
+    fn a_slot_that_another_thread_gives_back_is_used_again() {
         let table = Table::new(0, 0, 4);
-        let (mut begins, mut ends) = (Pocket::new(), Pocket::new());
-        let mut highest = 0;
         for _ in 0..10_000 {
-            let pid = insert(&table, (Some(&mut begins), 0));
-            highest = highest.max(pid.index());
-            remove(&table, (Some(&mut ends), 1), pid);
+            let pid = insert(&table, 0);
+            // Of four shards the first one has each fourth index.
+            assert!(pid.index() < 4 * 2, "slot {} for one at a time", pid.index());
+            remove(&table, 1, pid);
         }
-        assert!((highest as usize) < 4 * 4 * AT_ONCE, "{highest} slots for one at a time");
     }
 
     #[test]

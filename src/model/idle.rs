@@ -29,9 +29,6 @@ impl Job {
 
 impl Task for Job {
     type Begun = ();
-    type Pocket = ();
-
-    fn pocket(_: usize) {}
 
     fn begin(&self) -> (u64, ()) {
         (NOBODY, ())

@@ -44,7 +44,7 @@ fn relay() -> Arc<Table> {
 
 fn insert(relay: &Table, name: u32) -> Pid {
     let lodge = |place: Place, _| (Ref::counted(Lodger { name, generation: place.generation }), place);
-    relay.pid(relay.insert(None, || 0, &House, lodge).expect("there is room"))
+    relay.pid(relay.insert(0, &House, lodge).expect("there is room"))
 }
 
 fn get(relay: &Table, pid: Pid) -> Option<u32> {
@@ -52,12 +52,12 @@ fn get(relay: &Table, pid: Pid) -> Option<u32> {
 }
 
 fn remove(relay: &Table, pid: Pid) -> Option<u32> {
-    relay.remove(None, || 0, pid).map(|tenant| tenant.name)
+    relay.remove(0, pid).map(|tenant| tenant.name)
 }
 
 /// By one that is at home in another shard.
 fn remove_from_elsewhere(relay: &Table, pid: Pid) -> Option<u32> {
-    relay.remove(None, || 1, pid).map(|tenant| tenant.name)
+    relay.remove(1, pid).map(|tenant| tenant.name)
 }
 
 /// The first tenant goes and a second one comes, while somebody looks the first one up, and takes it out.

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
+use crate::host::Host;
 use crate::host::job::{Job, batch as crowd};
-use crate::host::{Host, Pocket};
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
@@ -21,20 +21,6 @@ impl Task for Job {
     /// If this turn is measured: whose it is, and when it began.
     type Begun = Option<(Host, Instant)>;
     /// Elsewhere than at its worker it may be none.
-    type Pocket = Option<Box<Pocket>>;
-
-    fn pocket(home: usize) -> Self::Pocket {
-        Some(Pocket::new(home))
-    }
-
-    fn exchange(pocket: &mut Self::Pocket) {
-        Pocket::exchange(pocket);
-    }
-
-    fn let_go(pocket: &mut Self::Pocket) -> impl Sized + use<> {
-        pocket.as_mut().map(|pocket| pocket.let_go())
-    }
-
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {

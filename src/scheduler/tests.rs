@@ -19,9 +19,6 @@ thread_local! {
 
 impl Task for Job {
     type Begun = ();
-    type Pocket = ();
-
-    fn pocket(_: usize) {}
 
     fn begin(&self) -> (u64, ()) {
         (NOBODY, ())

@@ -68,8 +68,6 @@ pub(crate) struct Local<T: Task> {
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
-    /// Its own, or while it sits somewhere what was in reach there before.
-    pocket: RefCell<T::Pocket>,
 }
 
 /// Which worker a thread is, if it is one.
@@ -103,7 +101,6 @@ impl<T: Task> Seat<T> {
 
 impl<T: Task> Drop for Seat<T> {
     fn drop(&mut self) {
-        T::exchange(&mut self.local.pocket.borrow_mut());
         let own = T::current().with(|here| here.replace(self.outer.take()));
         drop(own);
     }
@@ -116,7 +113,7 @@ impl<T: Task> std::fmt::Debug for Local<T> {
 }
 
 impl<T: Task> Local<T> {
-    pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>, pocket: Option<T::Pocket>) -> Self {
+    pub(super) fn new(scheduler: Arc<Scheduler<T>>, slot: usize, queues: Queues<T>) -> Self {
         let rng = Rng::seeded(scheduler.options.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let home = Arc::as_ptr(&scheduler) as usize;
         Self {
@@ -132,7 +129,6 @@ impl<T: Task> Local<T> {
             shuffles: scheduler.options.shuffle,
             rng: RefCell::new(rng),
             state: Cell::new(WorkerState::Parked),
-            pocket: RefCell::new(pocket.unwrap_or_else(|| T::pocket(home))),
             scheduler,
         }
     }
@@ -141,7 +137,6 @@ impl<T: Task> Local<T> {
     pub(super) fn sit(self) -> Seat<T> {
         let _counting = self.scheduler.metrics.enter(self.slot);
         let _asked = self.post.asked().sit();
-        T::exchange(&mut self.pocket.borrow_mut());
         let local = Rc::new(self);
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
         Seat { local, outer, _counting, _asked }
@@ -702,11 +697,8 @@ impl<T: Task> Local<T> {
         }
         // Whoever watches sees nobody run or search where nobody is.
         self.enter(WorkerState::Parked);
-        let Local { slot, queues, pocket, .. } = self;
-        let mut pocket = pocket.into_inner();
-        let let_go = T::let_go(&mut pocket);
-        scheduler.vacate(slot, queues, pocket);
-        drop(let_go);
+        let Local { slot, queues, .. } = self;
+        scheduler.vacate(slot, queues);
         drop(rest);
         // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but
         // whether anybody does.

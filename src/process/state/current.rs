@@ -314,13 +314,7 @@ pub(crate) fn aside<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Who is being stepped on this thread: its control block, and its pid.
-#[inline]
-pub(crate) fn current() -> Option<(usize, Pid)> {
-    TURN.with(|turn| turn.pid.get().map(|pid| (turn.control.get(), pid)))
-}
-
-/// Its pid alone.
+/// The pid of the process in whose turn this thread is.
 #[inline]
 pub(crate) fn pid() -> Option<Pid> {
     TURN.with(|turn| turn.pid.get())

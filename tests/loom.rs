@@ -170,10 +170,10 @@ models! {
     answer::leaving_against_watch, 56;
     completion::two_answers, 5;
     completion::answer_against_exit, 18;
-    completion::answer_against_cancel, 23;
+    completion::answer_against_cancel, 16;
     completion::two_plain_answers, 17;
     completion::plain_answer_against_exit, 33;
-    completion::plain_answer_against_cancel, 33;
+    completion::plain_answer_against_cancel, 24;
     completion::watch_against_plain_cancel, 9;
     completion::answer_wakes_who_reads, 18;
     completion::watch_against_plain_answer, 19;

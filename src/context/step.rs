@@ -31,7 +31,6 @@ use crate::process::pid::Pid;
 use crate::process::state::current as turn;
 use crate::process::state::current::InTurn;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::stage::{ALONE, Stage};
 use crate::process::yields::{Ear, Yields};
 
 /// How a process is started.
@@ -309,6 +308,10 @@ impl<M> fmt::Debug for Events<'_, M> {
     }
 }
 
+/// A step that yields more commands than this begins [plain](crate::process::yields::lock_free) yields: they need more
+/// memory at first and no lock for their answers.
+const FEW: u8 = 2;
+
 /// The way out of a step.
 ///
 /// Everything that [`Me`] can too (sends and spawns take effect at once and return their result); what would be a
@@ -321,25 +324,8 @@ pub struct StepOutput<'a, M: Send + 'static> {
     output: fn() -> (TypeId, &'static str),
     /// What is to be in the place of the process when the step has returned.
     successor: Option<Box<dyn Any + Send>>,
-    /// How many commands it has yielded, as far as that matters.
+    /// How many commands the step has yielded, up to [`FEW`].
     yielded: u8,
-    /// Those that came after them.
-    stage: Option<Box<Stage>>,
-    /// How many those were.
-    staged: u32,
-    /// Looked up once they come: those who answer on other cores write beside where that is said.
-    yields: Option<&'a Yields>,
-}
-
-impl<M: Send + 'static> Drop for StepOutput<'_, M> {
-    /// Also of a step that panics: what it has yielded is dropped with its process.
-    #[inline]
-    fn drop(&mut self) {
-        if self.staged != 0 {
-            self.count(self.staged);
-            self.yields().settle(&mut self.stage);
-        }
-    }
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
@@ -354,16 +340,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// For a process that ends with a `T`.
     #[inline]
     pub(crate) fn new<T: 'static>(me: &'a Me<M>, waker: &'a Waker) -> Self {
-        Self {
-            me,
-            waker,
-            output: || (TypeId::of::<T>(), std::any::type_name::<T>()),
-            successor: None,
-            yielded: 0,
-            stage: None,
-            staged: 0,
-            yields: None,
-        }
+        Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None, yielded: 0 }
     }
 
     /// The type that the process ends with, and its name.
@@ -386,32 +363,27 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     }
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
-        self.count(1);
-        let yields = self.yields();
-        if command.is_some() {
-            yields.settle(&mut self.stage);
-        }
-        let started = yields.start(Ear::Event, None, command, buffer);
+        self.count();
+        let started = self.yields().start(Ear::Event, None, command, buffer);
         started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
-    fn count(&self, yields: u32) {
-        self.me.host().shared().metrics.add(Counter::Yields, u64::from(yields));
+    fn count(&self) {
+        self.me.host().shared().metrics.add(Counter::Yields, 1);
     }
 
     fn yields(&self) -> &'a Yields {
-        self.yields.unwrap_or_else(|| self.me.control().head.yields())
+        self.me.control().head.yields()
     }
 
     /// Yields a command; it is dispatched when the step returns, in the order of the yields.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
-        if self.yielded < ALONE {
+        if self.yielded < FEW {
             self.yielded += 1;
-            return self.start(Some(Payload::new(command)), None);
+        } else {
+            self.yields().expect_many();
         }
-        self.staged += 1;
-        let yields = *self.yields.get_or_insert_with(|| self.me.control().head.yields());
-        yields.start_next(&mut self.stage, Payload::new(command))
+        self.start(Some(Payload::new(command)), None)
     }
 
     /// As [`perform`](Self::perform), with a deadline: see [`limit`](Self::limit).
@@ -430,10 +402,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(YieldError::new(command));
         }
         let yields = self.yields();
-        yields.settle(&mut self.stage);
         match yields.start(Ear::Event, Some(tag), Some(Payload::new(command)), None) {
             Ok(_) => {
-                self.count(1);
+                self.count();
                 Ok(())
             }
             Err(command) => Err(YieldError::new(

@@ -98,9 +98,10 @@ impl World {
 
 /// A plain yield that is dispatched.
 fn perform(yields: &Yields) -> Tag {
-    let (mut stage, mut taken) = (None, Vec::new());
-    let tag = yields.start_next::<Ask>(&mut stage, Payload::new(Ask)).erase();
-    yields.settle(&mut stage);
+    let mut taken = Vec::new();
+    yields.expect_many();
+    let started = yields.start::<Ask>(Ear::Event, None, Some(Payload::new(Ask)), None);
+    let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
     tag

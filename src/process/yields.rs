@@ -15,7 +15,6 @@
 
 pub(crate) mod buffer;
 pub(crate) mod lock_free;
-pub(crate) mod stage;
 pub(crate) mod stream;
 pub(crate) mod table;
 
@@ -197,6 +196,11 @@ impl Yields {
     #[inline]
     fn words(&self) -> Option<&Words> {
         self.parts.get()?.words.get()
+    }
+
+    /// Has later yields of commands be plain: see [`lock_free`].
+    pub(crate) fn expect_many(&self) {
+        self.parts().words.get_or_init(|| Box::new(Words::new()));
     }
 
     /// Takes a tag for a yield of `C`, or the one that was chosen. With a `command` it is dispatched at the end of the

@@ -370,7 +370,7 @@ pub(crate) fn turn<X: Machine>(
     match this.run(fresh, cx, end) {
         Poll::Ready(()) => Turned::Over(this.left),
         Poll::Pending => {
-            if turn::is_ahead() {
+            if turn::has_taken_delivered() {
                 me.control().inbox.unwait(guard.here());
             }
             if express::is_busy() {

@@ -13,7 +13,6 @@
 //! - run_state_wake_trusts_active: two_wakes
 //! - run_state_waits_blindly: two_wakes
 //! - receiver_unlocks: own_waker
-//! - ahead_does_not_wait: wait_ahead
 //! - slot_is_taken_back_anyway: own_waker
 //! - other_does_not_recall: read_elsewhere
 //! - replaced_receiver_takes: failed_trial
@@ -127,10 +126,9 @@ models! {
     mailbox::one_sender, 661;
     mailbox::two_senders, 188_230;
     mailbox::own_waker, 63_590;
-    mailbox::wait_ahead, 55_406;
     mailbox::delivered_in_order, 20_416;
     mailbox::read_elsewhere, 10_999;
-    mailbox::no_wait_after_all, 97;
+    mailbox::no_wait_after_all, 2_275;
     mailbox::failed_trial, 6278;
     mailbox::reclaimed_by_events, 3376;
     mailbox::other_waker, 9829;

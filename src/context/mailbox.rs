@@ -347,7 +347,7 @@ impl<M: Send + 'static> Mailbox<M> {
             && !self.me.control().head.is_cancelled()
             && turn::spend()
         {
-            turn::waits_ahead();
+            turn::took_delivered();
             let mut received = Poll::Pending;
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
@@ -422,7 +422,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// What is there at a glance; the task waits on.
     #[inline]
     fn take_delivered(&mut self, seat: Seat) -> Option<M> {
-        turn::waits_ahead();
+        turn::took_delivered();
         self.me.control().inbox.take_delivered(seat)
     }
 
@@ -455,7 +455,7 @@ impl<M: Send + 'static> Mailbox<M> {
             // A process whose steps are counted does not lend its slot: it might be woken once too often.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
-                Reader::Task { seat, lends, ahead: lends && turn::may_wait_ahead() }
+                Reader::Task { seat, lends }
             }
             // Also a receiver that is on trial or was replaced. The waker is cloned before the lock is taken: a clone runs the
             // user's code.
@@ -468,7 +468,7 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Ready(Err(self.refuse()));
         }
         if lent {
-            if taken.is_some() { turn::waits_ahead() } else { turn::waits_for_mail(true) }
+            turn::waits_for_mail(true);
         }
         if let Some(relieved) = relieved {
             self.me.control().relieve(relieved);

@@ -65,7 +65,7 @@ impl Mail {
     }
 
     /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
-    fn receive(&self, front: &mut Front<u32>, ahead: &mut bool) -> Result<u32, bool> {
+    fn receive(&self, front: &mut Front<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.seat_if_read(InTurn::of_right()).is_some() {
             match self.glance() {
@@ -77,7 +77,7 @@ impl Mail {
         if let Some(message) = front.pop() {
             return Ok(message);
         }
-        let reader = Reader::Task { seat, lends: true, ahead: std::mem::take(ahead) };
+        let reader = Reader::Task { seat, lends: true };
         let (message, spare) = self.pop_or_wait(&self.own, front, reader);
         message.ok_or(spare.lent)
     }
@@ -101,9 +101,8 @@ impl Mail {
         let mut front = Front::default();
         let mut left = sum;
         self.run(|mail| {
-            let mut ahead = false;
             while left != 0 {
-                match mail.receive(&mut front, &mut ahead) {
+                match mail.receive(&mut front) {
                     Ok(message) => left -= message,
                     Err(lent) => return Turned::Waits(lent),
                 }
@@ -179,7 +178,7 @@ pub fn delivered_in_order() {
     let (mut front, mut read) = (Front::default(), Vec::new());
     mail.run(|mail| {
         while read.len() != 2 {
-            match mail.receive(&mut front, &mut false) {
+            match mail.receive(&mut front) {
                 Ok(message) => read.push(message),
                 Err(lent) => return Turned::Waits(lent),
             }
@@ -191,47 +190,31 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A task that is set to wait ahead when it empties the mailbox, once in a turn.
-pub fn wait_ahead() {
-    let mail = Mail::new();
-    let senders = [1, 2].map(|message| spawn(&mail, move |mail| send(mail, message)));
-    let (mut front, mut sum) = (Front::default(), 0);
-    mail.run(|mail| {
-        let mut ahead = true;
-        while sum != 3 {
-            match mail.receive(&mut front, &mut ahead) {
-                Ok(message) => sum += message,
-                Err(lent) => return Turned::Waits(lent),
-            }
-        }
-        Turned::Over
-    });
-    senders.into_iter().for_each(join);
-}
-
-/// One that was set to wait ahead and then waits for something else, which comes too: mail is there when it asks.
+/// A receiver that took a delivered message and then waits for something else, which comes too: mail is there when the
+/// receiver asks.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
-    send(&mail, 1);
+    let first = spawn(&mail, |mail| send(mail, 1));
     let (mut front, mut sender) = (Front::default(), None);
     mail.run(|own| {
-        if sender.is_none() {
-            assert_eq!(own.receive(&mut front, &mut true), Ok(1));
-            sender = Some(spawn(&mail, |mail| {
-                send(mail, 2);
-                drop(mail.own.wake());
-            }));
-            own.unwait(InTurn::of_right());
-            return Turned::Waits(false);
-        }
-        match own.receive(&mut front, &mut false) {
-            Ok(message) => {
+        match (own.receive(&mut front), &sender) {
+            (Ok(message), None) => {
+                assert_eq!(message, 1);
+                sender = Some(spawn(&mail, |mail| {
+                    send(mail, 2);
+                    drop(mail.own.wake());
+                }));
+                own.unwait(InTurn::of_right());
+                Turned::Waits(false)
+            }
+            (Ok(message), Some(_)) => {
                 assert_eq!(message, 2);
                 Turned::Over
             }
-            Err(lent) => Turned::Waits(lent),
+            (Err(lent), _) => Turned::Waits(lent),
         }
     });
+    join(first);
     sender.into_iter().for_each(join);
 }
 
@@ -239,7 +222,7 @@ pub fn no_wait_after_all() {
 pub fn read_elsewhere() {
     let mail = Mail::new();
     let mut front = Front::default();
-    assert_eq!(mail.receive(&mut front, &mut false), Err(true), "nothing was sent");
+    assert_eq!(mail.receive(&mut front), Err(true), "nothing was sent");
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
         let done = Arc::clone(&done);
@@ -287,7 +270,7 @@ pub fn failed_trial() {
     let mut read = vec![];
     mail.run(|mail| {
         while !read.contains(&2) {
-            match mail.receive(&mut former, &mut false) {
+            match mail.receive(&mut former) {
                 Ok(message) => read.push(message),
                 Err(lent) => return Turned::Waits(lent),
             }
@@ -393,7 +376,7 @@ pub fn downs_wake_who_reads() {
                 return Turned::Waits(true);
             }
             let seat = Seat::of_events(InTurn::of_right());
-            let reader = Reader::Task { seat, lends: true, ahead: false };
+            let reader = Reader::Task { seat, lends: true };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
                 (None, spare) => return Turned::Waits(spare.lent),

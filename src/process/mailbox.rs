@@ -10,10 +10,9 @@
 //! [at a glance](Inbox::glance) that nothing has come, and need not look under the lock. Whoever has found it waiting there
 //! has woken it, and a task that is woken while it runs is run again.
 //!
-//! A process that takes the one message there is under the lock is set to wait *ahead* in the same breath, the first time
-//! in a turn, so that it need not come again to do that. That it waits ahead, or has waited on with a message that was
-//! delivered, is noted in its turn (`process::turn`): whatever looks into the mailbox takes the note back, and if nothing does
-//! before the turn is over, the body waits for something else, and does not want to be woken for mail ([`Inbox::unwait`]).
+//! A receiver that takes a delivered message still waits for the next one. The turn notes this
+//! (`process::state::current`). The next look into the mailbox removes the note. If the note is still there when the turn
+//! ends, the body waits for something else, and a message must not wake it ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;

@@ -18,8 +18,6 @@ pub(crate) enum Reader {
         seat: Seat,
         /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
         lends: bool,
-        /// Whether it may be set to wait ahead.
-        ahead: bool,
     },
     /// A combinator, or somebody else, by this waker.
     Other(Waker),
@@ -135,21 +133,10 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_relieved())
     }
 
-    /// As [`pop`](Self::pop), but with nothing there the receiver waits. If it may wait ahead, and takes all there is, it does.
+    /// As [`pop`](Self::pop), but the receiver waits if the mailbox is empty.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
-        let mut state = self.lock_to_receive();
-        let seat = match reader {
-            Reader::Task { seat, ahead: true, .. } if state.aside.is_none() && state.messages().len() == 1 => seat,
-            reader => return self.take_or_wait(own, state, front, reader, |state, by, front| state.pop(by, front)),
-        };
-        let message = state.messages().pop_only(seat.receiving());
-        if planted!("ahead_does_not_wait") {
-            state.state.mark();
-            return (message, Spare::of_task(true, None));
-        }
-        let lent = state.wait(true, seat.turn());
-        (message, Spare::of_task(lent, None))
+        self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
     }
 
     /// What is known of it without the lock, for its task.
@@ -219,7 +206,7 @@ impl<M> Inbox<M> {
     pub(crate) fn next(&self, own: &impl Own, front: &mut Front<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
         let seat = Seat::of_events(InTurn::of_right());
-        let reader = Reader::Task { seat, lends: false, ahead: false };
+        let reader = Reader::Task { seat, lends: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
@@ -429,7 +416,7 @@ mod tests {
     }
 
     fn task() -> Reader {
-        Reader::Task { seat: Seat::of_events(InTurn::of_right()), lends: false, ahead: false }
+        Reader::Task { seat: Seat::of_events(InTurn::of_right()), lends: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {

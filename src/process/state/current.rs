@@ -69,12 +69,10 @@ mod note {
 
 /// What is noted of the mailbox: its receiver waits, …
 mod mail {
-    /// … and has the last message that came, but has not asked for the next.
-    pub(super) const AHEAD: u8 = 1;
+    /// … and has taken the message that was delivered, but has not asked for the next.
+    pub(super) const DELIVERED: u8 = 1;
     /// … and has asked, with its slot lent.
     pub(super) const ASKED: u8 = 1 << 1;
-    /// It waited ahead before in this turn: it is not set to wait so again.
-    pub(super) const WAS_AHEAD: u8 = 1 << 2;
 }
 
 impl Turn {
@@ -378,32 +376,22 @@ pub(crate) fn has_seen_before(at: Instant) -> bool {
     TURN.with(|turn| turn.seen.get()) < at.ns()
 }
 
-/// Whether the receiver of the running process's mailbox may be set to wait when it takes the last message: once in a
-/// turn, so that of many messages that come one by one the first at most wakes a process that is running.
+/// Notes that the receiver of the running process's mailbox took a delivered message, and still waits for the next one.
 #[inline]
-pub(crate) fn may_wait_ahead() -> bool {
-    TURN.with(|turn| turn.mail.get() & mail::WAS_AHEAD == 0)
+pub(crate) fn took_delivered() {
+    TURN.with(|turn| turn.mail.set(mail::DELIVERED));
 }
 
-/// Notes that it was, or has waited on with a message that was delivered.
+/// Whether the receiver took a delivered message, and has not looked into the mailbox since.
 #[inline]
-pub(crate) fn waits_ahead() {
-    TURN.with(|turn| turn.mail.set(mail::AHEAD | mail::WAS_AHEAD));
-}
-
-/// Whether it was, and is still.
-#[inline]
-pub(crate) fn is_ahead() -> bool {
-    TURN.with(|turn| turn.mail.get() & mail::AHEAD != 0)
+pub(crate) fn has_taken_delivered() -> bool {
+    TURN.with(|turn| turn.mail.get() & mail::DELIVERED != 0)
 }
 
 /// Notes whether the receiver of the running process's mailbox has asked for mail, and waits, with its slot lent.
 #[inline]
 pub(crate) fn waits_for_mail(yes: bool) {
-    TURN.with(|turn| {
-        let others = turn.mail.get() & mail::WAS_AHEAD;
-        turn.mail.set(if yes { others | mail::ASKED } else { others });
-    });
+    TURN.with(|turn| turn.mail.set(if yes { mail::ASKED } else { 0 }));
 }
 
 /// Whether it has.
@@ -415,7 +403,7 @@ pub(crate) fn is_waiting_for_mail() -> bool {
 /// Whoever looks into the mailbox of the running process now takes back what was noted of it.
 #[inline]
 pub(crate) fn looks_for_mail() {
-    TURN.with(|turn| turn.mail.set(turn.mail.get() & mail::WAS_AHEAD));
+    TURN.with(|turn| turn.mail.set(0));
 }
 
 /// Notes that the running process was answered in its own turn, so that it is stepped again without going round the

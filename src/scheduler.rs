@@ -97,8 +97,6 @@ pub(crate) enum Placement {
     Behind,
     /// It was woken while it ran: behind the others.
     Yielded,
-    /// It was about to wait, and was woken while it ran: behind the others.
-    Called,
     /// Whatever became of it, it is not one of the normal ones.
     Ranked(Rank),
 }
@@ -330,9 +328,7 @@ impl<T: Task> Scheduler<T> {
     fn put_where_all_look(&self, task: T, how: Placement) -> Result<(), T> {
         match how {
             Placement::Ranked(rank) => self.ranks.push(rank, task),
-            Placement::New | Placement::Woken | Placement::Behind | Placement::Yielded | Placement::Called => {
-                self.global.push(task)
-            }
+            Placement::New | Placement::Woken | Placement::Behind | Placement::Yielded => self.global.push(task),
         }
     }
 

@@ -196,23 +196,21 @@ pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
     let (mut front, mut sender) = (Front::default(), None);
-    mail.run(|own| {
-        match (own.receive(&mut front), &sender) {
-            (Ok(message), None) => {
-                assert_eq!(message, 1);
-                sender = Some(spawn(&mail, |mail| {
-                    send(mail, 2);
-                    drop(mail.own.wake());
-                }));
-                own.unwait(InTurn::of_right());
-                Turned::Waits(false)
-            }
-            (Ok(message), Some(_)) => {
-                assert_eq!(message, 2);
-                Turned::Over
-            }
-            (Err(lent), _) => Turned::Waits(lent),
+    mail.run(|own| match (own.receive(&mut front), &sender) {
+        (Ok(message), None) => {
+            assert_eq!(message, 1);
+            sender = Some(spawn(&mail, |mail| {
+                send(mail, 2);
+                drop(mail.own.wake());
+            }));
+            own.unwait(InTurn::of_right());
+            Turned::Waits(false)
         }
+        (Ok(message), Some(_)) => {
+            assert_eq!(message, 2);
+            Turned::Over
+        }
+        (Err(lent), _) => Turned::Waits(lent),
     });
     join(first);
     sender.into_iter().for_each(join);

@@ -76,7 +76,6 @@ pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
     let how = match priority {
         Priority::Normal => match comes {
             Comes::FromTurn => Placement::Yielded,
-            Comes::Called => Placement::Called,
             Comes::FromRest(_) if placing::now() == Placing::Behind => Placement::Behind,
             Comes::FromRest(_) if is_new => Placement::New,
             Comes::FromRest(_) => Placement::Woken,

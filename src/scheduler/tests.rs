@@ -231,7 +231,7 @@ fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
                     inner.schedule(job(move || order.lock().push(n)), Placement::Woken);
                 }
                 let order = Arc::clone(&all);
-                inner.schedule(job(move || order.lock().push(5)), Placement::Called);
+                inner.schedule(job(move || order.lock().push(5)), Placement::Yielded);
                 let last = move || {
                     all.lock().push(4);
                     set.set();
@@ -552,15 +552,14 @@ fn victims_come_in_random_order() {
     let mut locals: Vec<_> = (0..8).map(|_| scheduler.occupy(false).unwrap()).collect();
     let thief = locals.pop().unwrap();
     let hits: Arc<Vec<AtomicU64>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
-    for round in 0..700 {
+    for _ in 0..700 {
         for (number, local) in locals.iter().enumerate() {
             if scheduler.remotes[number].is_empty() {
                 let hits = Arc::clone(&hits);
                 let job = job(move || {
                     hits[number].fetch_add(1, Ordering::SeqCst);
                 });
-                let how = if round % 2 == 0 { Placement::Yielded } else { Placement::Called };
-                assert!(!local.push(job, how), "it is alone there");
+                assert!(!local.push(job, Placement::Yielded), "it is alone there");
             }
         }
         thief.steal_once().unwrap().run(());

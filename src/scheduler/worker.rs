@@ -32,9 +32,6 @@ const PASSES: u32 = 4;
 const TIGHT_ROUNDS: u32 = 4;
 /// Rounds of a search before the worker sleeps, at most: while searches find something, or would have.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// How often a worker with nothing else to do spins before it runs again whom others have called meanwhile: about a
-/// microsecond, in which some more of what they send comes (benches `counting`, `command-thread`).
-const GATHERING: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 0 } else { 48 };
 /// A sleep shorter than this cost more than a longer search would have.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
@@ -183,9 +180,8 @@ impl<T: Task> Local<T> {
             Placement::Behind => self.queues.push_back(task),
             Placement::New => self.queues.push_new(task),
             Placement::Woken => self.queues.push_next(task),
-            Placement::Yielded | Placement::Called if self.queues.is_lifo() => return self.push_behind(task),
+            Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
             Placement::Yielded => self.queues.push_again(task),
-            Placement::Called => self.push_called(task),
             Placement::Ranked(_) => return self.push_away(task, how),
         };
         match pushed {
@@ -201,18 +197,6 @@ impl<T: Task> Local<T> {
                 true
             }
         }
-    }
-
-    /// Queues one that others have called while it ran. Alone here it would meet them message by message, each with the other's
-    /// cache lines: it lets some more come first.
-    #[cold]
-    fn push_called(&self, task: T) -> Pushed {
-        let alone = self.queues.is_empty() && self.scheduler.global.len() == 0;
-        let pushed = self.queues.push_again(task);
-        if alone {
-            (0..GATHERING).for_each(|_| hint::spin_loop());
-        }
-        pushed
     }
 
     /// Has others come for what is queued here.

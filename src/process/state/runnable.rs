@@ -164,7 +164,7 @@ impl Ready {
         // slot is lent, by contract; it stays so, because only a turn of the process takes it back, or a thread that has
         // changed the run state so that the process is not open.
         if !unsafe { state.wait(open) } {
-            Self(at).schedule(Comes::Called);
+            Self(at).schedule(Comes::FromTurn);
         }
     }
 }

@@ -27,8 +27,6 @@ pub(crate) enum Comes<'a> {
     FromRest(Option<&'a Station>),
     /// It has had a turn just now, and goes on.
     FromTurn,
-    /// It has had a turn just now and was about to wait, but somebody woke it meanwhile.
-    Called,
 }
 
 thread_local! {

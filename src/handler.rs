@@ -24,14 +24,14 @@ pub use crate::handler::layer::Timeout;
 use crate::handler::stream::{Replier, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::{Completion, Slip, Way};
-use crate::host::dispatch::inline::{Owed, Shortcut};
+use crate::host::dispatch::inline::{InlineCall, Owed};
 use crate::host::job::blocking_pool::{Job, PoolRefusal};
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, StreamCommand};
 use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 
 /// What a handler function may return: the reply, or a `Result` whose error becomes the failure.
 ///
@@ -77,8 +77,8 @@ impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Han
     }
 
     #[inline]
-    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
-        shortcut.answer((self.0)(command).into_answer());
+    fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
+        call.answer((self.0)(command).into_answer());
     }
 }
 
@@ -123,9 +123,9 @@ where
         true
     }
 
-    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
+    fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
         let future = (self.0)(command);
-        let owed = shortcut.owed();
+        let owed = call.owed();
         let host = owed.host().clone();
         host.start(Working::new(owed, future));
     }
@@ -313,7 +313,7 @@ where
         if !has_waited || work.poll_cancelled(cx).is_pending() {
             let future = this.future.as_mut();
             let poll = || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(Answer::into_answer));
-            match work.keeping(|| turn::aside(poll)) {
+            match work.keeping(|| Current::with(|current| current.outside(poll))) {
                 (Ok(Poll::Pending), slip) => {
                     // Its completion was dropped on the way: that is an answer, whatever it does yet.
                     drop(slip);

@@ -38,7 +38,7 @@ use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
-use crate::process::state::wake_order as placing;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::Placing;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 /// For [`Runtime::local`], which lends a thread by the same rules.
@@ -220,7 +220,7 @@ impl Runtime {
     fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
         // What this thread keeps may be what is waited for.
         crowd::release();
-        placing::at(Placing::Next, || self.threads.block_on(future))
+        Current::with(|current| current.waking(Placing::Next, || self.threads.block_on(future)))
     }
 
     /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole

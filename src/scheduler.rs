@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::observe::{Counter, Metrics, WorkerState};
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
-use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, planted, thread};
+use crate::platform::sync::{Arc, CachePadded, Condvar, Event, Mutex, TallyLock, planted, thread};
 pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
 pub(crate) use crate::scheduler::hooks::Hooks;
 use crate::scheduler::idle::Idle;
@@ -159,6 +159,8 @@ pub(crate) struct Scheduler<T: Task> {
     /// What all workers are told: bits that `crew.rs` names.
     orders: AtomicUsize,
     crew: Mutex<Crew<T>>,
+    /// The threads that are workers now. No protocol depends on the lock: a thread asks only for itself.
+    worker_threads: TallyLock<Vec<usize>>,
     /// Told when a thread is over.
     left: Condvar,
     /// Told when there is a place for a thread that has nothing to do.
@@ -240,6 +242,7 @@ impl<T: Task> Scheduler<T> {
         vacant.reverse();
         Ok(Arc::new(Self {
             crew: Mutex::new(Crew::new(options.workers)),
+            worker_threads: TallyLock::new(Vec::new()),
             monitor: Monitor::new(options.long_step, options.workers),
             options,
             driver: Arc::new(driver),

@@ -25,7 +25,8 @@ use crate::process::catch::{catch, drop_caught};
 use crate::process::error::InitError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
-use crate::process::state::{Ref, current as turn, inline_lane as express};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
 use crate::task::effects::Around;
 
 /// How often a process is stepped again in one turn because its yields were answered at once.
@@ -51,7 +52,12 @@ pub(crate) trait Machine {
     /// Its beginning; if that fails, there is no `close`.
     fn init(self: Pin<&mut Self>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
-    fn step(self: Pin<&mut Self>, me: &Me<Self::Message>, cx: &mut Context<'_>) -> Result<Next<Self::Output>, Exit>;
+    fn step(
+        self: Pin<&mut Self>,
+        current: &Current,
+        me: &Me<Self::Message>,
+        cx: &mut Context<'_>,
+    ) -> Result<Next<Self::Output>, Exit>;
 
     fn close(self: Pin<&mut Self>);
 
@@ -172,10 +178,15 @@ impl<P: Process> Machine for Raw<P> {
         Ok(())
     }
 
-    fn step(self: Pin<&mut Self>, me: &Me<P::Message>, cx: &mut Context<'_>) -> Result<Next<P::Output>, Exit> {
+    fn step(
+        self: Pin<&mut Self>,
+        current: &Current,
+        me: &Me<P::Message>,
+        cx: &mut Context<'_>,
+    ) -> Result<Next<P::Output>, Exit> {
         let life = self.project().life;
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
-        let Some(turn) = turn::here(me.control().address()) else { unreachable!("it is stepped in its turn") };
+        let Some(turn) = current.in_step(me.control().address()) else { unreachable!("it is stepped in its turn") };
         let (next, mail) = match life {
             Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
             Life::Upgraded(upgraded) => {
@@ -217,6 +228,7 @@ impl<P: Process> Machine for Raw<P> {
 
 /// A turn of a process.
 struct Turn<'a, X: Machine> {
+    current: &'a Current,
     machine: Pin<&'a mut X>,
     me: &'a Me<X::Message>,
     around: Around<'a>,
@@ -255,8 +267,13 @@ impl Stepped {
 }
 
 impl<'a, X: Machine> Turn<'a, X> {
-    fn new(machine: Pin<&'a mut X>, me: &'a Me<X::Message>, own: &'a Ref<dyn AnyControl>) -> Self {
-        Self { machine, me, around: Around::new(&me.control().head, own), left: false }
+    fn new(
+        current: &'a Current,
+        machine: Pin<&'a mut X>,
+        me: &'a Me<X::Message>,
+        own: &'a Ref<dyn AnyControl>,
+    ) -> Self {
+        Self { current, machine, me, around: Around::new(current, &me.control().head, own), left: false }
     }
 
     fn head(&self) -> &Head {
@@ -283,7 +300,7 @@ impl<'a, X: Machine> Turn<'a, X> {
             }
         };
         // What it returned stays where it is: most steps end nothing.
-        let stepped = catch(|| match self.machine.as_mut().step(self.me, cx) {
+        let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
             Ok(Next::Wait) => Stepped::Waits,
             Ok(Next::Again) => Stepped::Again,
             Ok(Next::Done(output)) => Stepped::ended(end, Ok(output)),
@@ -291,7 +308,7 @@ impl<'a, X: Machine> Turn<'a, X> {
         });
         let stepped = match stepped {
             Ok(stepped) => {
-                self.around.tell_orphans(None);
+                self.around.tell_callers(None);
                 stepped
             }
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
@@ -323,18 +340,18 @@ impl<'a, X: Machine> Turn<'a, X> {
         let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
         self.head().host().release(self.head());
         // Replies that are dropped from here on are told how their process died as soon as that is settled.
-        let dying = turn::dying();
+        let ending = self.current.ending();
         // It may be dropped inside the turn of another one.
-        let in_turn = turn::is_of(self.me.control().address());
+        let in_turn = self.current.steps(self.me.control().address());
         if in_turn {
-            turn::begins_keeping();
+            self.current.begin_kept_timer();
         }
         if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
             exit = self.around.panicked(text);
         }
         if in_turn {
-            if express::is_busy() {
-                let _ = drop_caught(express::take());
+            if self.current.inline.is_busy() {
+                let _ = drop_caught(self.current.inline.take());
             }
             self.around.leave();
         }
@@ -342,8 +359,8 @@ impl<'a, X: Machine> Turn<'a, X> {
             self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         }
         self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
-        self.around.tell_orphans(Some(&exit));
-        drop(dying);
+        self.around.tell_callers(Some(&exit));
+        drop(ending);
         self.head().host().bury(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
         // A mailbox that was split off may be waited on elsewhere, also since it was closed: until its end is known. If nobody
@@ -364,38 +381,42 @@ pub(crate) fn turn<X: Machine>(
     cx: &mut Context<'_>,
     end: &mut End<X::Output>,
 ) -> Turned {
-    let mut this = Turn::new(machine, me, own);
-    let fresh = this.machine.is_fresh();
-    let guard = turn::enter(me.control().address(), this.head().pid(), X::name, cx.waker());
-    match this.run(fresh, cx, end) {
-        Poll::Ready(()) => Turned::Over(this.left),
-        Poll::Pending => {
-            if turn::has_taken_delivered() {
-                me.control().inbox.unwait(guard.here());
-            }
-            if express::is_busy() {
-                this.around.keep();
-            }
-            if turn::take_woken() {
-                Turned::Again
-            } else if turn::is_waiting_for_mail() {
-                Turned::WaitsOpen
-            } else {
-                Turned::Waits
+    Current::with(|current| {
+        let mut this = Turn::new(current, machine, me, own);
+        let fresh = this.machine.is_fresh();
+        let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
+        match this.run(fresh, cx, end) {
+            Poll::Ready(()) => Turned::Over(this.left),
+            Poll::Pending => {
+                if current.has_taken_delivered() {
+                    me.control().inbox.unwait(guard.in_turn());
+                }
+                if current.inline.is_busy() {
+                    this.around.keep();
+                }
+                if current.take_woken() {
+                    Turned::Again
+                } else if current.waits_for_message() {
+                    Turned::WaitsOpen
+                } else {
+                    Turned::Waits
+                }
             }
         }
-    }
+    })
 }
 
 /// The end of a process that never has a turn again: its runtime is gone. Returns whether what the table had
 /// of it is left to the caller.
 pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, own: &Ref<dyn AnyControl>) -> bool {
-    let mut this = Turn::new(machine, me, own);
-    if !this.machine.is_gone() {
-        let _named = panic::name(me.control().head.pid(), X::name());
-        let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
-    }
-    this.left
+    Current::with(|current| {
+        let mut this = Turn::new(current, machine, me, own);
+        if !this.machine.is_gone() {
+            let _named = panic::name(me.control().head.pid(), X::name());
+            let _ = this.end(Exit::Cancelled(Reason::SHUTDOWN));
+        }
+        this.left
+    })
 }
 
 impl<X: Machine> Turn<'_, X> {
@@ -443,11 +464,11 @@ impl<X: Machine> Turn<'_, X> {
                     return Poll::Ready(());
                 }
                 Stepped::Again => {
-                    turn::woken();
+                    this.current.note_woken();
                     return Poll::Pending;
                 }
-                Stepped::Waits if !turn::take_answered() => {
-                    if !turn::wants_again() {
+                Stepped::Waits if !this.current.take_answered() => {
+                    if !this.current.wants_again() {
                         let head = this.head();
                         let state = if head.is_waiting() { State::Blocked } else { State::Idle };
                         head.enter(flags, state);
@@ -458,10 +479,10 @@ impl<X: Machine> Turn<'_, X> {
                     answered += 1;
                     if answered == ANSWERED_IN_TURN {
                         this.head().host().count_budget_yield();
-                        turn::woken();
+                        this.current.note_woken();
                         return Poll::Pending;
                     }
-                    turn::begins_keeping();
+                    this.current.begin_kept_timer();
                 }
             }
         }

@@ -136,6 +136,51 @@ fn unsafe_code_is_allowed_in_these_files() {
     );
 }
 
+/// The files whose functions are entered through user code, and obtain the state of the thread by themselves. All other
+/// functions get it as a parameter.
+#[test]
+fn these_files_read_the_state_of_the_thread() {
+    let readers = sources()
+        .into_iter()
+        .filter(|(_, code)| code.contains("Current::with(") || code.contains("Current::try_with("));
+    assert_eq!(
+        readers.map(|(file, _)| file).collect::<Vec<_>>(),
+        [
+            "context::call",
+            "context::cooperative",
+            "context::mailbox",
+            "context::me",
+            "context::perform",
+            "context::step",
+            "context::time",
+            "context::time::reuse",
+            "handler",
+            "host::control",
+            "host::dispatch::completion",
+            "host::dispatch::inline",
+            "host::exit",
+            "host::job",
+            "host::job::batch",
+            "host::refs",
+            "host::registry",
+            "host::registry::receiver",
+            "process::catch",
+            "process::mailbox::wakes",
+            "process::pid",
+            "process::state::current",
+            "process::state::runnable",
+            "runtime",
+            "runtime::enqueue",
+            "runtime::simulation",
+            "task",
+            "task::body",
+            "task::join",
+            "task::spawn",
+            "task::upgrade",
+        ]
+    );
+}
+
 #[test]
 fn the_changelog_names_the_version() {
     let heading = format!("\n## {}", env!("CARGO_PKG_VERSION"));

@@ -25,7 +25,8 @@ use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
 use crate::process::payload::Payload;
-use crate::process::state::{Ref, current as turn};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
 
 /// What becomes of the request: for the asker alone.
 enum Stage {
@@ -79,7 +80,8 @@ impl Party {
     /// Whether it is the asker's task that polls, with this waker.
     #[inline]
     fn polls_itself(&self, waker: &Waker) -> bool {
-        self.asker().is_some_and(Home::is_here) && turn::is_own_waker(waker)
+        self.asker()
+            .is_some_and(|asker| Current::with(|current| current.steps(asker.address()) && current.is_own_waker(waker)))
     }
 
     fn host(&self) -> &Host {
@@ -187,7 +189,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
                 _ => drop(to.answer(Err(error))),
             }
         };
-        if let Err(to) = turn::orphan(to, tell) {
+        if let Err(to) = Current::with(|current| current.keep_dropped_reply(to, tell)) {
             tell(to, None);
         }
     }

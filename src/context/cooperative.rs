@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures::future::FusedFuture;
 use pin_project_lite::pin_project;
 
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 
 /// Makes a piece of work one before which others may run: when the budget of the turn is spent, or the process is
 /// [asked](crate::Host::preempt) to let others run, it waits until the process has been behind the others once.
@@ -54,15 +54,21 @@ impl<F: Future> Future for Cooperative<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if turn::should_yield() {
-            turn::again();
+        let yields = Current::with(|current| {
+            let yields = current.should_yield();
+            if yields {
+                current.note_again();
+            }
+            yields
+        });
+        if yields {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let polled = self.project().future.poll(cx);
         if polled.is_pending() {
             // Of many that are polled together and wait, the last would never come to its own turn otherwise.
-            turn::refund();
+            Current::with(Current::refund);
         }
         polled
     }

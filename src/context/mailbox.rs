@@ -17,8 +17,8 @@ use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
 use crate::process::mailbox::{Bound, Front, Gathered, Glance, Reader, Seat, Spare, Trial};
 use crate::process::pid::Pid;
-use crate::process::state::current::InTurn;
-use crate::process::state::{Ref, current as turn};
+use crate::process::state::Ref;
+use crate::process::state::current::{Current, InTurn};
 
 /// Who polls a mailbox.
 #[derive(Clone, Copy)]
@@ -294,7 +294,7 @@ impl<M: Send + 'static> Mailbox<M> {
     /// The next message, if it was read ahead, comes before any signal, and is within the budget of this turn.
     #[inline]
     pub(crate) fn pop_ahead(&mut self) -> Option<M> {
-        if !self.front.is_clear() || turn::is_of(self.me.control().address()) && !turn::spend() {
+        if !self.front.is_clear() || !self.spend() {
             return None;
         }
         self.front.pop_clear()
@@ -316,7 +316,7 @@ impl<M: Send + 'static> Mailbox<M> {
             Known::Unknown => {}
             Known::Delivered(seat) => return Poll::Ready(self.take_delivered(seat)),
             Known::Empty => {
-                turn::waits_for_mail(true);
+                Current::with(|current| current.note_waits_for_message(true));
                 return Poll::Pending;
             }
         }
@@ -345,9 +345,9 @@ impl<M: Send + 'static> Mailbox<M> {
         // A delivered message is moved here, in the receiver's own code, into its last place: another move would wait for it.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
-            && turn::spend()
+            && Current::with(Current::spend)
         {
-            turn::took_delivered();
+            Current::with(Current::note_delivered);
             let mut received = Poll::Pending;
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
@@ -370,7 +370,7 @@ impl<M: Send + 'static> Mailbox<M> {
         message: &mut Option<M>,
     ) -> Poll<Result<(), Exit>> {
         if let Known::Empty = known {
-            turn::waits_for_mail(true);
+            Current::with(|current| current.note_waits_for_message(true));
             return Poll::Pending;
         }
         if let Some((reason, _)) = self.me.control().head.cancel() {
@@ -402,9 +402,11 @@ impl<M: Send + 'static> Mailbox<M> {
     /// What polls this. What is noted of the mailbox in this turn holds no longer.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
-        let Some(turn) = turn::here(self.me.control().address()) else { return Poller::Other };
-        turn::looks_for_mail();
-        if turn::is_own_waker(cx.waker()) { Poller::Task(turn) } else { Poller::Other }
+        Current::with(|current| {
+            let Some(turn) = current.in_step(self.me.control().address()) else { return Poller::Other };
+            current.looks_into_mailbox();
+            if current.is_own_waker(cx.waker()) { Poller::Task(turn) } else { Poller::Other }
+        })
     }
 
     /// What is known of the mailbox without its lock, behind what was taken out.
@@ -422,18 +424,24 @@ impl<M: Send + 'static> Mailbox<M> {
     /// What is there at a glance; the task waits on.
     #[inline]
     fn take_delivered(&mut self, seat: Seat) -> Option<M> {
-        turn::took_delivered();
+        Current::with(Current::note_delivered);
         self.me.control().inbox.take_delivered(seat)
+    }
+
+    /// Takes one from the budget, if this thread steps the process. False if the budget was spent.
+    #[inline]
+    fn spend(&self) -> bool {
+        Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
     }
 
     /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
     #[inline]
     pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
-        if !turn::is_of(self.me.control().address()) || turn::spend() {
+        if self.spend() {
             return false;
         }
         self.me.control().head.host().count_budget_yield();
-        turn::again();
+        Current::with(Current::note_again);
         cx.waker().wake_by_ref();
         true
     }
@@ -468,7 +476,7 @@ impl<M: Send + 'static> Mailbox<M> {
             return Poll::Ready(Err(self.refuse()));
         }
         if lent {
-            turn::waits_for_mail(true);
+            Current::with(|current| current.note_waits_for_message(true));
         }
         if let Some(relieved) = relieved {
             self.me.control().relieve(relieved);

@@ -23,7 +23,8 @@ use crate::process::error::SendError;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::state::{Ref, current as turn};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
 
 /// The acting half of a [`Context`](crate::Context): everything that a process does to the world.
 ///
@@ -168,9 +169,11 @@ impl<M: Send + 'static> Me<M> {
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
-        if turn::is_of(self.control.address()) {
-            turn::saw(now);
-        }
+        Current::with(|current| {
+            if current.steps(self.control.address()) {
+                current.saw(now);
+            }
+        });
         now
     }
 
@@ -256,9 +259,11 @@ impl<M: Send + 'static> Me<M> {
                 return Poll::Ready(());
             }
             yielded = true;
-            if turn::is_of(self.control.address()) {
-                turn::again();
-            }
+            Current::with(|current| {
+                if current.steps(self.control.address()) {
+                    current.note_again();
+                }
+            });
             cx.waker().wake_by_ref();
             Poll::Pending
         })

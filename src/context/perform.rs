@@ -16,8 +16,8 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
-use crate::process::state::inline_lane::Number;
-use crate::process::state::{current as turn, inline_lane as express};
+use crate::process::state::current::Current;
+use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{Ear, Kept, Yields};
 
@@ -26,7 +26,7 @@ enum State<C> {
     Fresh(Payload),
     Flying(Tag<C>),
     /// It took the short way.
-    Express(Number),
+    Inline(Number),
     Over,
 }
 
@@ -53,7 +53,7 @@ impl<C: Command> Issue<C> {
         self.deadline = Some(at);
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
-            State::Express(number) => {
+            State::Inline(number) => {
                 // If it has left, it is in flight now, or answered.
                 if !self.turn_back(|| Ear::Own)
                     && let Some(answer) = self.claim_kept(number)
@@ -92,12 +92,12 @@ impl<C: Command> Issue<C> {
         let State::Fresh(command) = std::mem::replace(&mut self.state, State::Over) else { return Ok(None) };
         let yields = head.yields();
         let mut command = Some(command);
-        let is_first = !express::is_busy() && !yields.has_pending();
+        let is_first = !Current::with(|current| current.inline.is_busy()) && !yields.has_pending();
         let pending = if is_first { None } else { command.take() };
         let started = yields.start::<C>(ear(), None, pending, buffer);
         let tag = started.unwrap_or_else(|_| unreachable!("no tag was chosen"));
         if let Some(command) = command {
-            express::leave(tag.erase(), command);
+            Current::with(|current| current.inline.put_tagged(tag.erase(), command));
         }
         head.count(Counter::Yields);
         self.state = State::Flying(tag);
@@ -111,7 +111,7 @@ impl<C: Command> Issue<C> {
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
-            State::Fresh(_) | State::Express(_) | State::Over => None,
+            State::Fresh(_) | State::Inline(_) | State::Over => None,
         }
     }
 
@@ -129,43 +129,45 @@ impl<C: Command> Issue<C> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
             State::Fresh(command) => drop(command),
-            State::Express(number) => self.withdraw(number),
+            State::Inline(number) => self.withdraw(number),
             State::Over => {}
         }
     }
 
-    /// Leaves the command in the lane of this turn, if it may go the short way: it leads to the handler, nobody is before
+    /// Makes the command the inline command of this turn, if it may be one: it leads to the handler, nobody is before
     /// it, and it is the task itself that waits.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
-        if self.deadline.is_some()
-            || express::is_busy()
-            || !turn::is_own_waker(cx.waker())
-            || !self.is_at_home()
-            || head.yields_if_any().is_some_and(Yields::has_pending)
-        {
-            return false;
-        }
-        let Some(place) = head.host().realm().dispatcher().shortly(TypeId::of::<C>()) else { return false };
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Fresh(command) => {
-                head.count(Counter::Yields);
-                self.state = State::Express(express::offer(place, command));
-                true
+        Current::with(|current| {
+            if self.deadline.is_some()
+                || current.inline.is_busy()
+                || !current.is_own_waker(cx.waker())
+                || !current.steps(self.control.address())
+                || head.yields_if_any().is_some_and(Yields::has_pending)
+            {
+                return false;
             }
-            other => {
-                self.state = other;
-                false
+            let Some(handler) = head.host().realm().dispatcher().inline(TypeId::of::<C>()) else { return false };
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::Fresh(command) => {
+                    head.count(Counter::Yields);
+                    self.state = State::Inline(current.inline.offer(handler, command));
+                    true
+                }
+                other => {
+                    self.state = other;
+                    false
+                }
             }
-        }
+        })
     }
 
     /// The answer of one that took the short way, in the turn in which it came or later. One that is not answered in its
     /// turn goes on as any other.
     #[inline]
     fn claim(&mut self, number: Number) -> Option<Answer> {
-        match express::claim(number) {
+        match Current::with(|current| current.inline.claim(number)) {
             Some(answer) => Some(answer),
             None => self.claim_kept(number),
         }
@@ -186,12 +188,12 @@ impl<C: Command> Issue<C> {
         }
     }
 
-    /// Has a command that has not left its lane go the long way, behind those that were yielded since: the short one is
-    /// for those without a limit that the task itself waits for.
+    /// Moves an inline command that no handler has taken to the table of yields, behind the commands that were yielded since.
+    /// Only a command without a time limit, whose answer the task itself waits for, may stay inline.
     #[cold]
     fn turn_back(&mut self, ear: impl FnOnce() -> Ear) -> bool {
-        let State::Express(number) = self.state else { return false };
-        let Some(command) = express::withdraw(number) else { return false };
+        let State::Inline(number) = self.state else { return false };
+        let Some(command) = Current::with(|current| current.inline.withdraw(number)) else { return false };
         self.state = State::Fresh(command);
         let _ = self.launch(ear, None);
         true
@@ -199,7 +201,9 @@ impl<C: Command> Issue<C> {
 
     #[cold]
     fn withdraw(&self, number: Number) {
-        if express::withdraw(number).is_some() || express::claim(number).is_some() {
+        let (command, answer) =
+            Current::with(|current| (current.inline.withdraw(number), current.inline.claim(number)));
+        if command.is_some() || answer.is_some() {
             return;
         }
         let yields = self.control.head().yields();
@@ -213,7 +217,7 @@ impl<C: Command> Drop for Issue<C> {
     fn drop(&mut self) {
         match &self.state {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
-            &State::Express(number) => self.withdraw(number),
+            &State::Inline(number) => self.withdraw(number),
             State::Fresh(_) | State::Over => {}
         }
     }
@@ -221,7 +225,7 @@ impl<C: Command> Drop for Issue<C> {
 
 /// Who hears of the answer to what is polled with this.
 pub(crate) fn ear(cx: &Context<'_>) -> Ear {
-    if turn::is_own_waker(cx.waker()) { Ear::Own } else { Ear::Other(cx.waker().clone()) }
+    if Current::with(|current| current.is_own_waker(cx.waker())) { Ear::Own } else { Ear::Other(cx.waker().clone()) }
 }
 
 /// A command on its way; resolves to its answer: see [`Me::perform`](crate::Me::perform).
@@ -260,8 +264,8 @@ impl<C: Command> Perform<C> {
     /// Lets the command run on without its answer. A command that was not yielded yet is, if this is its process.
     pub fn detach(mut self) {
         let _ = self.0.launch(|| Ear::Nobody, None);
-        if let State::Express(number) = self.0.state
-            && (express::disown(number) || self.0.claim(number).is_some())
+        if let State::Inline(number) = self.0.state
+            && (Current::with(|current| current.inline.detach(number)) || self.0.claim(number).is_some())
         {
             self.0.state = State::Over;
         }
@@ -285,14 +289,14 @@ impl<C: Command> Future for Perform<C> {
                 Ok(_) => return Poll::Pending,
                 Err(failure) => failure,
             },
-            State::Flying(_) | State::Express(_) if !issue.is_at_home() => Failure::Outside,
-            &State::Express(number) => match issue.claim(number) {
+            State::Flying(_) | State::Inline(_) if !issue.is_at_home() => Failure::Outside,
+            &State::Inline(number) => match issue.claim(number) {
                 Some(answer) => {
                     issue.answered();
                     return Poll::Ready(typed(answer));
                 }
                 None if matches!(issue.state, State::Flying(_)) => return self.poll(cx),
-                None if turn::is_own_waker(cx.waker()) => return Poll::Pending,
+                None if Current::with(|current| current.is_own_waker(cx.waker())) => return Poll::Pending,
                 None => {
                     issue.turn_back(|| ear(cx));
                     return Poll::Pending;

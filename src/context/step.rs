@@ -28,7 +28,7 @@ use crate::process::mailbox::{Front, Seat, Taken};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 #[allow(unused_imports)]
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{Ear, Yields};
@@ -220,7 +220,7 @@ impl<M: Send + 'static> Events<'_, M> {
     /// noted of a mailbox is noted for the innermost turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
-        turn::here(self.control.address())
+        Current::with(|current| current.in_step(self.control.address()))
     }
 
     /// Whether they are those of the process with this control block.
@@ -529,18 +529,18 @@ mod tests {
         let (control, waker) = (own.control(), Waker::noop());
         let mut mail = Mail::new();
         assert!(mail.events(control).next().is_none());
-        {
-            let _outer = turn::enter(control.address(), own.pid(), || "one", waker);
+        Current::with(|current| {
+            let _outer = current.enter(control.address(), own.pid(), || "one", waker);
             let mut events = mail.events(control);
             {
-                let _nested = turn::enter(foreign.control().address(), foreign.pid(), || "other", waker);
-                turn::waits_for_mail(true);
+                let _nested = current.enter(foreign.control().address(), foreign.pid(), || "other", waker);
+                current.note_waits_for_message(true);
                 assert!(events.next().is_none());
-                assert!(turn::is_waiting_for_mail(), "the note of the nested turn is kept");
+                assert!(current.waits_for_message(), "the note of the nested turn is kept");
                 assert!(Mail::new().events(control).hand_over().is_none());
             }
-            assert!(!turn::is_waiting_for_mail());
-        }
+            assert!(!current.waits_for_message());
+        });
         assert!(matches!(rt.block_on(one), Ok(7)));
         rt.kill(foreign.pid()).unwrap();
     }

@@ -25,7 +25,7 @@ use crate::host::timer::alarm::Alarm;
 use crate::host::{Host, Phase};
 use crate::platform::clock::Instant;
 use crate::process::failure::Failure;
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 
 /// Resolves when its time has come, never before; dropped, it is cancelled.
 ///
@@ -72,7 +72,7 @@ impl Sleeper {
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
             Self::Anybody(_) => false,
-            Self::Process(home) => turn::passes_on(home.address(), waker),
+            Self::Process(home) => Current::with(|current| current.may_take_timer(home.address(), waker)),
         }
     }
 }
@@ -190,13 +190,13 @@ impl Sleep {
                 return Poll::Ready(());
             }
             if own {
-                turn::saw(now);
+                Current::with(|current| current.saw(now));
             }
         }
         let is_set = own
             && match self.timer {
                 // It wakes this very task, and has not fired, or has since this turn began.
-                Some(timer) => self.own && turn::has_seen_before(timer.due()),
+                Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
         if is_set {

@@ -6,7 +6,6 @@
 pub(crate) mod head;
 
 use std::any::{Any, type_name};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
@@ -16,7 +15,6 @@ use crate::host::link::{Links, Party};
 use crate::host::registry::Tenant;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
-use crate::platform::sync::thread_local;
 use crate::process::catch as panic;
 use crate::process::catch::drop_caught;
 use crate::process::error::Refusal;
@@ -27,8 +25,9 @@ use crate::process::mailbox::{
 };
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
+use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
-use crate::process::state::{Life, Ready, Ref, Rooted, current as turn};
+use crate::process::state::{Life, Ready, Ref, Rooted};
 use crate::process::yields::{Answered, Late};
 
 /// The control block. What a turn needs lies together, before the mailbox: most turns that read no mail touch one cache line
@@ -72,10 +71,10 @@ impl<M: Send + 'static> Control<M> {
     /// Puts something in that `put` may wake the process for: not for what comes from inside its own turn.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
-        let own_turn = turn::is_within(self.address());
-        let wakes = put(!own_turn)?;
-        if own_turn {
-            turn::answered();
+        let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
+        let wakes = put(!is_own_turn)?;
+        if is_own_turn {
+            Current::with(Current::note_answered);
         }
         Ok(wakes)
     }
@@ -177,7 +176,7 @@ impl<M: Send + 'static> Control<M> {
     /// As [`Inbox::drain`], in its turn.
     pub(crate) fn drain(&self, seat: Seat, taken: &mut Option<Box<Taken<M>>>) {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
-        turn::waits_for_mail(lent);
+        Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
             self.admit_all(*admitted);
         }
@@ -190,13 +189,13 @@ impl<M: Send + 'static> Control<M> {
             match self.inbox.glance() {
                 Glance::Unknown => {}
                 known => {
-                    turn::waits_for_mail(true);
+                    Current::with(|current| current.note_waits_for_message(true));
                     return if known == Glance::Empty { None } else { self.inbox.take_delivered(seat) };
                 }
             }
         }
         let (message, admitted, lent) = self.inbox.drain_or_pop(self, seat, taken);
-        turn::waits_for_mail(lent);
+        Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
             self.admit_all(*admitted);
         }
@@ -219,7 +218,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// As [`Inbox::begin_trial`].
     pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial)> {
-        turn::looks_for_mail();
+        Current::with(Current::looks_into_mailbox);
         let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
         waiting.into_iter().for_each(panic::wake);
         Some((next, trial))
@@ -232,7 +231,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// As [`Inbox::hand_over`].
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> Front<M> {
-        turn::looks_for_mail();
+        Current::with(Current::looks_into_mailbox);
         let (next, waiting) = self.inbox.hand_over(turn, taken);
         waiting.into_iter().for_each(panic::wake);
         next
@@ -240,7 +239,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// As [`Inbox::reclaim`].
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
-        turn::looks_for_mail();
+        Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
 
@@ -397,12 +396,6 @@ impl Tenant for dyn AnyControl {
     }
 }
 
-thread_local! {
-    /// Mailboxes outside any process that a link condemned while another one ends on this thread: closed one after the
-    /// other, for chains of them may be long.
-    static FALLEN: RefCell<Option<Vec<(Ref<dyn AnyControl>, Exit)>>> = const { RefCell::new(None) };
-}
-
 impl Party for dyn AnyControl {
     fn pid(&self) -> Pid {
         self.head().pid()
@@ -436,25 +429,9 @@ impl Party for dyn AnyControl {
         if !this.head().has(flag::OUTSIDE) {
             return this.rouse();
         }
-        let mut next = Some((this.clone(), fate.clone()));
-        let is_first = FALLEN.try_with(|fallen| match &mut *fallen.borrow_mut() {
-            Some(fallen) => {
-                fallen.extend(next.take());
-                false
-            }
-            first => {
-                *first = Some(Vec::new());
-                true
-            }
-        });
-        while let Some((outside, fate)) = next {
-            outside.close_outside(&fate);
-            drop((outside, fate));
-            next = FALLEN.try_with(|fallen| fallen.borrow_mut().as_mut().and_then(Vec::pop)).ok().flatten();
-        }
-        if matches!(is_first, Ok(true)) {
-            FALLEN.with(|fallen| fallen.take());
-        }
+        // Closing this mailbox may end another one, through its links: chains of them may be long.
+        let (outside, fate) = (this.clone(), fate.clone());
+        Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
     }
 }
 
@@ -506,23 +483,26 @@ impl dyn AnyControl {
 
     /// Wakes the task; in its own turn it is stepped again anyway.
     pub(crate) fn wake_or_note(&self) {
-        if self.is_its_turn() {
-            turn::answered();
-        } else {
+        if !self.note_answered_in_turn() {
             self.wake();
         }
     }
 
     /// Wakes a combinator of the process.
     pub(crate) fn wake_other(&self, waker: Waker) {
-        if self.is_its_turn() {
-            turn::answered();
-        }
+        self.note_answered_in_turn();
         panic::wake(waker);
     }
 
-    fn is_its_turn(&self) -> bool {
-        turn::is_within(std::ptr::from_ref(self).cast::<()>() as usize)
+    /// In a turn of this process, notes that the process was answered. Whether this thread is in such a turn.
+    fn note_answered_in_turn(&self) -> bool {
+        Current::with(|current| {
+            let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);
+            if is_own_turn {
+                current.note_answered();
+            }
+            is_own_turn
+        })
     }
 
     /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.

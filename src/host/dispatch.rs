@@ -13,15 +13,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 
 use crate::host::dispatch::completion::{Completion, Slip};
-use crate::host::dispatch::inline::Shortcut;
+use crate::host::dispatch::inline::InlineCall;
 use crate::host::refs::Home;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, Named, Streamed, name_of};
 use crate::process::error::BuildError;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
-use crate::process::state::inline_lane as express;
-use crate::process::state::inline_lane::Number;
+use crate::process::state::current::Current;
+use crate::process::state::inline_command::Number;
 
 /// Answers commands: at once, later from any thread, or never (then a deadline helps).
 ///
@@ -54,15 +54,16 @@ pub trait Handler<C: Command>: Send + Sync + 'static {
     /// performed, and nothing else.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 
-    /// Whether [`handle_shortly`](Self::handle_shortly) does the same for less: then commands take the short way.
+    /// Whether [`handle_inline`](Self::handle_inline) does the same at a lower cost. Then commands of a body are handled
+    /// inline.
     #[doc(hidden)]
     fn is_short(&self) -> bool {
         false
     }
 
     #[doc(hidden)]
-    fn handle_shortly(&self, command: C, shortcut: Shortcut<'_, C>) {
-        let _ = (command, shortcut);
+    fn handle_inline(&self, command: C, call: InlineCall<'_, C>) {
+        let _ = (command, call);
     }
 }
 
@@ -79,8 +80,8 @@ where
 trait Erased: Send + Sync {
     /// Takes the command from where it is.
     fn handle(&self, command: &mut Option<Payload>, slip: Slip);
-    /// Takes the command out of the lane.
-    fn handle_shortly(&self, number: Number, home: &dyn Fn() -> Home);
+    /// Takes the thread's inline command.
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Home);
 }
 
 struct Typed<C, H>(H, PhantomData<fn(C)>);
@@ -93,10 +94,10 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
         }
     }
 
-    fn handle_shortly(&self, number: Number, home: &dyn Fn() -> Home) {
-        let Some(command) = express::take_command() else { return };
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Home) {
+        let Some(command) = current.inline.take_command() else { return };
         match command.downcast::<C>() {
-            Ok(command) => self.0.handle_shortly(command, Shortcut::new(number, home)),
+            Ok(command) => self.0.handle_inline(command, InlineCall::new(number, home)),
             Err(command) => unreachable!("`{}` was looked up by its type", command.type_name()),
         }
     }
@@ -218,19 +219,25 @@ impl Dispatcher {
 
     /// The place of the handler of this type of command, if the short way leads there.
     #[inline]
-    pub(crate) fn shortly(&self, command: TypeId) -> Option<u32> {
+    pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
         let place = *self.by_type.get(&command)?;
         self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
     }
 
-    /// Hands the command in the lane to the handler at this place. It takes it from there and leaves its answer there:
+    /// Calls the handler with this index for the inline command. It takes it from there and leaves its answer there:
     /// passed from hand to hand the two would cost more than most handlers do. True if there is an answer.
     #[inline]
-    pub(crate) fn dispatch_shortly(&self, number: Number, place: u32, home: &dyn Fn() -> Home) -> bool {
-        if let Err(text) = catch(|| self.typed[place as usize].1.handle_shortly(number, home)) {
-            express::answer(number, Err(Failure::Panicked(text)));
+    pub(crate) fn dispatch_inline(
+        &self,
+        current: &Current,
+        number: Number,
+        handler: u32,
+        home: &dyn Fn() -> Home,
+    ) -> bool {
+        if let Err(text) = catch(|| self.typed[handler as usize].1.handle_inline(current, number, home)) {
+            current.inline.answer(number, Err(Failure::Panicked(text)));
         }
-        express::is_answered()
+        current.inline.is_answered()
     }
 
     /// Hands a command to its handler, from where it is; without one its yield is answered at once with a failure that names

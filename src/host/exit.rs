@@ -1,54 +1,23 @@
 //! The end of a process, in the order in which it happens.
 
 use std::any::TypeId;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::{Host, Package, Phase};
 use crate::observe::{Counter, State, Unobserved};
 use crate::platform::sync::atomic::{Ordering, fence};
-use crate::platform::sync::{Lasting, thread_local};
-use crate::process::catch::{catch, drop_caught};
+use crate::process::catch::catch;
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
+use crate::process::state::current::Current;
 
-/// How many drops of messages may be nested in each other on one thread. Deeper ones are deferred.
-const NESTED_DROPS: u32 = 4;
-
-thread_local! {
-    /// How many drops of messages are in progress on this thread.
-    static DROPS: Cell<u32> = const { Cell::new(0) };
-    /// Messages that the outermost of these drops has to drop at its end. Empty and without memory between these drops. The
-    /// destructors of other thread-locals may drop messages too, so it must remain usable while the thread ends.
-    static DEFERRED: Lasting<RefCell<VecDeque<Payload>>> = const { Lasting::new(RefCell::new(VecDeque::new())) };
-}
-
-/// Drops a message of a mailbox that has no receiver any more. Panics of its destructor are caught.
-///
-/// A message may own a mailbox with messages that own mailboxes. The stack must not grow with the length of such a chain, so
-/// beyond a small depth a message is not dropped here but by the outermost drop, after it has returned from the user's code.
+/// Drops a message of a mailbox that has no receiver any more. A message may own a mailbox with messages, so the drops are
+/// deferred when they nest. Panics of its destructor are caught.
 fn drop_message<M: Send + 'static>(message: M) {
-    if !std::mem::needs_drop::<M>() {
-        return;
+    if std::mem::needs_drop::<M>() {
+        Current::with(|current| current.deferred.call(|| drop(message)));
     }
-    let depth = DROPS.with(Cell::get);
-    if depth == NESTED_DROPS {
-        let message = Payload::new(message);
-        DEFERRED.with(|deferred| deferred.borrow_mut().push_back(message));
-        return;
-    }
-    DROPS.with(|drops| drops.set(depth + 1));
-    let _ = drop_caught(message);
-    if depth == 0 {
-        while let Some(message) = DEFERRED.with(|deferred| deferred.borrow_mut().pop_front()) {
-            let _ = drop_caught(message);
-        }
-        // Frees the memory of the empty queue, because the thread's end does not.
-        drop(DEFERRED.with(|deferred| deferred.take()));
-    }
-    DROPS.with(|drops| drops.set(depth));
 }
 
 impl Host {

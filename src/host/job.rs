@@ -7,8 +7,9 @@ use async_task::{Runnable, ScheduleInfo};
 
 use crate::host::Host;
 use crate::host::job::batch as crowd;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::{Comes, Placing};
-use crate::process::state::{Ready, Schedule, wake_order as placing};
+use crate::process::state::{Ready, Schedule};
 
 /// What is queued.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
 /// Asks the host of a job where it goes.
 #[inline]
 fn queue(job: Job, comes: Comes<'_>) {
-    if placing::now() == Placing::Together && matches!(comes, Comes::FromRest(_)) {
+    if matches!(comes, Comes::FromRest(_)) && Current::with(Current::placing) == Placing::Together {
         return crowd::join(job);
     }
     let schedule = job.host().shared().schedule;

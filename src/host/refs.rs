@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use crate::host::Host;
 use crate::host::control::{AnyControl, Change};
-use crate::process::state::{Ref, current as turn};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
 
 /// The process that a future works for.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ impl Home {
     /// That of the process whose turn this is, if it is one of this runtime's.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
-        host.shared().relay.get(turn::pid()?).map(Self)
+        host.shared().relay.get(Current::with(Current::pid)?).map(Self)
     }
 
     /// The identity of the process while it lives.
@@ -31,7 +32,7 @@ impl Home {
     /// Whether this thread is stepping it.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
-        turn::is_of(self.address())
+        Current::with(|current| current.steps(self.address()))
     }
 
     /// Has the process count what it waits for.

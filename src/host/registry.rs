@@ -9,15 +9,15 @@ pub(crate) mod names;
 pub(crate) mod receiver;
 pub(crate) mod target;
 
-use std::cell::Cell;
 use std::fmt;
 
 use crate::platform::prefetch::prefetch;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::tally::AtomicUsize as Tally;
-use crate::platform::sync::{CachePadded, Lock, OnceLock, planted, thread_local};
+use crate::platform::sync::{CachePadded, Lock, OnceLock, planted};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::current::Current;
 
 /// Slots in each of a shard's first chunks.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
@@ -59,14 +59,11 @@ impl From<u64> for Place {
 #[inline]
 pub(crate) fn own() -> usize {
     static THREADS: Tally = Tally::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(THREADS.fetch_add(1, Ordering::Relaxed));
+    Current::with(|current| {
+        if current.shard.get() == usize::MAX {
+            current.shard.set(THREADS.fetch_add(1, Ordering::Relaxed));
         }
-        mine.get()
+        current.shard.get()
     })
 }
 

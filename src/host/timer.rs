@@ -48,6 +48,19 @@ pub(crate) struct Key {
 impl Key {
     /// Of no timer that there ever is.
     pub(crate) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
+
+    /// The key as two words, for code that only stores it.
+    #[inline]
+    pub(crate) fn pack(self) -> [u64; 2] {
+        let (index, number) = self.handle.parts();
+        [u64::from(self.shard) << 32 | u64::from(index), number]
+    }
+
+    /// The key of these two words.
+    #[inline]
+    pub(crate) fn unpack([high, number]: [u64; 2]) -> Self {
+        Self { shard: (high >> 32) as u32, handle: Handle::new(high as u32, number) }
+    }
 }
 
 /// What is to happen, ordered by time in ticks of 1 ms; within one tick of one wheel in the order in which it was asked for.

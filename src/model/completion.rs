@@ -7,7 +7,7 @@ use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::mailbox::{Bound, Front, Inbox};
 use crate::process::payload::Payload;
-use crate::process::yields::{Answered, Ear, Late, Yields};
+use crate::process::yields::{Answered, Batch, Ear, Late, Yields};
 
 struct Ask;
 
@@ -98,12 +98,12 @@ impl World {
 
 /// A plain yield that is dispatched.
 fn perform(yields: &Yields) -> Tag {
-    let mut taken = Vec::new();
+    let mut taken = Batch::default();
     yields.expect_many();
     let started = yields.start::<Ask>(Ear::Event, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
-    assert!(taken.iter().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
+    assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
     tag
 }
 

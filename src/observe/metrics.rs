@@ -198,7 +198,7 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         // What this thread counts from here on is counted among others'.
-        let _ = OUTSIDE.try_with(|outside| outside.set(Some(Outside::shared())));
+        let _ = HERE.try_with(|here| here.outside.set(Some(Outside::shared())));
         TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
     }
 }
@@ -216,7 +216,7 @@ impl Outside {
     #[inline]
     fn here() -> Self {
         // A thread that is ending, and has no locals any more, counts among others.
-        OUTSIDE.try_with(|outside| outside.get().unwrap_or_else(|| Self::begin(outside))).unwrap_or(Self::last())
+        HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
     #[cold]
@@ -253,12 +253,20 @@ struct Entered {
 
 const NOWHERE: Entered = Entered { metrics: 0, slot: 0 };
 
+/// Where this thread counts.
+struct Here {
+    /// The slot of the runtime whose worker this thread is. Two runtimes may be nested on one thread, so the slot alone does not
+    /// identify a counter.
+    entered: Cell<Entered>,
+    /// Number of calls of [`Metrics::tick`].
+    ticks: Cell<u32>,
+    /// The block that this thread uses while it is in no slot.
+    outside: Cell<Option<Outside>>,
+}
+
 thread_local! {
-    /// Which slot of which runtime this thread counts in: with two runtimes in a program, or one nested in the other,
-    /// the slot alone would not do.
-    static ENTERED: Cell<Entered> = const { Cell::new(NOWHERE) };
-    static TICKS: Cell<u32> = const { Cell::new(0) };
-    static OUTSIDE: Cell<Option<Outside>> = const { Cell::new(None) };
+    static HERE: Here =
+        const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
     /// Kept for as long as the thread lives.
     static DESK: Cell<Option<Desk>> = const { Cell::new(None) };
 }
@@ -290,7 +298,7 @@ impl Metrics {
 
     /// Makes this thread count in that slot. With a slot that there is not it counts in a shared block.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
-        let before = ENTERED.with(|entered| entered.replace(Entered { metrics: self.address(), slot }));
+        let before = HERE.with(|here| here.entered.replace(Entered { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 
@@ -298,7 +306,7 @@ impl Metrics {
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
         // When the thread is ending and its locals are gone, it is no worker any more.
-        let entered = ENTERED.try_with(Cell::get).unwrap_or(NOWHERE);
+        let entered = HERE.try_with(|here| here.entered.get()).unwrap_or(NOWHERE);
         (entered.metrics == self.address()).then_some(entered.slot)
     }
 
@@ -341,7 +349,7 @@ impl Metrics {
     /// Whether to measure this time: once in 64 calls on this thread, or always if so built.
     #[inline]
     pub(crate) fn tick(&self) -> bool {
-        let ticks = TICKS.try_with(|ticks| ticks.replace(ticks.get().wrapping_add(1))).unwrap_or(1);
+        let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
         // One in a power of two: a division here would be the dearest instruction of a message.
         ticks & (self.sample_one_in - 1) == 0
     }
@@ -437,7 +445,7 @@ fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         // Fails only when the thread is ending and has no slot to go back to.
-        let left = ENTERED.try_with(|entered| entered.replace(self.before));
+        let left = HERE.try_with(|here| here.entered.replace(self.before));
         debug_assert!(left.is_err() || left.is_ok_and(|left| left.metrics == self.metrics.address()));
     }
 }

@@ -297,6 +297,13 @@ impl<T> std::ops::Deref for Lasting<T> {
     }
 }
 
+// Loom runs all threads of one model on one thread of the system, so this is the model's own.
+#[cfg(procession_loom)]
+std::thread_local! {
+    /// Whether the reference counts that are made now are explored: see `counts`.
+    static EXPLORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 thread_local! {
     static MARK: u8 = const { 0 };
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use crate::platform::sync::{Arc, OnceLock, thread, thread_local};
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 
 /// A panic: its message, if it has one, and its location.
 type Panic = (Option<String>, String);
@@ -101,14 +101,9 @@ impl<T> Drop for Held<T> {
     }
 }
 
-thread_local! {
-    /// The process that this thread drops outside any turn, and the name of its code.
-    static DROPPED: Cell<Option<(Pid, &'static str)>> = const { Cell::new(None) };
-}
-
 /// Until the guard is dropped, messages of aborts on this thread name this process.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
-    Named(DROPPED.with(|dropped| dropped.replace(Some((pid, code)))))
+    Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
 
 #[must_use]
@@ -116,7 +111,7 @@ pub(crate) struct Named(Option<(Pid, &'static str)>);
 
 impl Drop for Named {
     fn drop(&mut self) {
-        let _ = DROPPED.try_with(|dropped| dropped.set(self.0));
+        let _ = Current::try_with(|current| current.dropped.set(self.0));
     }
 }
 
@@ -137,7 +132,8 @@ pub(crate) fn watch() {
         set_hook(Box::new(move |panic| {
             note_location(panic);
             if is_fatal(panic)
-                && let Some((pid, code)) = DROPPED.try_with(Cell::get).ok().flatten().or_else(turn::running)
+                && let Some((pid, code)) =
+                    Current::try_with(|current| current.dropped.get().or_else(|| current.running())).flatten()
             {
                 // Without a standard error, there is nothing to tell.
                 let _ = writeln!(stderr(), "process {pid} ({code}) aborts the program by this panic:");
@@ -183,7 +179,7 @@ impl Guard {
     /// guarded one.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
-        if turn::is_own_waker(waker) {
+        if Current::with(|current| current.is_own_waker(waker)) {
             return poll(cx);
         }
         let guarded = match self.0.take() {

@@ -1,14 +1,13 @@
 //! `Pid`: the name of one life of one process, and how it is printed and parsed. It holds no way to the process;
 //! whoever sends to it looks it up, and a pid whose process is gone finds nothing.
 
-use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use crate::platform::sync::thread_local;
+use crate::process::state::current::Current;
 
 /// Names a process: `Copy`, ordered, hashable; prints as `<node.index.generation>` and parses back.
 ///
@@ -112,11 +111,6 @@ impl Hash for Pid {
     }
 }
 
-thread_local! {
-    /// The incarnation of the simulation that this thread runs; 0 if it runs none.
-    static SIMULATION: Cell<u32> = const { Cell::new(0) };
-}
-
 /// While it lives, the text of a simulated pid parses to a pid of one simulation. Guards are dropped in reverse order.
 #[derive(Debug)]
 #[must_use]
@@ -127,13 +121,13 @@ pub(crate) struct Simulated {
 impl Simulated {
     /// In the simulation of this incarnation.
     pub(crate) fn enter(incarnation: u32) -> Self {
-        Self { outer: SIMULATION.with(|simulation| simulation.replace(incarnation)) }
+        Self { outer: Current::with(|current| current.simulation.replace(incarnation)) }
     }
 }
 
 impl Drop for Simulated {
     fn drop(&mut self) {
-        SIMULATION.with(|simulation| simulation.set(self.outer));
+        Current::with(|current| current.simulation.set(self.outer));
     }
 }
 
@@ -181,7 +175,7 @@ impl FromStr for Pid {
                 return Err(ParsePidError(Incarnation));
             }
             Some(incarnation) => incarnation,
-            None if node == 0 => SIMULATION.try_with(Cell::get).unwrap_or(0),
+            None if node == 0 => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
             None => 0,
         };
         let index = number(index, 10).ok_or(ParsePidError(Index))?;

@@ -8,12 +8,15 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod current;
-pub(crate) mod inline_lane;
+pub(crate) mod deferred;
+pub(crate) mod handler_call;
+pub(crate) mod inline_command;
+pub(crate) mod kept_timer;
 pub(crate) mod oneshot;
 pub(crate) mod priority;
 pub(crate) mod run_state;
 pub(crate) mod runnable;
-pub(crate) mod successor;
+pub(crate) mod upgrade_request;
 pub(crate) mod wake_order;
 
 use std::alloc::Layout;

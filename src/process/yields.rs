@@ -30,13 +30,13 @@ use crate::process::catch as panic;
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
 use crate::process::payload::Payload;
-use crate::process::state::inline_lane::Number;
+use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{ReplyType, Words};
 use crate::process::yields::table::{Phase, Slot, Table, Watchers, reply_to};
 
-/// How many commands are taken from those that were yielded under one lock.
-const AT_ONCE: usize = 64;
+/// Commands of one step that are dispatched together, under one lock of the table.
+pub(crate) type Batch = [Option<Yield>; 8];
 
 /// A command on its way to its handler.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(crate) enum Kept {
     Answered(Answer),
     /// Its handler waits for something itself: it is in flight, like any other.
     Flying(Tag),
-    /// Its future was dropped where its lane was out of reach: on another thread, or in a turn inside of this one.
+    /// Its future was dropped on another thread, or in a nested turn: the thread's inline command was out of reach.
     GivenUp,
 }
 
@@ -254,13 +254,17 @@ impl Yields {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes commands that were yielded, in order: no more than [`AT_ONCE`]. Each is to be [asked for](Self::is_overtaken)
-    /// when its turn comes: one that was given up in the same step never reaches its handler.
-    pub(crate) fn take_pending(&self, into: &mut Vec<Yield>) {
-        let Some(mut table) = self.table() else { return };
-        let many = table.pending.len().min(AT_ONCE);
-        into.extend(table.pending.drain(..many));
-        count(&self.pending, -(many as i32));
+    /// Moves commands that were yielded into a batch, in order, and returns their number. The caller asks for each one whether
+    /// it [was overtaken](Self::is_overtaken) when its turn comes: a command that was cancelled in its own step never
+    /// reaches its handler.
+    pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
+        let Some(mut table) = self.table() else { return 0 };
+        let count = table.pending.len().min(batch.len());
+        for (slot, pending) in batch.iter_mut().zip(table.pending.drain(..count)) {
+            *slot = Some(pending);
+        }
+        self::count(&self.pending, -(count as i32));
+        count
     }
 
     /// Whether a yield has ended before it was dispatched: in its step, or while the handlers of others ran. If not, it is

@@ -8,8 +8,8 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
+use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order as placing;
 use crate::process::state::wake_order::{Comes, Placing, Station};
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
 
@@ -76,7 +76,7 @@ pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
     let how = match priority {
         Priority::Normal => match comes {
             Comes::FromTurn => Placement::Yielded,
-            Comes::FromRest(_) if placing::now() == Placing::Behind => Placement::Behind,
+            Comes::FromRest(_) if Current::with(Current::placing) == Placing::Behind => Placement::Behind,
             Comes::FromRest(_) if is_new => Placement::New,
             Comes::FromRest(_) => Placement::Woken,
         },

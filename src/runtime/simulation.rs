@@ -27,8 +27,8 @@ use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
 use crate::process::pid::Simulated;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::{Comes, Placing, Station};
-use crate::process::state::{current as turn, wake_order as placing};
 use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Entry, Next, Own, Queue};
 use crate::runtime::simulation::trace::{Trace, What};
@@ -328,7 +328,7 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().relay.incarnation());
-        turn::aside(|| placing::at(Placing::Next, || f(self)))
+        Current::with(|current| current.outside(|| current.waking(Placing::Next, || f(self))))
     }
 
     /// Who is next, of those that are ready now.

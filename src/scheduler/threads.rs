@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::observe::WorkerState;
 use crate::platform::sync::atomic::Ordering;
-use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, thread, wait_while, wait_within};
-use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks, worker};
+use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
+use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
 /// How long a thread that has nothing to do any more waits to be called again: steps that block come in numbers.
 const SPARE_FOR: Duration = Duration::from_millis(500);
@@ -292,7 +292,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Waits until all workers have left; one that calls this is not waited for. False if the time is over first.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
-        let here = usize::from(worker::is_worker_thread(std::ptr::from_ref(self) as usize));
+        let here = usize::from(self.worker_threads.with(|threads| threads.contains(&this_thread())));
         wait_while(&self.left, self.crew.lock(), within, |crew| crew.threads > here)
     }
 }

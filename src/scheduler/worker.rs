@@ -13,7 +13,7 @@ use crossbeam_deque::Steal;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
-use crate::platform::sync::{Arc, CachePadded, Lasting, hint, planted, thread, thread_local};
+use crate::platform::sync::{Arc, CachePadded, Lasting, hint, planted, this_thread, thread};
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
 use crate::scheduler::slot::{OWN_FUTURE, Post};
@@ -34,16 +34,6 @@ const TIGHT_ROUNDS: u32 = 4;
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
 /// A sleep shorter than this cost more than a longer search would have.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
-
-thread_local! {
-    /// The scheduler whose worker thread this is, by address; 0 for none.
-    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Whether this thread is a worker of the scheduler at this address.
-pub(super) fn is_worker_thread(address: usize) -> bool {
-    WORKER_OF.with(Cell::get) == address
-}
 
 /// A worker. The thread that is it [sits](Self::sit) there while it works, so that what its tasks wake finds its way into
 /// the local queues.
@@ -611,11 +601,11 @@ impl<T: Task> Local<T> {
     pub(super) fn work(self) {
         let local = self.sit();
         let scheduler = &local.scheduler;
-        WORKER_OF.with(|of| of.set(local.home));
+        scheduler.worker_threads.with(|threads| threads.push(this_thread()));
         scheduler.idle.parks_as_thread(local.slot);
         scheduler.options.hooks.seated(local.slot);
         local.serve();
-        WORKER_OF.with(|of| of.set(0));
+        scheduler.worker_threads.with(|threads| threads.retain(|thread| *thread != this_thread()));
         local.rise().leave();
     }
 

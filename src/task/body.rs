@@ -20,7 +20,9 @@ use crate::platform::sync::Mutex;
 use crate::process::error::InitError;
 use crate::process::exit::{BoxError, Exit};
 use crate::process::payload::Payload;
-use crate::process::state::{Ref, successor};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
+use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
 /// What can be spawned as a process: `async fn(Context<M>)`, `|ctx| body(ctx, 1)`, `async move |ctx: Context<M>| …`.
@@ -175,7 +177,7 @@ macro_rules! with_machine {
 pub(crate) use with_machine;
 
 /// What is polled in the place of a body that was replaced.
-type Successor<Fut> = successor::Future<Output<Fut>>;
+type Successor<Fut> = upgrade_request::Future<Output<Fut>>;
 
 pin_project! {
     /// Where a body is in its life.
@@ -195,7 +197,7 @@ pin_project! {
 }
 
 /// What became of a body that has returned from a poll and wanted something.
-enum Heeded {
+enum Settled {
     /// It is to be polled again at once, for an answer.
     Asked,
     /// Another one is in its place. That one is polled again, for a waker, where so far it had a combinator's; and in a turn
@@ -207,16 +209,20 @@ enum Heeded {
 
 /// Does what a body wants that has returned from a poll, by `put` if that is to be replaced.
 #[cold]
-fn heed<T: 'static>(polled: &Poll<Result<T, Exit>>, put: impl FnOnce(successor::Future<T>)) -> Heeded {
+fn settle<T: 'static>(
+    current: &Current,
+    polled: &Poll<Result<T, Exit>>,
+    put: impl FnOnce(upgrade_request::Future<T>),
+) -> Settled {
     if polled.is_ready() {
-        successor::forget();
-        return Heeded::Ended;
+        current.upgrade.forget();
+        return Settled::Ended;
     }
-    match successor::settle() {
-        None => Heeded::Asked,
+    match current.upgrade.settle() {
+        None => Settled::Asked,
         Some(next) => {
             put(next);
-            Heeded::Replaced
+            Settled::Replaced
         }
     }
 }
@@ -273,7 +279,12 @@ where
     }
 
     #[inline]
-    fn step(mut self: Pin<&mut Self>, me: &Me<M>, cx: &mut std::task::Context<'_>) -> Result<Next<Self::Output>, Exit> {
+    fn step(
+        mut self: Pin<&mut Self>,
+        current: &Current,
+        me: &Me<M>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Result<Next<Self::Output>, Exit> {
         if let BodyProjection::Unstarted { body, own, .. } = self.as_mut().project()
             && let Some(body) = body.take()
         {
@@ -286,11 +297,11 @@ where
                 BodyProjection::Upgraded { future } => future.as_mut().poll(cx),
                 _ => unreachable!("a body is not stepped after its end"),
             };
-            if successor::is_wanted() {
-                match heed(&polled, |future| self.set(Self::Upgraded { future })) {
-                    Heeded::Asked => continue,
-                    Heeded::Replaced => return Ok(Next::Again),
-                    Heeded::Ended => {}
+            if current.upgrade.is_pending() {
+                match settle(current, &polled, |future| self.set(Self::Upgraded { future })) {
+                    Settled::Asked => continue,
+                    Settled::Replaced => return Ok(Next::Again),
+                    Settled::Ended => {}
                 }
             }
             return match polled {
@@ -424,11 +435,11 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
         let future = self.future.as_mut().expect("init chose an entry").get_mut();
         loop {
             let polled = future.as_mut().poll(&mut std::task::Context::from_waker(out.waker()));
-            if successor::is_wanted() {
-                match heed(&polled, |next| *future = next) {
-                    Heeded::Asked => continue,
-                    Heeded::Replaced => return Ok(Next::Again),
-                    Heeded::Ended => {}
+            if Current::with(|current| current.upgrade.is_pending()) {
+                match Current::with(|current| settle(current, &polled, |next| *future = next)) {
+                    Settled::Asked => continue,
+                    Settled::Replaced => return Ok(Next::Again),
+                    Settled::Ended => {}
                 }
             }
             return match polled {

@@ -1,38 +1,32 @@
 //! What is done around the steps of a process, whatever its code is. There is one copy of it: what knows the type of a body is
 //! compiled for each body that a program has.
 
-use std::cell::Cell;
-
-use crate::context::time::reuse as spare;
+use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::dispatch::completion::Slip;
 use crate::host::namespace::Realm;
 use crate::host::refs::Home;
 use crate::observe::{Counter, State};
 use crate::platform::clock::Instant;
-use crate::platform::sync::thread_local;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::exit::{Exit, Reason};
-use crate::process::state::inline_lane::Parcel;
-use crate::process::state::{Ref, current as turn, inline_lane as express, successor};
-use crate::process::yields::{Kept, Yield, Yields};
-
-thread_local! {
-    /// What commands are in on their way to their handlers; empty between turns.
-    static BATCH: Cell<Vec<Yield>> = const { Cell::new(Vec::new()) };
-}
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
+use crate::process::state::inline_command::{Inlined, Number};
+use crate::process::yields::{Batch, Kept, Yield, Yields};
 
 /// A process in its turn.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
+    current: &'a Current,
     head: &'a Head,
     own: &'a Ref<dyn AnyControl>,
 }
 
 impl<'a> Around<'a> {
     #[inline]
-    pub(super) fn new(head: &'a Head, own: &'a Ref<dyn AnyControl>) -> Self {
-        Self { head, own }
+    pub(super) fn new(current: &'a Current, head: &'a Head, own: &'a Ref<dyn AnyControl>) -> Self {
+        Self { current, head, own }
     }
 
     fn home(&self) -> Home {
@@ -48,7 +42,7 @@ impl<'a> Around<'a> {
             // A simulation always has an observer. It takes a timer that stays for a timer that is still to come, so each
             // sleep there sets and cancels its own timer.
             if self.head.host().shared().clock.is_virtual() {
-                turn::keeps_no_timer();
+                self.current.forbid_kept_timers();
             }
         }
         (flags & flag::KILLED != 0).then(|| self.head.fate())
@@ -58,7 +52,7 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
-        turn::keeps_no_timer();
+        self.current.forbid_kept_timers();
         Ok(meter.begin()?.then(|| self.head.host().now()))
     }
 
@@ -79,37 +73,37 @@ impl<'a> Around<'a> {
     /// A step has panicked.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
-        successor::forget();
+        self.current.upgrade.forget();
         let exit = self.panicked(text);
-        self.tell_orphans(Some(&exit));
+        self.tell_callers(Some(&exit));
         exit
     }
 
     /// Whoever waits for a reply that was dropped while its process unwound, or died, hears of that.
     #[inline]
-    pub(super) fn tell_orphans(&self, exit: Option<&Exit>) {
-        if let Some(orphans) = turn::take_orphans() {
-            orphans.into_iter().for_each(|orphan| orphan(exit));
+    pub(super) fn tell_callers(&self, exit: Option<&Exit>) {
+        if let Some(replies) = self.current.take_dropped_replies() {
+            replies.into_iter().for_each(|tell| tell(exit));
         }
     }
 
     /// What futures let go of and no other has taken over goes.
     #[inline]
     pub(super) fn leave(&self) {
-        if turn::ends_keeping() {
+        if self.current.end_kept_timer() {
             self.let_go();
         }
     }
 
     #[cold]
     fn let_go(&self) {
-        spare::leave(self.own.identity(), self.head);
+        reuse::cancel(self.current, self.own.identity(), self.head);
     }
 
     /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.
     #[cold]
     pub(super) fn keep(&self) {
-        if let Some(Parcel::Answer(number, answer)) = express::take() {
+        if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
             let _ = self.head.yields().keep(number, Kept::Answered(answer)).map_err(drop_caught);
         }
     }
@@ -123,14 +117,14 @@ impl<'a> Around<'a> {
     /// As [`dispatch`](Self::dispatch), after the last step: the process reads no answer any more.
     #[inline]
     pub(super) fn dispatch_last(&self) {
-        if express::is_busy() || self.head.yields_if_any().is_some() {
+        if self.current.inline.is_busy() || self.head.yields_if_any().is_some() {
             self.dispatch_unread();
         }
     }
 
     #[cold]
     fn dispatch_unread(&self) {
-        // The table is made here if there is none: the handler of a command in the express lane may answer from another thread.
+        // The table is made here if there is none: the handler of an inline command may answer from another thread.
         self.head.yields().end_answers();
         self.dispatch_as::<true>();
     }
@@ -138,7 +132,7 @@ impl<'a> Around<'a> {
     /// With or without a process that reads the answers. That is a constant, so that the usual case has no branch for it.
     #[inline]
     fn dispatch_as<const LAST: bool>(&self) {
-        if express::is_busy() {
+        if self.current.inline.is_busy() {
             self.dispatch_first::<LAST>();
         }
         if let Some(yields) = self.head.yields_if_any() {
@@ -146,11 +140,11 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Dispatches the command that waits in the express lane, if there is one.
+    /// Dispatches the inline command of this step, if there is one.
     fn dispatch_first<const LAST: bool>(&self) -> bool {
-        if let Some((number, place)) = express::command() {
-            self.dispatch_shortly::<LAST>(number, place);
-        } else if let Some((tag, command)) = express::take_left() {
+        if let Some((number, handler)) = self.current.inline.offered() {
+            self.dispatch_inline::<LAST>(number, handler);
+        } else if let Some((tag, command)) = self.current.inline.take_tagged() {
             let yields = self.head.yields();
             let realm = self.head.host().realm();
             Self::dispatch_one(realm, yields, Yield { tag, command }, self.own.clone());
@@ -161,15 +155,15 @@ impl<'a> Around<'a> {
         true
     }
 
-    fn dispatch_shortly<const LAST: bool>(&self, number: express::Number, place: u32) {
+    fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
-        if host.realm().dispatcher().dispatch_shortly(number, place, &|| self.home()) {
+        if host.realm().dispatcher().dispatch_inline(self.current, number, handler, &|| self.home()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
             if number == 0 || LAST {
-                let _ = drop_caught(express::take());
+                let _ = drop_caught(self.current.inline.take());
             } else {
-                turn::answered();
+                self.current.note_answered();
             }
         }
     }
@@ -187,19 +181,17 @@ impl<'a> Around<'a> {
     }
 
     fn dispatch_pending(&self, yields: &Yields) {
-        // A handler that polls a process inside of this one's turn finds none, and makes its own.
-        let mut batch = BATCH.try_with(Cell::take).unwrap_or_default();
         // Looked up once: those who answer on other cores write beside where that is said.
         let realm = self.head.host().realm();
+        let mut batch = Batch::default();
         while yields.has_pending() {
-            yields.take_pending(&mut batch);
-            let homes = self.own.clones(batch.len() as u32);
-            for (yielded, home) in batch.drain(..).zip(homes) {
+            let count = yields.take_pending(&mut batch);
+            let homes = self.own.clones(count as u32);
+            for (yielded, home) in batch.iter_mut().map_while(Option::take).zip(homes) {
                 Self::dispatch_one(realm, yields, yielded, home);
             }
         }
         yields.forget_overtaken();
-        let _ = BATCH.try_with(|kept| kept.set(batch));
     }
 
     #[inline(always)]

@@ -15,7 +15,8 @@ use crate::process::catch::Guard;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
-use crate::process::state::{Ref, current as turn};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
 /// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
@@ -117,7 +118,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
         if this.over {
             return Poll::Pending;
         }
-        if turn::pid() == Some(this.pid()) {
+        if Current::with(Current::pid) == Some(this.pid()) {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
         let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };

@@ -13,6 +13,7 @@ use crate::host::link::Watch;
 use crate::process::error::InitError;
 use crate::process::exit::Exit;
 use crate::process::state::Ref;
+use crate::process::state::current::Current;
 use crate::task::Machine;
 
 pin_project! {
@@ -60,8 +61,13 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn step(self: Pin<&mut Self>, me: &Me<X::Message>, cx: &mut Cx<'_>) -> Result<Next<X::Output>, Exit> {
-        self.project().machine.step(me, cx)
+    fn step(
+        self: Pin<&mut Self>,
+        current: &Current,
+        me: &Me<X::Message>,
+        cx: &mut Cx<'_>,
+    ) -> Result<Next<X::Output>, Exit> {
+        self.project().machine.step(current, me, cx)
     }
 
     #[inline]

@@ -19,8 +19,9 @@ use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::Limits;
 use crate::process::mailbox::Bound;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::Comes;
-use crate::process::state::{Ready, Ref, Schedule, current as turn};
+use crate::process::state::{Ready, Ref, Schedule};
 use crate::task::Machine;
 use crate::task::body::{Body, BodyFuture, Output, with_machine, with_process};
 use crate::task::cell::{Embryo, Joined};
@@ -106,7 +107,7 @@ impl Host {
     /// Whether the runtime takes processes now.
     #[inline]
     fn is_open(&self) -> bool {
-        let from_inside = || turn::pid().is_some_and(|pid| self.shared().relay.is_here(pid));
+        let from_inside = || Current::with(Current::pid).is_some_and(|pid| self.shared().relay.is_here(pid));
         match self.phase() {
             Phase::Open => true,
             Phase::Closing => from_inside(),

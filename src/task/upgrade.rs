@@ -16,8 +16,9 @@ use crate::process::catch::{catch, drop_caught};
 use crate::process::exit::Exit;
 use crate::process::mailbox::Trial;
 use crate::process::payload::Payload;
-use crate::process::state::successor::Future;
-use crate::process::state::{Ref, current as turn, successor};
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
+use crate::process::state::upgrade_request::Future;
 use crate::task::body::{Body, BodyFuture, Outcome, Output};
 
 /// Why new code is not in the place of the old: see [`StepOutput::upgrade`]. It hands the new process back.
@@ -111,11 +112,12 @@ impl<M: Send + 'static> Context<M> {
             return (self, exit);
         }
         let address = self.control().address();
-        let (mailbox, trial) = match turn::here(address).map(|turn| self.mailbox().begin_trial(turn)) {
-            Some(Ok(begun)) => begun,
-            Some(Err(exit)) => return (self, exit),
-            None => return (self, Exit::failed(ELSEWHERE)),
-        };
+        let (mailbox, trial) =
+            match Current::with(|current| current.in_step(address)).map(|turn| self.mailbox().begin_trial(turn)) {
+                Some(Ok(begun)) => begun,
+                Some(Err(exit)) => return (self, exit),
+                None => return (self, Exit::failed(ELSEWHERE)),
+            };
         let next: Future<Output<Fut>> = Box::pin(async move { body(Self::of(mailbox)).await.into_result() });
         let exit = Starting::begin(self.control().any(), &trial).run(next).await;
         self.mailbox().end_trial(&trial);
@@ -125,12 +127,13 @@ impl<M: Send + 'static> Context<M> {
     async fn fit<T: 'static>(&self) -> Result<(), Exit> {
         let control = self.control().address();
         poll_fn(|cx| {
-            if !turn::is_of(control) {
-                return Poll::Ready(Err(Exit::failed(ELSEWHERE)));
-            }
-            let fit = successor::ask::<T>();
+            let (fit, is_own_waker) = Current::with(|current| {
+                let fit = current.steps(control).then(|| current.upgrade.ask::<T>());
+                (fit, current.is_own_waker(cx.waker()))
+            });
+            let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
             // The answer comes with the next poll of the body, in which a combinator may poll those alone that were woken.
-            if fit.is_none() && !turn::is_own_waker(cx.waker()) && !planted!("upgrade_asks_in_silence") {
+            if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
             fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(misfit::<T>)))
@@ -160,7 +163,9 @@ impl<'a> Starting<'a> {
         let exit = poll_fn(|cx| {
             // None: it has been handed over, and this is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
-            let Some(turn) = turn::here(self.control.identity()) else { return Poll::Ready(Exit::failed(ELSEWHERE)) };
+            let Some(turn) = Current::with(|current| current.in_step(self.control.identity())) else {
+                return Poll::Ready(Exit::failed(ELSEWHERE));
+            };
             match catch(|| future.as_mut().poll(cx)) {
                 Err(text) => {
                     head.host().panicked(head.pid(), text.as_str());
@@ -169,15 +174,17 @@ impl<'a> Starting<'a> {
                 Ok(Poll::Ready(Err(exit))) => Poll::Ready(exit),
                 Ok(Poll::Ready(Ok(result))) => {
                     next = None;
-                    successor::place::<T>(Box::pin(ready(Ok(result))));
+                    Current::with(|current| current.upgrade.replace::<T>(Box::pin(ready(Ok(result)))));
                     Poll::Pending
                 }
                 Ok(Poll::Pending) => {
                     // What it wants itself comes first: code that is replaced while it starts.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
-                    if started && !successor::is_wanted() {
+                    if started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
-                        next.take().into_iter().for_each(successor::place::<T>);
+                        if let Some(next) = next.take() {
+                            Current::with(|current| current.upgrade.replace::<T>(next));
+                        }
                     }
                     Poll::Pending
                 }

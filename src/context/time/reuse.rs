@@ -8,15 +8,13 @@
 //! Whoever takes a timer over must know that it has not fired. The turn tells: if it has seen a moment before the timer
 //! is due, the timer had not fired then, and if it has since, it has woken the task that is running, which is polled again.
 
-use std::cell::Cell;
 use std::num::NonZeroU64;
 
 use crate::host::control::{Change, Head};
 use crate::host::refs::Home;
 use crate::host::timer::Key;
 use crate::platform::clock::Instant;
-use crate::platform::sync::thread_local;
-use crate::process::state::current as turn;
+use crate::process::state::current::Current;
 
 /// A timer that wakes a process by the waker of its task.
 #[derive(Debug, Clone, Copy)]
@@ -44,60 +42,34 @@ impl Timer {
     }
 }
 
-/// In its parts, each of which is moved by itself.
-struct Spare {
-    /// 0 for nobody.
-    whose: Cell<usize>,
-    due: Cell<Instant>,
-    key: Cell<Key>,
-}
-
-thread_local! {
-    static SPARE: Spare =
-        const { Spare { whose: Cell::new(0), due: Cell::new(Instant::FAR), key: Cell::new(Key::NONE) } };
-}
-
 /// Keeps a timer, which stays counted among what the process waits for. False if it can't, and the timer has to be
 /// cancelled: there is one already, its process is not in a step here, or one whose steps are counted would be woken
 /// once too often.
 #[inline]
 pub(crate) fn keep(of: &Home, timer: &Timer) -> bool {
     let address = of.address();
-    SPARE.with(|spare| {
-        let keeps = spare.whose.get() == 0 && turn::keeps_of(address);
+    Current::with(|current| {
+        let keeps = !current.timer.is_kept() && current.may_keep_timer(address);
         if keeps {
-            spare.whose.set(address);
-            spare.due.set(timer.due());
-            spare.key.set(timer.key);
+            current.timer.put(address, timer.due(), timer.key.pack());
         }
         keeps
     })
 }
 
-/// The timer that was kept of this process, if it is due by then and has surely not fired.
+/// Takes over the timer that was kept for this process, if it is due at `by` or earlier and cannot have fired.
 #[inline]
 pub(crate) fn take(of: &Home, by: Instant) -> Option<Timer> {
-    SPARE.with(|spare| {
-        let due = spare.due.get();
-        if spare.whose.get() != of.address() || due > by || !turn::has_seen_before(due) {
-            return None;
-        }
-        spare.whose.set(0);
-        Some(Timer::new(spare.key.get(), due))
+    Current::with(|current| {
+        let due = current.timer.due(of.address()).filter(|due| *due <= by && current.has_seen_before(*due))?;
+        current.timer.take(of.address()).map(|key| Timer::new(Key::unpack(key), due))
     })
 }
 
-/// The step of this process ends: what nobody has taken over is cancelled.
-pub(crate) fn leave(address: usize, of: &Head) {
-    let key = SPARE.with(|spare| {
-        let is_its = spare.whose.get() == address;
-        is_its.then(|| {
-            spare.whose.set(0);
-            spare.key.get()
-        })
-    });
-    if let Some(key) = key {
-        of.wait_for(Change::Less, turn::is_of(address));
-        drop(of.host().shared().timers.cancel(key));
+/// Cancels the timer that was kept for this process, if no sleep has taken it over. Called when a step of the process ends.
+pub(crate) fn cancel(current: &Current, address: usize, of: &Head) {
+    if let Some(key) = current.timer.take(address) {
+        of.wait_for(Change::Less, current.steps(address));
+        drop(of.host().shared().timers.cancel(Key::unpack(key)));
     }
 }

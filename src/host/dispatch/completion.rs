@@ -4,7 +4,7 @@
 //! against `complete_yield`, against a cancel, against the death of the process) is decided in the process's tag table,
 //! see `yields.rs`.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::host::control::AnyControl;
 use crate::host::dispatch::attempt::Gate;
 use crate::observe::Counter;
-use crate::platform::sync::{Arc, Mutex, thread, thread_local};
+use crate::platform::sync::{Arc, Mutex, thread};
 use crate::process::catch::{catch, drop_caught};
 use crate::process::event::{Answer, Tag};
 use crate::process::exit::Reason;
@@ -24,44 +24,17 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
+use crate::process::state::current::Current;
 use crate::process::yields::Sent;
 
 /// What a handler failed with that panicked where nobody heard its text.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
-/// What becomes of a completion that is dropped on this thread.
-struct Keeping {
-    /// A handler runs: what it drops while it unwinds is kept, to be answered with the panic.
-    on: Cell<bool>,
-    /// The yield whose completion is kept in any case: its handler's future ends, perhaps with an error.
-    own: Cell<Option<(usize, u64)>>,
-    /// There is something in `KEPT`.
-    any: Cell<bool>,
-}
-
-thread_local! {
-    static KEEPING: Keeping =
-        const { Keeping { on: Cell::new(false), own: Cell::new(None), any: Cell::new(false) } };
-    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A completion that is kept.
+/// A completion that was dropped during the call of a handler, and is kept until the call is over.
 enum Kept {
     Slip(Slip),
-    /// One whose answer passes through layers: how to fail it.
+    /// A completion whose answer passes through layers: a call that fails it.
     Layered(Box<dyn FnOnce(Failure)>),
-}
-
-/// Keeps it; hands it back where there is nothing left to keep it in.
-fn keep(kept: Kept) -> Option<Kept> {
-    let mut kept = Some(kept);
-    let _ = KEPT.try_with(|all| {
-        if let Ok(mut all) = all.try_borrow_mut() {
-            all.extend(kept.take());
-            KEEPING.with(|keeping| keeping.any.set(true));
-        }
-    });
-    kept
 }
 
 /// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
@@ -151,17 +124,17 @@ impl Drop for Slip {
         if self.0.is_none() {
             return;
         }
-        let kept = KEEPING.try_with(|keeping| {
-            keeping.on.get() && (thread::panicking() || keeping.own.get() == Some(self.identity()))
-        });
-        let Some((to, tag)) = self.0.take() else { return };
-        if kept.unwrap_or(false) {
-            match keep(Kept::Slip(Slip(Some((to.clone(), tag))))) {
-                None => return,
-                Some(Kept::Slip(slip)) => drop(slip.release()),
-                Some(Kept::Layered(_)) => unreachable!("it was a slip"),
+        let is_kept = Current::with(|current| {
+            let is_kept = current.handler.keeps(|| self.identity());
+            if is_kept {
+                current.handler.keep(Box::new(Kept::Slip(self.take())));
             }
+            is_kept
+        });
+        if is_kept {
+            return;
         }
+        let Some((to, tag)) = self.0.take() else { return };
         answer_or_discard(&*to, tag, &mut Some(Err(Failure::Abandoned)));
     }
 }
@@ -169,18 +142,11 @@ impl Drop for Slip {
 /// Runs what a handler does; with the completions that it dropped while it unwound, and that of its `own` yield however
 /// it was dropped, if there are any. Whoever calls this answers them.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
-    let former =
-        KEEPING.with(|keeping| (keeping.on.replace(true), keeping.own.replace(own), keeping.any.replace(false)));
-    let (on, own, any) = former;
-    // What stands there belongs to a handler that this one runs inside of.
-    let others = if any { KEPT.with(|kept| kept.borrow().len()) } else { 0 };
+    let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);
-    let some = KEEPING.with(|keeping| {
-        keeping.on.set(on);
-        keeping.own.set(own);
-        keeping.any.replace(any)
-    });
-    (result, some.then(|| KEPT.with(|kept| kept.borrow_mut().split_off(others))))
+    let kept = Current::with(|current| current.handler.end(outer));
+    let typed = |kept: Box<dyn Any>| *kept.downcast().unwrap_or_else(|_| unreachable!("only `Kept` is kept"));
+    (result, kept.map(|kept| kept.into_iter().map(typed).collect()))
 }
 
 /// Fails the yields whose completions a handler dropped while it unwound.
@@ -396,13 +362,13 @@ impl<T> Drop for Completion<T> {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
         }
         let fail = layer.later(slip);
-        let fail = match KEEPING.try_with(|keeping| keeping.on.get()) {
-            Ok(true) => keep(Kept::Layered(fail)),
-            _ => Some(Kept::Layered(fail)),
-        };
-        if let Some(Kept::Layered(fail)) = fail {
-            drop(catch(|| fail(Failure::Panicked(SOME_PANIC))));
-        }
+        Current::with(|current| {
+            if current.handler.is_running() {
+                current.handler.keep(Box::new(Kept::Layered(fail)));
+            } else {
+                drop(catch(|| fail(Failure::Panicked(SOME_PANIC))));
+            }
+        });
     }
 }
 

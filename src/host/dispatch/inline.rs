@@ -1,5 +1,5 @@
-//! The right to answer a command that took the short way: by what is left in its lane, as long as the turn is not over
-//! that it came in; by a completion, like that of any other command, from then on.
+//! The right to answer an inline command. During the turn in which the command was yielded, the answer is left in the thread's
+//! inline command. After that a completion answers it, as any other command.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,25 +11,25 @@ use crate::host::refs::Home;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
-use crate::process::state::inline_lane as express;
-use crate::process::state::inline_lane::Number;
+use crate::process::state::current::Current;
+use crate::process::state::inline_command::Number;
 use crate::process::yields::{Ear, Kept};
 
 /// Handed to the handler of a command that took the short way, inside the turn of its process. It is used, by whichever
 /// method: what is dropped answers nobody.
-pub struct Shortcut<'a, C: Command> {
+pub struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> Home,
     marker: PhantomData<fn(C)>,
 }
 
-impl<C: Command> fmt::Debug for Shortcut<'_, C> {
+impl<C: Command> fmt::Debug for InlineCall<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shortcut").field(&self.number).finish()
+        f.debug_tuple("InlineCall").field(&self.number).finish()
     }
 }
 
-impl<'a, C: Command> Shortcut<'a, C> {
+impl<'a, C: Command> InlineCall<'a, C> {
     #[inline]
     pub(crate) fn new(number: Number, home: &'a dyn Fn() -> Home) -> Self {
         Self { number, home, marker: PhantomData }
@@ -38,7 +38,7 @@ impl<'a, C: Command> Shortcut<'a, C> {
     /// Answers now.
     #[inline]
     pub(crate) fn answer(self, answer: Result<C::Reply, Failure>) {
-        express::answer(self.number, answer.map(Payload::new));
+        Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
     /// For a future that may answer at its first poll, or not.
@@ -84,7 +84,7 @@ impl<C: Command> Owed<C> {
 
     pub(crate) fn finish(self, answer: Result<C::Reply, Failure>) {
         match self {
-            Self::Now(number, _) => express::answer(number, answer.map(Payload::new)),
+            Self::Now(number, _) => Current::with(|current| current.inline.answer(number, answer.map(Payload::new))),
             Self::Later(completion) => completion.finish(answer),
         }
     }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use crate::host::job::Job;
 use crate::platform::prefetch::{TASK, prefetch};
 use crate::platform::sync::thread_local;
-use crate::process::state::wake_order as placing;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::Placing;
 
 thread_local! {
@@ -23,7 +23,7 @@ pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
         }
     }
     let _release = Release;
-    placing::at(Placing::Together, wake)
+    Current::with(|current| current.waking(Placing::Together, wake))
 }
 
 /// Keeps a task that is woken so.
@@ -32,7 +32,9 @@ pub(crate) fn join(task: Job) {
     let mut task = Some(task);
     let _ = CROWD.try_with(|crowd| crowd.borrow_mut().extend(task.take()));
     // The thread-local is gone if the thread ends just now: then the task does not wait for the others.
-    task.into_iter().for_each(|task| placing::at(Placing::Next, || task.schedule()));
+    if let Some(task) = task {
+        Current::with(|current| current.waking(Placing::Next, || task.schedule()));
+    }
 }
 
 /// Queues all that this thread keeps.
@@ -41,7 +43,7 @@ pub(crate) fn release() {
     let Ok(mut crowd) = CROWD.try_with(RefCell::take) else { return };
     crowd.iter().for_each(|task| lead(task, 1));
     crowd.iter().for_each(|task| lead(task, 0));
-    placing::at(Placing::Next, || crowd.drain(..).for_each(Job::schedule));
+    Current::with(|current| current.waking(Placing::Next, || crowd.drain(..).for_each(Job::schedule)));
     let _ = CROWD.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if kept.capacity() == 0 {

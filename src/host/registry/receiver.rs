@@ -11,7 +11,8 @@ use crate::process::exit::Exit;
 use crate::process::mailbox::Wakes;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::state::{Counted, Ref, RunState, current as turn};
+use crate::process::state::current::Current;
+use crate::process::state::{Counted, Ref, RunState};
 
 /// A message on its way to a pid.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub struct Package {
 impl Package {
     /// A message for `to`, from whoever is being stepped on this thread.
     pub fn new(to: Pid, payload: Payload) -> Self {
-        Self { from: turn::pid(), to, payload }
+        Self { from: Current::with(Current::pid), to, payload }
     }
 }
 

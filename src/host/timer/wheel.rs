@@ -46,10 +46,18 @@ impl Handle {
     /// Of no entry.
     pub(crate) const NONE: Self = Self { index: u32::MAX, number: [u32::MAX; 2] };
 
-    fn new(index: u32, number: u64) -> Self {
+    #[inline]
+    pub(super) fn new(index: u32, number: u64) -> Self {
         Self { index, number: [(number >> 32) as u32, number as u32] }
     }
 
+    /// The index and the number.
+    #[inline]
+    pub(super) fn parts(self) -> (u32, u64) {
+        (self.index, self.number())
+    }
+
+    #[inline]
     fn number(self) -> u64 {
         u64::from(self.number[0]) << 32 | u64::from(self.number[1])
     }

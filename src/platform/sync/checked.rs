@@ -77,16 +77,11 @@ pub(crate) mod counts {
     use crate::platform::sync::tally as plain;
     pub(crate) use crate::platform::sync::tally::Ordering;
 
-    // Loom runs all threads of one model on one thread of the system, so this is the model's own.
-    std::thread_local! {
-        static EXPLORED: Cell<bool> = const { Cell::new(false) };
-    }
-
     /// Runs `f`; each count that it makes is explored.
     pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
-        EXPLORED.set(true);
+        super::super::EXPLORED.set(true);
         let result = f();
-        EXPLORED.set(false);
+        super::super::EXPLORED.set(false);
         result
     }
 
@@ -123,7 +118,7 @@ pub(crate) mod counts {
 
     impl AtomicU32 {
         pub(crate) fn new(count: u32) -> Self {
-            if !EXPLORED.get() {
+            if !super::super::EXPLORED.get() {
                 return Self::Plain(plain::AtomicU32::new(count));
             }
             let (count, memory) = (checked::AtomicU32::new(count), UnsafeCell::new(()));

@@ -5,7 +5,7 @@
 
 use std::task::Waker;
 
-use crate::process::state::wake_order as placing;
+use crate::process::state::current::Current;
 use crate::process::state::wake_order::{Placing, Station};
 use crate::process::{catch as panic, state as counted};
 
@@ -22,7 +22,7 @@ impl Wakes {
     /// the crowd that they bring.
     #[inline]
     pub(crate) fn wake_behind(self) {
-        placing::at(Placing::Behind, || self.wake());
+        Current::with(|current| current.waking(Placing::Behind, || self.wake()));
     }
 
     #[inline]

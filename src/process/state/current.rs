@@ -1,8 +1,10 @@
-//! Whose turn this thread is in: which process is being stepped, with what budget left.
+//! [`Current`]: the state of this thread. It tells which process the thread steps, with which budget, and in which order
+//! woken tasks are queued.
 //!
-//! A future that was handed to a body asks here whether it is polled where it belongs, a completion asks whether it
-//! answers the very process that is running, and [`should_yield`] asks for the budget. Turns nest, for a step may call
-//! `block_on`, which may run other processes on the same thread.
+//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered through a
+//! future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells, and no borrow of
+//! their contents lives while user code runs: turns nest, because a step may call `block_on`, which runs other processes on
+//! the same thread. [`Current::enter`] saves the state of the outer turn, and its guard restores it.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -13,69 +15,340 @@ use crate::platform::preempt;
 use crate::platform::sync::{Lasting, thread, thread_local};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
-use crate::process::state::inline_lane::Parcel;
-use crate::process::state::{inline_lane as express, successor};
+use crate::process::state::deferred::Deferred;
+use crate::process::state::handler_call::HandlerCall;
+use crate::process::state::inline_command::{InlineCommand, Inlined};
+use crate::process::state::kept_timer::KeptTimer;
+use crate::process::state::upgrade_request::{self, UpgradeRequest};
+use crate::process::state::wake_order::Placing;
 
-/// How many messages a body may receive, and how often [`should_yield`] says no, in one turn.
+/// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one turn.
 pub(crate) const BUDGET: u32 = 128;
 
-/// Later than all that a clock tells.
+/// A time later than any that a clock returns.
 const UNSEEN: u64 = Instant::FAR.ns();
 
-/// What this thread is doing. Cells of their own: each question costs a load.
+/// The state of this thread.
 ///
-/// One cache line: where the linker puts a thread-local without that, a field that lies across two lines costs a turn a
-/// tenth.
+/// It starts at a cache line. Each message and each step read several fields. If the linker places a field across two
+/// cache lines, a turn costs a tenth more.
 #[repr(align(64))]
-struct Turn {
-    /// The address of the control block: the identity of a process on this machine while it lives. 0 for nobody.
-    control: Cell<usize>,
-    /// The same, also while a handler's future is polled inside the turn.
-    turns: Cell<usize>,
+pub(crate) struct Current {
+    /// Address of the control block of the process whose code runs now. It identifies a process of this program while the
+    /// process lives. 0: no process.
+    process: Cell<usize>,
+    /// As `process`. It also holds while the turn polls the future of a handler.
+    turn: Cell<usize>,
     pid: Cell<Option<Pid>>,
-    /// Returns the name of the code that runs the process.
+    /// Returns the name of the type that runs the process.
     code: Cell<fn() -> &'static str>,
-    /// Data and vtable of the task's own waker.
+    /// Data and vtable of the waker of the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// A moment of this turn, in ns of its runtime's clock; [`UNSEEN`] while it has not looked.
-    seen: Cell<u64>,
-    /// What happened in this turn: bits of [`note`]. A byte, as what is written to a part of a wider word and then read as
-    /// that is waited for.
+    /// Events of this turn: bits of [`note`]. It is a byte: reading a wider word after the write of one of its bytes would miss
+    /// store forwarding.
     notes: Cell<u8>,
-    /// What is known of the mailbox.
-    mail: Cell<u8>,
-    /// What is dropped on this thread belonged to a process that dies.
-    dying: Cell<bool>,
+    mailbox: Cell<MailboxNote>,
+    placing: Cell<Placing>,
+    /// Values that are dropped on this thread belonged to a process that ends.
+    ends: Cell<bool>,
+    /// The first time that this turn read, in ns of its runtime's clock. [`UNSEEN`] before that.
+    seen: Cell<u64>,
+    /// The command that the turn answers without the table of yields.
+    pub(crate) inline: InlineCommand,
+    /// The timer that the last sleep of this step left to the next sleep.
+    pub(crate) timer: KeptTimer,
+    /// The call of a handler that this thread runs.
+    pub(crate) handler: HandlerCall,
+    /// The request of a body to be replaced by other code.
+    pub(crate) upgrade: UpgradeRequest,
+    /// Calls of user code that wait until an outer call is over.
+    pub(crate) deferred: Deferred,
+    /// The shard of the registries that this thread uses. `usize::MAX`: the thread has not chosen yet.
+    pub(crate) shard: Cell<usize>,
+    /// The incarnation of the simulation that this thread runs. 0: none.
+    pub(crate) simulation: Cell<u32>,
+    /// The process that this thread drops outside any turn, and the name of its code.
+    pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
+    replies: Lasting<RefCell<Vec<DroppedReply>>>,
+    /// The turns that this turn is nested in.
+    outer: Lasting<RefCell<Vec<Outer>>>,
 }
 
-/// Bits of what is noted in a turn: most steps leave none of them.
+/// Bits of [`Current::notes`]. Most steps set none of them.
 mod note {
-    /// Futures of the process may keep what they let go of until the step ends.
-    pub(super) const KEEPS: u8 = 1;
-    /// One of them did.
-    pub(super) const KEPT: u8 = 1 << 1;
-    /// An answer came to the running process from inside its own turn.
-    pub(super) const ANSWERED: u8 = 1 << 2;
-    /// The running process has asked to be stepped again behind the others.
-    pub(super) const AGAIN: u8 = 1 << 3;
-    /// Replies were dropped while it unwinds or dies.
-    pub(super) const ORPHANED: u8 = 1 << 4;
-    /// The running process has woken itself.
-    pub(super) const WOKEN: u8 = 1 << 5;
-    /// No timer may be passed on: the steps of the running process are counted, or its clock is virtual.
-    pub(super) const NO_TIMER: u8 = 1 << 6;
+    /// A future of the process may leave its timer to a later sleep, until the step ends.
+    pub(super) const KEEPS_TIMER: u8 = 1;
+    /// The process was answered inside its own turn.
+    pub(super) const ANSWERED: u8 = 1 << 1;
+    /// The process asked to be stepped again, after the tasks that are ready.
+    pub(super) const AGAIN: u8 = 1 << 2;
+    /// Replies were dropped while the process unwinds or ends.
+    pub(super) const REPLIES: u8 = 1 << 3;
+    /// The process woke its own task.
+    pub(super) const WOKEN: u8 = 1 << 4;
+    /// No sleep may leave its timer to the next one: the steps of the process are counted, or its clock is virtual.
+    pub(super) const NO_TIMER: u8 = 1 << 5;
 }
 
-/// What is noted of the mailbox: its receiver waits, …
-mod mail {
-    /// … and has taken the message that was delivered, but has not asked for the next.
-    pub(super) const DELIVERED: u8 = 1;
-    /// … and has asked, with its slot lent.
-    pub(super) const ASKED: u8 = 1 << 1;
+/// State of the mailbox at the last look of its receiver in this turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MailboxNote {
+    /// The receiver does not wait, or not by the mailbox's slot.
+    Nothing,
+    /// The receiver took the message that was delivered into the slot. It still waits for the next one, but has not asked for
+    /// it.
+    Delivered,
+    /// The receiver asked for a message, and waits with the slot lent to senders.
+    Waits,
 }
 
-impl Turn {
+thread_local! {
+    static CURRENT: Current = const {
+        Current {
+            process: Cell::new(0),
+            turn: Cell::new(0),
+            pid: Cell::new(None),
+            code: Cell::new(unknown),
+            waker: Cell::new((0, 0)),
+            budget: Cell::new(BUDGET),
+            notes: Cell::new(0),
+            mailbox: Cell::new(MailboxNote::Nothing),
+            placing: Cell::new(Placing::Next),
+            ends: Cell::new(false),
+            seen: Cell::new(UNSEEN),
+            inline: InlineCommand::new(),
+            timer: KeptTimer::new(),
+            handler: HandlerCall::new(),
+            upgrade: UpgradeRequest::new(),
+            deferred: Deferred::new(),
+            shard: Cell::new(usize::MAX),
+            simulation: Cell::new(0),
+            dropped: Cell::new(None),
+            replies: Lasting::new(RefCell::new(Vec::new())),
+            outer: Lasting::new(RefCell::new(Vec::new())),
+        }
+    };
+}
+
+fn unknown() -> &'static str {
+    "unknown"
+}
+
+#[inline]
+fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
+}
+
+/// A turn that another turn is nested in.
+struct Outer {
+    process: usize,
+    turn: usize,
+    pid: Option<Pid>,
+    code: fn() -> &'static str,
+    waker: (usize, usize),
+    budget: u32,
+    notes: u8,
+    mailbox: MailboxNote,
+    inline: Option<Inlined>,
+    upgrade: Option<Box<upgrade_request::Saved>>,
+}
+
+/// Ends a turn when it is dropped: restores the outer turn, if there is one.
+#[must_use]
+pub(crate) struct Guard<'a> {
+    current: &'a Current,
+    nested: bool,
+}
+
+impl Guard<'_> {
+    /// The process whose turn this guard holds.
+    #[inline]
+    pub(crate) fn in_turn(&self) -> InTurn {
+        InTurn(PhantomData)
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.nested {
+            return self.current.restore();
+        }
+        self.current.process.set(0);
+        self.current.turn.set(0);
+        self.current.pid.set(None);
+        self.current.waker.set((0, 0));
+    }
+}
+
+/// Proves that this thread has the right to run a process: it is in a turn of that process, or is about to begin one.
+///
+/// It stays on its thread, and is not kept beyond the turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InTurn(PhantomData<*const ()>);
+
+impl InTurn {
+    /// Only for the type that represents the right to run (`state::Ready`), and for models of it.
+    #[inline]
+    pub(crate) fn of_right() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl Current {
+    /// Calls `f` with the state of this thread.
+    #[inline]
+    pub(crate) fn with<R>(f: impl FnOnce(&Self) -> R) -> R {
+        CURRENT.with(f)
+    }
+
+    /// As [`with`](Self::with), for code that may run while the thread ends. `None` if the state is gone, which happens only
+    /// under the model checkers.
+    pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
+        CURRENT.try_with(f).ok()
+    }
+
+    // ---- Turns
+
+    /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. `code` returns the name
+    /// of the type that runs the process.
+    #[inline]
+    pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
+        // A turn that polls the future of a handler is a turn too.
+        let nested = self.turn.get() != 0;
+        if nested {
+            self.save();
+        }
+        self.process.set(process);
+        self.turn.set(process);
+        self.pid.set(Some(pid));
+        self.code.set(code);
+        self.waker.set(identity(waker));
+        self.budget.set(BUDGET);
+        self.seen.set(UNSEEN);
+        self.notes.set(note::KEEPS_TIMER);
+        self.mailbox.set(MailboxNote::Nothing);
+        Guard { current: self, nested }
+    }
+
+    #[cold]
+    fn save(&self) {
+        let outer = Outer {
+            process: self.process.get(),
+            turn: self.turn.get(),
+            pid: self.pid.get(),
+            code: self.code.get(),
+            waker: self.waker.get(),
+            budget: self.budget.get(),
+            notes: self.notes.get(),
+            mailbox: self.mailbox.get(),
+            inline: self.inline.take(),
+            upgrade: self.upgrade.save(),
+        };
+        self.outer.borrow_mut().push(outer);
+    }
+
+    #[cold]
+    fn restore(&self) {
+        let outer = {
+            let mut outers = self.outer.borrow_mut();
+            let outer = outers.pop();
+            if outers.is_empty() {
+                // Frees the memory, because the thread's end does not.
+                *outers = Vec::new();
+            }
+            outer
+        };
+        let outer = outer.expect("saved when the turn began");
+        self.process.set(outer.process);
+        self.turn.set(outer.turn);
+        self.pid.set(outer.pid);
+        self.code.set(outer.code);
+        self.waker.set(outer.waker);
+        self.budget.set(outer.budget);
+        // The time that the inner turn saw may be of another runtime's clock.
+        self.seen.set(UNSEEN);
+        self.notes.set(outer.notes);
+        self.mailbox.set(outer.mailbox);
+        self.inline.restore(outer.inline);
+        self.upgrade.restore(outer.upgrade);
+    }
+
+    /// Whether this thread steps the process with this control block.
+    #[inline]
+    pub(crate) fn steps(&self, process: usize) -> bool {
+        self.process.get() == process
+    }
+
+    /// As [`steps`](Self::steps), as a proof.
+    #[inline]
+    pub(crate) fn in_step(&self, process: usize) -> Option<InTurn> {
+        self.steps(process).then_some(InTurn(PhantomData))
+    }
+
+    /// Whether this thread is in a turn of the process with this control block. This includes the poll of a handler's future
+    /// inside the turn. An answer to the process needs no wake-up then.
+    #[inline]
+    pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
+        self.turn.get() == process
+    }
+
+    /// Runs `f` outside any process: the futures that `f` polls and the messages that it sends do not belong to the process
+    /// whose turn this may be.
+    pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
+        struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize));
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.process.set(self.1);
+                self.0.pid.set(self.2);
+                self.0.waker.set(self.3);
+            }
+        }
+        let _back = Back(self, self.process.replace(0), self.pid.replace(None), self.waker.replace((0, 0)));
+        f()
+    }
+
+    /// The pid of the process that this thread steps.
+    #[inline]
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.pid.get()
+    }
+
+    /// The pid of the process that this thread steps, and the name of its code.
+    pub(crate) fn running(&self) -> Option<(Pid, &'static str)> {
+        self.pid.get().map(|pid| (pid, (self.code.get())()))
+    }
+
+    /// Whether this is the waker of the task that is being stepped. Otherwise it is the waker of a combinator.
+    #[inline]
+    pub(crate) fn is_own_waker(&self, waker: &Waker) -> bool {
+        self.waker.get() == identity(waker)
+    }
+
+    // ---- The order of wake-ups
+
+    /// Runs `wake`. The tasks that it wakes are queued in this order.
+    #[inline]
+    pub(crate) fn waking<R>(&self, placing: Placing, wake: impl FnOnce() -> R) -> R {
+        struct Back<'a>(&'a Cell<Placing>, Placing);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1);
+            }
+        }
+        let _back = Back(&self.placing, self.placing.replace(placing));
+        wake()
+    }
+
+    /// How a task that this thread wakes now is queued.
+    #[inline]
+    pub(crate) fn placing(&self) -> Placing {
+        self.placing.get()
+    }
+
+    // ---- Notes of a turn
+
     #[inline]
     fn has(&self, note: u8) -> bool {
         self.notes.get() & note != 0
@@ -92,364 +365,208 @@ impl Turn {
         self.notes.set(notes & !note);
         notes & note != 0
     }
-}
 
-thread_local! {
-    static TURN: Turn = const {
-        Turn {
-            control: Cell::new(0),
-            turns: Cell::new(0),
-            pid: Cell::new(None),
-            code: Cell::new(unknown),
-            waker: Cell::new((0, 0)),
-            budget: Cell::new(BUDGET),
-            seen: Cell::new(UNSEEN),
-            notes: Cell::new(0),
-            mail: Cell::new(0),
-            dying: Cell::new(false),
-        }
-    };
-    static ORPHANS: RefCell<Vec<Orphan>> = const { RefCell::new(Vec::new()) };
-    /// The turns that this one is nested in.
-    static OUTER: Lasting<RefCell<Vec<Outer>>> = const { Lasting::new(RefCell::new(Vec::new())) };
-}
-
-fn unknown() -> &'static str {
-    "unknown"
-}
-
-#[inline]
-fn identity(waker: &Waker) -> (usize, usize) {
-    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
-}
-
-/// Begins a turn of the process with this control block; it ends when the guard is dropped. `code` returns the name of the
-/// type that runs the process.
-#[inline]
-pub(crate) fn enter(control: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard {
-    // A handler's future that is polled aside is inside a turn as well.
-    let nested = TURN.with(|turn| turn.turns.get() != 0);
-    if nested {
-        save();
+    /// Notes that the process was answered in its own turn. It is stepped again in this turn, and needs no wake-up.
+    #[inline]
+    pub(crate) fn note_answered(&self) {
+        self.note(note::ANSWERED);
     }
-    TURN.with(|turn| {
-        turn.control.set(control);
-        turn.turns.set(control);
-        turn.pid.set(Some(pid));
-        turn.code.set(code);
-        turn.waker.set(identity(waker));
-        turn.budget.set(BUDGET);
-        turn.seen.set(UNSEEN);
-        turn.notes.set(note::KEEPS);
-        turn.mail.set(0);
-    });
-    Guard { nested }
-}
 
-/// A turn that another one is nested in.
-struct Outer {
-    control: usize,
-    turns: usize,
-    pid: Option<Pid>,
-    code: fn() -> &'static str,
-    waker: (usize, usize),
-    budget: u32,
-    notes: u8,
-    mail: u8,
-    parcel: Option<Parcel>,
-    successor: Option<Box<successor::Outer>>,
-}
+    /// Whether the process was answered since the last call.
+    #[inline]
+    pub(crate) fn take_answered(&self) -> bool {
+        self.take(note::ANSWERED)
+    }
 
-#[cold]
-fn save() {
-    let outer = TURN.with(|turn| Outer {
-        control: turn.control.get(),
-        turns: turn.turns.get(),
-        pid: turn.pid.get(),
-        code: turn.code.get(),
-        waker: turn.waker.get(),
-        budget: turn.budget.get(),
-        notes: turn.notes.get(),
-        mail: turn.mail.get(),
-        parcel: express::take(),
-        successor: successor::take(),
-    });
-    OUTER.with(|outers| outers.borrow_mut().push(outer));
-}
+    /// Notes that the process woke its own task: it gets another turn.
+    #[inline]
+    pub(crate) fn note_woken(&self) {
+        self.note(note::WOKEN);
+    }
 
-#[cold]
-fn restore() {
-    let outer = OUTER.with(|outers| {
-        let mut outers = outers.borrow_mut();
-        let outer = outers.pop();
-        if outers.is_empty() {
-            // It is not dropped with the thread.
-            *outers = Vec::new();
+    /// Whether the process woke its own task since the last call.
+    #[inline]
+    pub(crate) fn take_woken(&self) -> bool {
+        self.take(note::WOKEN)
+    }
+
+    /// Notes that the process woke itself to let other processes run.
+    #[inline]
+    pub(crate) fn note_again(&self) {
+        self.note(note::AGAIN);
+    }
+
+    /// Whether the process asked to be stepped again in this turn.
+    #[inline]
+    pub(crate) fn wants_again(&self) -> bool {
+        self.has(note::AGAIN)
+    }
+
+    // ---- The mailbox of the process
+
+    /// Notes that the receiver took a delivered message. It still waits for the next one.
+    #[inline]
+    pub(crate) fn note_delivered(&self) {
+        self.mailbox.set(MailboxNote::Delivered);
+    }
+
+    /// Whether the receiver took a delivered message, and has not looked into the mailbox since.
+    #[inline]
+    pub(crate) fn has_taken_delivered(&self) -> bool {
+        self.mailbox.get() == MailboxNote::Delivered
+    }
+
+    /// Notes whether the receiver asked for a message, and waits with the slot lent.
+    #[inline]
+    pub(crate) fn note_waits_for_message(&self, waits: bool) {
+        self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
+    }
+
+    /// Whether the receiver waits with the slot lent.
+    #[inline]
+    pub(crate) fn waits_for_message(&self) -> bool {
+        self.mailbox.get() == MailboxNote::Waits
+    }
+
+    /// Removes the note. Each look into the mailbox of the process calls this first.
+    #[inline]
+    pub(crate) fn looks_into_mailbox(&self) {
+        self.mailbox.set(MailboxNote::Nothing);
+    }
+
+    // ---- Time
+
+    /// Notes the time. Only the first time of a turn is kept.
+    #[inline]
+    pub(crate) fn saw(&self, now: Instant) {
+        if self.seen.get() == UNSEEN {
+            self.seen.set(now.ns());
         }
-        outer
-    });
-    let outer = outer.expect("saved when the turn began");
-    TURN.with(|turn| {
-        turn.control.set(outer.control);
-        turn.turns.set(outer.turns);
-        turn.pid.set(outer.pid);
-        turn.code.set(outer.code);
-        turn.waker.set(outer.waker);
-        turn.budget.set(outer.budget);
-        // Another runtime's time, perhaps.
-        turn.seen.set(UNSEEN);
-        turn.notes.set(outer.notes);
-        turn.mail.set(outer.mail);
-    });
-    express::restore(outer.parcel);
-    successor::restore(outer.successor);
+    }
+
+    /// Whether this turn [saw](Self::saw) a time before `at`.
+    #[inline]
+    pub(crate) fn has_seen_before(&self, at: Instant) -> bool {
+        self.seen.get() < at.ns()
+    }
+
+    /// Forbids the sleeps of the process to leave their timers to each other in this turn. Such a timer wakes the process once
+    /// more than needed, and stays set longer than a sleep needs it.
+    pub(crate) fn forbid_kept_timers(&self) {
+        self.note(note::NO_TIMER);
+    }
+
+    /// Whether a sleep that is polled with `waker` may take over a timer of the process with this control block. The thread
+    /// must step that process, `waker` must be the waker of its task, its steps must not be counted, and its clock must be
+    /// real.
+    #[inline]
+    pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
+        self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
+    }
+
+    /// From here to [`end_kept_timer`](Self::end_kept_timer), a sleep of the process may leave its timer on this thread.
+    #[inline]
+    pub(crate) fn begin_kept_timer(&self) {
+        self.note(note::KEEPS_TIMER);
+    }
+
+    /// Ends the time in which a sleep may leave its timer. Whether there may be one, which the caller cancels.
+    #[inline]
+    pub(crate) fn end_kept_timer(&self) -> bool {
+        self.notes.set(self.notes.get() & !note::KEEPS_TIMER);
+        self.timer.is_kept()
+    }
+
+    /// Whether a sleep of the process with this control block may leave its timer on this thread.
+    #[inline]
+    pub(crate) fn may_keep_timer(&self, process: usize) -> bool {
+        self.steps(process) && self.has(note::KEEPS_TIMER)
+    }
+
+    // ---- The budget
+
+    /// Takes one from the budget. False if the budget was spent.
+    #[inline]
+    pub(crate) fn spend(&self) -> bool {
+        match self.budget.get().checked_sub(1) {
+            Some(left) => {
+                self.budget.set(left);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives back one that [`should_yield`](Self::should_yield) took.
+    pub(crate) fn refund(&self) {
+        self.budget.set((self.budget.get() + 1).min(BUDGET));
+    }
+
+    /// As the function [`should_yield`].
+    pub(crate) fn should_yield(&self) -> bool {
+        let Some(pid) = self.pid() else { return false };
+        if preempt::take(pid.word()) {
+            self.budget.set(0);
+        }
+        !self.spend()
+    }
+
+    // ---- Replies that are dropped with a process
+
+    /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends. The caller
+    /// then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    #[inline]
+    pub(crate) fn ending(&self) -> Ending<'_> {
+        Ending(self, self.ends.replace(true))
+    }
+
+    /// Removes the replies that were dropped while the last step unwound, or while the process ended.
+    #[inline]
+    pub(crate) fn take_dropped_replies(&self) -> Option<Vec<DroppedReply>> {
+        (self.has(note::REPLIES) && self.take(note::REPLIES)).then(|| self.replies.take())
+    }
+
+    /// Keeps a dropped reply for [`take_dropped_replies`](Self::take_dropped_replies).
+    ///
+    /// # Errors
+    /// The reply, if this thread neither unwinds from a step nor drops a process that ends.
+    pub(crate) fn keep_dropped_reply<T: 'static>(
+        &self,
+        reply: T,
+        tell: impl FnOnce(T, Option<&Exit>) + 'static,
+    ) -> Result<(), T> {
+        if !(self.ends.get() || (thread::panicking() && self.pid.get().is_some())) {
+            return Err(reply);
+        }
+        self.replies.borrow_mut().push(Box::new(move |exit| tell(reply, exit)));
+        self.note(note::REPLIES);
+        Ok(())
+    }
 }
 
-/// Restores what this thread was doing before: nothing, most of the time.
+/// Ends the state that [`Current::ending`] began.
 #[must_use]
-pub(crate) struct Guard {
-    nested: bool,
-}
+pub(crate) struct Ending<'a>(&'a Current, bool);
 
-impl Guard {
-    /// The process whose turn this guard holds.
-    #[inline]
-    pub(crate) fn here(&self) -> InTurn {
-        InTurn(PhantomData)
-    }
-}
-
-/// Proves that this thread has the right to run a process: it is in a turn of that process, or is about to begin one.
-///
-/// It stays on its thread, and is not kept beyond the turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InTurn(PhantomData<*const ()>);
-
-impl InTurn {
-    /// Only for the type that represents the right to run (`counted::Ready`), and for models of it.
-    #[inline]
-    pub(crate) fn of_right() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl Drop for Guard {
-    #[inline]
+impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        if self.nested {
-            return restore();
-        }
-        TURN.with(|turn| {
-            turn.control.set(0);
-            turn.turns.set(0);
-            turn.pid.set(None);
-            turn.waker.set((0, 0));
-        });
+        self.0.ends.set(self.1);
     }
 }
 
-/// Whether this thread is stepping the process with this control block.
-#[inline]
-pub(crate) fn is_of(control: usize) -> bool {
-    TURN.with(|turn| turn.control.get()) == control
-}
+/// A reply that was dropped while its process unwound or ended. The caller of the process gets the exit as soon as it is
+/// known. If the process caught the panic, the caller gets `None`: the reply was only dropped.
+pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
-/// The same as a proof.
-#[inline]
-pub(crate) fn here(control: usize) -> Option<InTurn> {
-    is_of(control).then_some(InTurn(PhantomData))
-}
-
-/// Whether this thread is in the turn of the process with this control block, be it in a handler's future: then an
-/// answer to it needs no wake.
-#[inline]
-pub(crate) fn is_within(control: usize) -> bool {
-    TURN.with(|turn| turn.turns.get()) == control
-}
-
-/// From here, or from [the beginning](enter), to [`ends_keeping`], futures of the process whose turn this is may keep
-/// something on this thread.
-#[inline]
-pub(crate) fn begins_keeping() {
-    TURN.with(|turn| turn.note(note::KEEPS));
-}
-
-/// Whether something may have been kept, which the caller then lets go of.
-#[inline]
-pub(crate) fn ends_keeping() -> bool {
-    TURN.with(|turn| {
-        let notes = turn.notes.get();
-        turn.notes.set(notes & !(note::KEEPS | note::KEPT));
-        notes & note::KEPT != 0
-    })
-}
-
-/// Whether a future of the process with this control block may keep something on this thread; it does, then.
-#[inline]
-pub(crate) fn keeps_of(control: usize) -> bool {
-    TURN.with(|turn| {
-        let keeps = turn.control.get() == control && turn.has(note::KEEPS);
-        if keeps {
-            turn.note(note::KEPT);
-        }
-        keeps
-    })
-}
-
-/// Runs `f` as nobody: what it polls and sends is not the process's whose turn this may be.
-pub(crate) fn aside<T>(f: impl FnOnce() -> T) -> T {
-    struct Back(usize, Option<Pid>, (usize, usize));
-    impl Drop for Back {
-        fn drop(&mut self) {
-            TURN.with(|turn| {
-                turn.control.set(self.0);
-                turn.pid.set(self.1);
-                turn.waker.set(self.2);
-            });
-        }
-    }
-    let _back = TURN.with(|turn| Back(turn.control.replace(0), turn.pid.replace(None), turn.waker.replace((0, 0))));
-    f()
-}
-
-/// The pid of the process in whose turn this thread is.
-#[inline]
-pub(crate) fn pid() -> Option<Pid> {
-    TURN.with(|turn| turn.pid.get())
-}
-
-/// The pid of the process in whose turn this thread is, and the name of its code. This works at any time, also while the
-/// thread ends.
-pub(crate) fn running() -> Option<(Pid, &'static str)> {
-    TURN.try_with(|turn| turn.pid.get().map(|pid| (pid, (turn.code.get())()))).ok().flatten()
-}
-
-/// Whether this is the waker of the task that is being stepped, as opposed to a combinator's.
-#[inline]
-pub(crate) fn is_own_waker(waker: &Waker) -> bool {
-    TURN.with(|turn| turn.waker.get()) == identity(waker)
-}
-
-/// Forbids the running process to pass a timer on from one sleep to the next: such a timer wakes the process once too often,
-/// and stays set for longer than any of the sleeps needs it.
-pub(crate) fn keeps_no_timer() {
-    TURN.with(|turn| turn.note(note::NO_TIMER));
-}
-
-/// Whether what wakes the process with this control block may be passed on from future to future: this thread is stepping
-/// it, this is the waker of its task, its steps are not counted, and its clock is real.
-#[inline]
-pub(crate) fn passes_on(control: usize, waker: &Waker) -> bool {
-    TURN.with(|turn| turn.control.get() == control && turn.waker.get() == identity(waker) && !turn.has(note::NO_TIMER))
-}
-
-/// Takes one from the budget; false when there was nothing left.
-#[inline]
-pub(crate) fn spend() -> bool {
-    TURN.with(|turn| match turn.budget.get().checked_sub(1) {
-        Some(left) => {
-            turn.budget.set(left);
-            true
-        }
-        None => false,
-    })
-}
-
-/// Gives back what [`should_yield`] took.
-pub(crate) fn refund() {
-    TURN.with(|turn| turn.budget.set((turn.budget.get() + 1).min(BUDGET)));
-}
-
-/// Notes that it is this late; the first time in a turn is what counts.
-#[inline]
-pub(crate) fn saw(now: Instant) {
-    TURN.with(|turn| {
-        if turn.seen.get() == UNSEEN {
-            turn.seen.set(now.ns());
-        }
-    });
-}
-
-/// Whether this turn has [seen](saw) a moment before that one.
-#[inline]
-pub(crate) fn has_seen_before(at: Instant) -> bool {
-    TURN.with(|turn| turn.seen.get()) < at.ns()
-}
-
-/// Notes that the receiver of the running process's mailbox took a delivered message, and still waits for the next one.
-#[inline]
-pub(crate) fn took_delivered() {
-    TURN.with(|turn| turn.mail.set(mail::DELIVERED));
-}
-
-/// Whether the receiver took a delivered message, and has not looked into the mailbox since.
-#[inline]
-pub(crate) fn has_taken_delivered() -> bool {
-    TURN.with(|turn| turn.mail.get() & mail::DELIVERED != 0)
-}
-
-/// Notes whether the receiver of the running process's mailbox has asked for mail, and waits, with its slot lent.
-#[inline]
-pub(crate) fn waits_for_mail(yes: bool) {
-    TURN.with(|turn| turn.mail.set(if yes { mail::ASKED } else { 0 }));
-}
-
-/// Whether it has.
-#[inline]
-pub(crate) fn is_waiting_for_mail() -> bool {
-    TURN.with(|turn| turn.mail.get() & mail::ASKED != 0)
-}
-
-/// Whoever looks into the mailbox of the running process now takes back what was noted of it.
-#[inline]
-pub(crate) fn looks_for_mail() {
-    TURN.with(|turn| turn.mail.set(0));
-}
-
-/// Notes that the running process was answered in its own turn, so that it is stepped again without going round the
-/// queues.
-#[inline]
-pub(crate) fn answered() {
-    TURN.with(|turn| turn.note(note::ANSWERED));
-}
-
-/// Whether an answer came since this was asked last.
-#[inline]
-pub(crate) fn take_answered() -> bool {
-    TURN.with(|turn| turn.take(note::ANSWERED))
-}
-
-/// Notes that the running process has woken its task itself: it has another turn.
-#[inline]
-pub(crate) fn woken() {
-    TURN.with(|turn| turn.note(note::WOKEN));
-}
-
-/// Whether it has.
-#[inline]
-pub(crate) fn take_woken() -> bool {
-    TURN.with(|turn| turn.take(note::WOKEN))
-}
-
-/// Notes that the running process has woken itself to let others run.
-#[inline]
-pub(crate) fn again() {
-    TURN.with(|turn| turn.note(note::AGAIN));
-}
-
-/// Whether the running process has asked to be stepped again.
-#[inline]
-pub(crate) fn wants_again() -> bool {
-    TURN.with(|turn| turn.has(note::AGAIN))
-}
-
-/// Whether long work should let others run now: the turn's budget is spent, or somebody asks for it: the runtime, of a step
-/// that takes longer than half of [`Builder::long_step`](crate::Builder::long_step), or whoever calls
-/// [`Host::preempt`](crate::Host::preempt). Then it says so until the turn is over.
+/// Whether the running process should let other processes run now.
 ///
-/// Each call takes a little of the budget, so a loop that asks once per small piece of work is told `true` after a
-/// bounded number of pieces (128). A body then awaits [`yield_now`](crate::Me::yield_now), a hand-written process returns
-/// [`Next::Again`](crate::Next::Again). Outside a process it always says `false`.
+/// The reason is a spent budget, a request of the runtime for a step that takes longer than half of
+/// [`Builder::long_step`](crate::Builder::long_step), or a call of [`Host::preempt`](crate::Host::preempt). After that it
+/// returns `true` until the turn ends.
+///
+/// Each call takes one from the turn's budget of 128. A loop that calls it once for each small piece of work gets `true`
+/// after at most 128 pieces. An async body then awaits [`yield_now`](crate::Me::yield_now). A hand-written process returns
+/// [`Next::Again`](crate::Next::Again). Outside a process it always returns `false`.
 ///
 /// ```
 /// # use procession::{Context, Exit};
@@ -468,56 +585,5 @@ pub(crate) fn wants_again() -> bool {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub fn should_yield() -> bool {
-    let Some(pid) = pid() else { return false };
-    if preempt::take(pid.word()) {
-        TURN.with(|turn| turn.budget.set(0));
-    }
-    !spend()
-}
-
-/// From here until the guard is dropped, what is dropped on this thread belonged to a process that dies. Whoever begins
-/// this ends it by [`take_orphans`].
-#[inline]
-pub(crate) fn dying() -> Dying {
-    Dying(TURN.with(|turn| turn.dying.replace(true)))
-}
-
-/// Ends what [`dying`] began.
-#[must_use]
-pub(crate) struct Dying(bool);
-
-impl Drop for Dying {
-    fn drop(&mut self) {
-        TURN.with(|turn| turn.dying.set(self.0));
-    }
-}
-
-/// A reply that was dropped while its process unwinds or dies: it is told why as soon as that is known, or that it was
-/// only dropped, if the panic was caught inside.
-pub(crate) type Orphan = Box<dyn FnOnce(Option<&Exit>)>;
-
-/// The replies that were dropped while the step that has just ended unwound, or the process died. Cheap when there are
-/// none.
-#[inline]
-pub(crate) fn take_orphans() -> Option<Vec<Orphan>> {
-    TURN.with(|turn| turn.has(note::ORPHANED) && turn.take(note::ORPHANED)).then(|| ORPHANS.with(RefCell::take))
-}
-
-/// Leaves a reply to [`take_orphans`].
-///
-/// # Errors
-/// The reply, when this thread neither unwinds from a step nor buries a process.
-pub(crate) fn orphan<T: 'static>(value: T, tell: impl FnOnce(T, Option<&Exit>) + 'static) -> Result<(), T> {
-    let expected = TURN.try_with(|turn| turn.dying.get() || (thread::panicking() && turn.pid.get().is_some()));
-    if !expected.unwrap_or(false) {
-        return Err(value);
-    }
-    let mut value = Some(value);
-    let _ = ORPHANS.try_with(|orphans| {
-        if let Some(value) = value.take() {
-            orphans.borrow_mut().push(Box::new(move |exit| tell(value, exit)));
-        }
-    });
-    TURN.with(|turn| turn.note(note::ORPHANED));
-    value.map_or(Ok(()), Err)
+    Current::with(Current::should_yield)
 }

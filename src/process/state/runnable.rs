@@ -12,10 +12,11 @@ use std::ptr::NonNull;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::{fmt, ptr};
 
+use crate::process::state::current::{Current, InTurn};
 use crate::process::state::wake_order::Comes;
 #[cfg(not(procession_loom))]
 use crate::process::state::wake_order::Station;
-use crate::process::state::{Borrowed, Life, Rooted, RunState, current as turn};
+use crate::process::state::{Borrowed, Life, Rooted, RunState};
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
 #[derive(Debug, Clone, Copy)]
@@ -108,8 +109,8 @@ impl Ready {
 
     /// This right as a proof, for the mailbox of the process.
     #[inline]
-    pub(crate) fn in_turn(&self) -> turn::InTurn {
-        turn::InTurn::of_right()
+    pub(crate) fn in_turn(&self) -> InTurn {
+        InTurn::of_right()
     }
 
     /// Where it is.
@@ -274,9 +275,16 @@ static WAKER: RawWakerVTable = {
         unsafe { drop(at) };
     }
     unsafe fn wake_by_ref(at: *const ()) {
-        if turn::is_within(at as usize) {
-            // By itself, in its own turn: noted for the end of that.
-            return turn::woken();
+        // A wake-up of a process in its own turn is noted, and done when the turn ends.
+        let is_noted = Current::with(|current| {
+            let is_own = current.is_in_turn_of(at as usize);
+            if is_own {
+                current.note_woken();
+            }
+            is_own
+        });
+        if is_noted {
+            return;
         }
         // SAFETY: a waker owns a strong count, or is borrowed from the right to run, which owns one: the value is alive. Wakers are
         // made for tasks only, which are `Stepped`, with a pointer to all of the cell.

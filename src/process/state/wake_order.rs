@@ -1,53 +1,29 @@
-//! Where those go that this thread wakes: next in line, behind the others, or nowhere yet. Who wakes says it, who queues
-//! asks; and where whoever is queued comes from.
+//! How a woken task is queued: its place in the queues, and its state before.
 
 use std::any::Any;
-use std::cell::Cell;
 
-use crate::platform::sync::{Arc, thread_local};
+use crate::platform::sync::Arc;
 
-/// What is queued where: that of its host.
+/// A handle of the scheduler that runs the tasks of a host. The host's own functions know its type.
 pub(crate) type Station = Arc<dyn Any + Send + Sync>;
 
-/// Where a task goes that is woken now.
+/// How a task that is woken now is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placing {
-    /// Where it goes by the rules of the queues.
+    /// By the rules of the queues.
     Next,
-    /// Behind those that are ready.
+    /// At the back of the queue.
     Behind,
-    /// It is kept until all are woken that are to be, and queued with them.
+    /// In a batch: the tasks are queued together when all of them are woken.
     Together,
 }
 
-/// Where one comes from that is queued.
+/// The state of a task before it is queued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Comes<'a> {
-    /// It waited, or is new. Whoever queues it may know its place, and keep that: then it need not be kept over the push.
+    /// It waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the push need not
+    /// clone one.
     FromRest(Option<&'a Station>),
-    /// It has had a turn just now, and goes on.
+    /// It had a turn, and goes on: it asked for another turn, or was woken during the turn.
     FromTurn,
-}
-
-thread_local! {
-    static PLACING: Cell<Placing> = const { Cell::new(Placing::Next) };
-}
-
-/// What `wake` wakes goes there.
-#[inline]
-pub(crate) fn at<R>(placing: Placing, wake: impl FnOnce() -> R) -> R {
-    struct Back(Placing);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            PLACING.with(|placing| placing.set(self.0));
-        }
-    }
-    let _back = Back(PLACING.with(|now| now.replace(placing)));
-    wake()
-}
-
-/// Where what is woken now goes.
-#[inline]
-pub(crate) fn now() -> Placing {
-    PLACING.with(Cell::get)
 }

@@ -13,7 +13,7 @@ use crate::process::catch as panic;
 use crate::process::command::Command;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
-use crate::process::state::inline_lane::Number;
+use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{Plain, ReplyType};
 use crate::process::yields::{Answer, Ear, Kept, Yield};

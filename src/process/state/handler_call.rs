@@ -1,0 +1,88 @@
+//! The call of a handler that this thread runs, and the completions that the handler drops during the call.
+//!
+//! A handler that panics drops its completions while it unwinds. They are kept here until the call is over, because their
+//! yields fail with the text of the panic, which is not known before.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+
+use crate::platform::sync::{Lasting, thread};
+
+/// Identifies a yield while its process lives: the process's identity, and the number of the tag.
+pub(crate) type YieldId = (usize, u64);
+
+/// A completion that was dropped. `host::dispatch::completion` knows its type.
+pub(crate) type Kept = Box<dyn Any>;
+
+/// The call of a handler that this thread runs.
+pub(crate) struct HandlerCall {
+    runs: Cell<bool>,
+    /// The yield whose completion is kept however it is dropped: the call drops the future of its handler.
+    own: Cell<Option<YieldId>>,
+    has_kept: Cell<bool>,
+    /// Empty and without memory between calls.
+    kept: Lasting<RefCell<Vec<Kept>>>,
+}
+
+/// The call of a handler that another call is nested in.
+#[must_use]
+pub(crate) struct OuterCall {
+    runs: bool,
+    own: Option<YieldId>,
+    kept: Option<Vec<Kept>>,
+}
+
+impl HandlerCall {
+    pub(super) const fn new() -> Self {
+        Self {
+            runs: Cell::new(false),
+            own: Cell::new(None),
+            has_kept: Cell::new(false),
+            kept: Lasting::new(RefCell::new(Vec::new())),
+        }
+    }
+
+    /// Begins a call. Every completion is kept that the call drops while it unwinds, and the completion of the `own` yield
+    /// however it is dropped.
+    #[inline]
+    pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
+        OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }
+    }
+
+    /// Ends a call. Returns the completions that were kept, if there are any.
+    #[inline]
+    pub(crate) fn end(&self, outer: OuterCall) -> Option<Vec<Kept>> {
+        self.runs.set(outer.runs);
+        self.own.set(outer.own);
+        let kept = self.take();
+        if let Some(kept) = outer.kept {
+            self.has_kept.set(true);
+            *self.kept.borrow_mut() = kept;
+        }
+        kept
+    }
+
+    #[inline]
+    fn take(&self) -> Option<Vec<Kept>> {
+        self.has_kept.replace(false).then(|| self.kept.take())
+    }
+
+    /// Whether a handler runs.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.runs.get()
+    }
+
+    /// Whether the completion of this yield is kept if it is dropped now.
+    #[inline]
+    pub(crate) fn keeps(&self, dropped: impl FnOnce() -> YieldId) -> bool {
+        self.runs.get() && (thread::panicking() || self.own.get().is_some_and(|own| own == dropped()))
+    }
+
+    /// Keeps a dropped completion until the call ends.
+    #[cold]
+    pub(crate) fn keep(&self, completion: Kept) {
+        self.kept.borrow_mut().push(completion);
+        self.has_kept.set(true);
+    }
+}

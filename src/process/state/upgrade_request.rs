@@ -1,0 +1,107 @@
+//! The request of a running body to be replaced by other code. The body and its task have no reference to each other, so
+//! they exchange the request and the reply through the thread's state, during the poll of the body. See `upgrade.rs`.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+
+use futures::future::BoxFuture;
+
+use crate::platform::sync::Lasting;
+use crate::process::exit::Exit;
+
+/// The future that replaces a body.
+pub(crate) type Future<T> = BoxFuture<'static, Result<T, Exit>>;
+
+enum Request {
+    /// Does the task end with a result of this type?
+    Fits(TypeId),
+    /// Replace the body by this [`Future`], whose result has the task's type.
+    Replace(Box<dyn Any + Send>),
+}
+
+/// The reply to [`UpgradeRequest::ask`]. The error is the name of the type that the task ends with.
+pub(crate) type Fit = Result<(), &'static str>;
+
+/// The request, and the reply to the last one.
+type Exchange = (Option<Request>, Option<Fit>);
+
+/// The request of the body that this thread polls.
+pub(crate) struct UpgradeRequest {
+    exchange: Lasting<RefCell<Exchange>>,
+    /// Whether there is a request. Each poll of a body reads it.
+    is_pending: Cell<bool>,
+}
+
+impl UpgradeRequest {
+    pub(super) const fn new() -> Self {
+        Self { exchange: Lasting::new(RefCell::new((None, None))), is_pending: Cell::new(false) }
+    }
+
+    fn request(&self, request: Request) {
+        let former = self.exchange.borrow_mut().0.replace(request);
+        self.is_pending.set(true);
+        // Dropped without a borrow: the drop of a future runs user code.
+        drop(former);
+    }
+
+    /// Asks whether the task ends with a `T`. The first call returns `None`, and the call after the task's reply returns
+    /// the reply.
+    pub(crate) fn ask<T: 'static>(&self) -> Option<Fit> {
+        let reply = self.exchange.borrow_mut().1.take();
+        if reply.is_none() {
+            self.request(Request::Fits(TypeId::of::<T>()));
+        }
+        reply
+    }
+
+    /// Requests that the task replaces the body by `next` when the present poll of the body returns.
+    pub(crate) fn replace<T: 'static>(&self, next: Future<T>) {
+        self.request(Request::Replace(Box::new(next)));
+    }
+
+    /// Whether the body made a request.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.is_pending.get()
+    }
+
+    /// Replies to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future that replaces
+    /// the body. With `None`, the task must poll the body again: the body then reads the reply.
+    #[cold]
+    pub(crate) fn settle<T: 'static>(&self) -> Option<Future<T>> {
+        self.is_pending.set(false);
+        let request = self.exchange.borrow_mut().0.take()?;
+        match request {
+            Request::Fits(id) => {
+                let fit = if id == TypeId::of::<T>() { Ok(()) } else { Err(std::any::type_name::<T>()) };
+                self.exchange.borrow_mut().1 = Some(fit);
+                None
+            }
+            Request::Replace(next) => next.downcast().ok().map(|next| *next),
+        }
+    }
+
+    /// Drops the request of a body that has ended.
+    #[cold]
+    pub(crate) fn forget(&self) {
+        drop(self.save());
+    }
+
+    /// Takes out the exchange of the turn that another turn is about to be nested in.
+    pub(super) fn save(&self) -> Option<Box<Saved>> {
+        self.is_pending.set(false);
+        let exchange = self.exchange.take();
+        if exchange.0.is_none() && exchange.1.is_none() { None } else { Some(Box::new(Saved(exchange))) }
+    }
+
+    /// Restores the exchange when the nested turn is over.
+    pub(super) fn restore(&self, saved: Option<Box<Saved>>) {
+        let exchange = saved.map_or((None, None), |saved| saved.0);
+        self.is_pending.set(exchange.0.is_some());
+        let former = self.exchange.replace(exchange);
+        drop(former);
+    }
+}
+
+/// The exchange of a turn that another turn is nested in.
+pub(crate) struct Saved(Exchange);

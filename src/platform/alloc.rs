@@ -73,7 +73,7 @@ impl Depot {
         if blocks.count() == ROUNDS && self.magazines.len() < KEPT / (ROUNDS * bytes(size)) {
             self.magazines.push(blocks);
         } else {
-            // SAFETY: says the caller.
+            // SAFETY: the caller promises that the blocks have this depot's size, and were drawn from its slabs.
             unsafe { self.slabs.give_back(blocks) };
         }
     }
@@ -132,9 +132,9 @@ std::thread_local! {
 /// A value in such a block: a `Box`, but for where its memory comes from.
 pub(crate) struct Kept<T>(NonNull<T>);
 
-// SAFETY: as of a `Box`.
+// SAFETY: a `Kept` is the only owner of its value, as a `Box` is. The block may be given back on any thread.
 unsafe impl<T: Send> Send for Kept<T> {}
-// SAFETY: the same.
+// SAFETY: a shared `Kept` gives access to nothing but `&T`.
 unsafe impl<T: Sync> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
@@ -144,10 +144,11 @@ impl<T> Kept<T> {
         let at = if Self::LAYOUT.size() == 0 {
             NonNull::dangling()
         } else {
-            // SAFETY: it has a size.
+            // SAFETY: `take` needs a layout with a size. The branch excludes the size 0.
             unsafe { take(Self::LAYOUT) }.cast::<T>()
         };
-        // SAFETY: it is memory for a `T`.
+        // SAFETY: the block has the layout of a `T` and has no other owner. For a type without a size, a dangling pointer is
+        // valid.
         unsafe { at.write(value) };
         Self(at)
     }
@@ -184,7 +185,7 @@ struct Block<T>(NonNull<T>);
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         if Kept::<T>::LAYOUT.size() != 0 {
-            // SAFETY: `Kept::new` took it.
+            // SAFETY: `Kept::new` took the block for this layout. The value is gone, so the block has no other user.
             unsafe { give_back(self.0.cast(), Kept::<T>::LAYOUT) };
         }
     }
@@ -204,7 +205,7 @@ const fn size_of_layout(layout: Layout) -> Option<usize> {
 #[inline]
 pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: says the caller.
+        // SAFETY: `alloc` needs a layout with a size, which the caller promises.
         let block = unsafe { alloc(layout) };
         return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };
@@ -224,7 +225,8 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
 #[inline]
 pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: that is how it came.
+        // SAFETY: `take` got the block from `alloc` with this layout, because the layout has no size class. The caller owns
+        // it.
         return unsafe { dealloc(block.as_ptr(), layout) };
     };
     let kept = SHELVES.try_with(|shelves| {
@@ -232,15 +234,15 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
         }
-        // SAFETY: says the caller.
+        // SAFETY: the caller owns the block, which `take` took for this layout, so it has the size of this shelf.
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
         // The thread ends.
         let mut alone = Blocks::NONE;
-        // SAFETY: says the caller.
+        // SAFETY: the caller owns the block, which `take` took for this layout, and the list is empty.
         unsafe { alone.push(block) };
-        // SAFETY: the same.
+        // SAFETY: the list has one block, of this size, which came from this depot.
         DEPOTS[size].with(|depot| unsafe { depot.store(alone, size) });
     }
 }
@@ -260,7 +262,7 @@ mod tests {
     };
 
     fn obtain() -> NonNull<u8> {
-        // SAFETY: it has a size.
+        // SAFETY: `LARGEST` is a layout with a size.
         unsafe { take(LARGEST) }
     }
 
@@ -295,13 +297,13 @@ mod tests {
             let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {
                 let block = NonNull::new(address as *mut usize).expect("it was taken");
-                // SAFETY: there is room for it.
+                // SAFETY: the block was taken above, has room for a word, and is aligned to a cache line.
                 unsafe { block.write(address) };
             }
             let gives = move || {
                 for address in taken {
                     let block = NonNull::new(address as *mut usize).expect("it was taken");
-                    // SAFETY: written above.
+                    // SAFETY: the word was written above, and the block was not given back since.
                     assert_eq!(unsafe { block.read() }, address, "somebody else has it");
                     give(block.cast());
                 }
@@ -329,7 +331,7 @@ mod tests {
         let told = Arc::new(());
         let kept = |number| Kept::new(Panics(Arc::clone(&told), [number; 40]));
         let block = kept(0).into_raw();
-        // SAFETY: it was taken apart just now.
+        // SAFETY: `into_raw` returned the pointer just now, and it is used once.
         drop(unsafe { Kept::from_raw(block) });
         assert!(catch_unwind(AssertUnwindSafe(|| drop(kept(1)))).is_err());
         assert_eq!(Arc::strong_count(&told), 1);

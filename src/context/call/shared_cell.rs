@@ -49,9 +49,9 @@ pub(crate) struct Guest<T, O, G>(NonNull<Shared<T, O, G>>);
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for Owner<T, O, G> {}
 // SAFETY: of a shared one nothing is reached but the value.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for Owner<T, O, G> {}
-// SAFETY: as of an owner.
+// SAFETY: as `Owner`: the guest shares the value with the owner, drops all parts if it is the last, and sends the gift.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for Guest<T, O, G> {}
-// SAFETY: the same.
+// SAFETY: a shared `Guest` gives access to nothing but `&T`.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for Guest<T, O, G> {}
 
 /// Gives up so many counts; true if they were the last ones, and what all others did is seen. It is not told what they are of:
@@ -68,25 +68,26 @@ impl<T, O, G> Shared<T, O, G> {
     fn make(counts: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> NonNull<Self> {
         // SAFETY: it has a size, for it has a count.
         let at = unsafe { memory::take(Layout::new::<Self>()) }.cast::<Self>();
-        // SAFETY: there is room for one. If `own` panics, or `value`, it is leaked.
+        // If `own` or `value` panics below, the memory leaks.
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `counts` is in bounds.
         let counts_at = unsafe { &raw mut (*at.as_ptr()).counts };
-        // SAFETY: the same.
+        // SAFETY: the field `counts` is aligned, and nothing else refers to the fresh memory.
         unsafe { counts_at.write(AtomicU32::new(counts)) };
-        // SAFETY: the same.
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `is_there` is in bounds.
         let is_there_at = unsafe { &raw mut (*at.as_ptr()).is_there };
-        // SAFETY: the same.
+        // SAFETY: the field `is_there` is aligned, and nothing else refers to the fresh memory.
         unsafe { is_there_at.write(AtomicBool::new(false)) };
-        // SAFETY: the same.
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `own` is in bounds.
         let own_at = unsafe { &raw mut (*at.as_ptr()).own };
-        // SAFETY: the same.
+        // SAFETY: the field `own` is aligned, and nothing else refers to the fresh memory.
         unsafe { own_at.write(cell::UnsafeCell::new((false, own()))) };
-        // SAFETY: the same.
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `gift` is in bounds.
         let gift_at = unsafe { &raw mut (*at.as_ptr()).gift };
-        // SAFETY: the same.
+        // SAFETY: the field `gift` is aligned, and nothing else refers to the fresh memory.
         unsafe { gift_at.write(UnsafeCell::new(None)) };
-        // SAFETY: the same.
+        // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `value` is in bounds.
         let value_at = unsafe { &raw mut (*at.as_ptr()).value };
-        // SAFETY: the same.
+        // SAFETY: the field `value` is aligned, and nothing else refers to the fresh memory.
         unsafe { value_at.write(value()) };
         at
     }
@@ -107,7 +108,7 @@ impl<T, O, G> Shared<T, O, G> {
             }
         }
         let _rest = Rest(at);
-        // SAFETY: alone with it, says the caller.
+        // SAFETY: the caller is the last that refers to the memory, and all fields were written by `make`.
         unsafe { drop_in_place(at.as_ptr()) };
     }
 }
@@ -121,7 +122,7 @@ impl<T, O, G> Owner<T, O, G> {
 
     #[inline]
     fn shared(&self) -> &Shared<T, O, G> {
-        // SAFETY: alive, for this is counted.
+        // SAFETY: this half owns a count, so the memory is not freed while it lives.
         unsafe { self.0.as_ref() }
     }
 
@@ -166,10 +167,10 @@ impl<T, O, G> Owner<T, O, G> {
 impl<T, O, G> Drop for Owner<T, O, G> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: there is one owner.
+        // SAFETY: only the owner accesses `own`, there is one owner, and it is borrowed mutably.
         let holds = unsafe { (*self.shared().own.get()).0 };
         if release(&self.shared().counts, 1 + u32::from(holds)) {
-            // SAFETY: the last ones.
+            // SAFETY: `release` returned true: these were the last counts, and the guest's accesses happened before.
             unsafe { Shared::free(self.0) };
         }
     }
@@ -183,7 +184,7 @@ impl<T, O, G> Guest<T, O, G> {
 
     #[inline]
     fn shared(&self) -> &Shared<T, O, G> {
-        // SAFETY: alive, for this is counted.
+        // SAFETY: this half owns a count, so the memory is not freed while it lives.
         unsafe { self.0.as_ref() }
     }
 
@@ -249,7 +250,7 @@ impl<T, O, G> Guest<T, O, G> {
             return Err(self);
         }
         let at = self.0;
-        // SAFETY: it is alone with it.
+        // SAFETY: the count was `ONE`, which is this guest's: nothing else refers to the memory.
         let result = f(unsafe { &mut (*at.as_ptr()).value });
         drop(self);
         Ok(result)
@@ -260,7 +261,7 @@ impl<T, O, G> Drop for Guest<T, O, G> {
     #[inline]
     fn drop(&mut self) {
         if release(&self.shared().counts, 1) {
-            // SAFETY: the last one.
+            // SAFETY: `release` returned true: this was the last count, and the owner's accesses happened before.
             unsafe { Shared::free(self.0) };
         }
     }

@@ -205,8 +205,12 @@ impl Way {
 
 /// The right to answer one yield, from any thread, at any time.
 ///
-/// Dropped unanswered it answers [`Failure::Abandoned`]. After its process died, or gave the yield up, the answer is
-/// discarded and counted; it can never reach another process.
+/// A completion that is dropped without an answer answers [`Failure::Abandoned`]. If the process has ended, or has cancelled
+/// the yield, the answer is discarded and counted. It never reaches another process.
+///
+/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. So a handler that
+/// stores completions in its own state forms a reference cycle. It should remove each completion whose yield is
+/// [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is never freed.
 pub struct Completion<T> {
     slip: Option<Slip>,
     layer: Option<Box<dyn Layer<T>>>,

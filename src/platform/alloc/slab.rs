@@ -141,7 +141,7 @@ impl Slabs {
                     None => {
                         let offset = self.begin() + (self.blocks() - slab.fresh.get()) * self.size;
                         slab.fresh.set(slab.fresh.get() - 1);
-                        // SAFETY: that is within the slab.
+                        // SAFETY: the offset is that of a block that was never used, so it lies within the slab.
                         unsafe { at.cast::<u8>().add(offset) }
                     }
                 };
@@ -209,7 +209,7 @@ impl Slabs {
 
     fn begin_one(&mut self) -> NonNull<Slab> {
         let at = self.unused.pop().unwrap_or_else(|| {
-            // SAFETY: the layout has a size.
+            // SAFETY: `alloc` needs a layout with a size, and `SLAB` has one.
             let at = unsafe { alloc(SLAB) };
             let at = NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB));
             self.all.insert(at.addr().get());
@@ -312,7 +312,7 @@ mod tests {
             // SAFETY: it was drawn, and is given back once.
             unsafe { blocks.push(block) };
         }
-        // SAFETY: the same.
+        // SAFETY: each block was drawn from these slabs, and is given back once.
         unsafe { slabs.give_back(blocks) };
     }
 

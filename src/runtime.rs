@@ -39,7 +39,7 @@ use crate::process::exit::Exit;
 use crate::process::limits::Limits;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::Placing;
+use crate::process::state::wake_order::WakeOrder;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
 /// For [`Runtime::local`], which lends a thread by the same rules.
 pub(crate) use crate::scheduler::Budget;
@@ -220,7 +220,7 @@ impl Runtime {
     fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
         // What this thread keeps may be what is waited for.
         crowd::release();
-        Current::with(|current| current.waking(Placing::Next, || self.threads.block_on(future)))
+        Current::with(|current| current.waking(WakeOrder::NextSlot, || self.threads.block_on(future)))
     }
 
     /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole

@@ -8,7 +8,7 @@ use async_task::{Runnable, ScheduleInfo};
 use crate::host::Host;
 use crate::host::job::batch as crowd;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{Comes, Placing};
+use crate::process::state::wake_order::{WakeOrder, WakeSource};
 use crate::process::state::{Ready, Schedule};
 
 /// What is queued.
@@ -32,7 +32,7 @@ impl Job {
     #[inline]
     pub(crate) fn schedule(self) {
         match self {
-            Self::Process(ready) => ready.schedule(Comes::FromRest(None)),
+            Self::Process(ready) => ready.schedule(WakeSource::Waiting(None)),
             Self::Future(runnable) => runnable.schedule(),
         }
     }
@@ -44,8 +44,8 @@ pub(crate) struct Anywhere;
 
 impl Schedule for Anywhere {
     #[inline]
-    fn schedule(self, ready: Ready, comes: Comes<'_>) {
-        queue(Job::Process(ready), comes);
+    fn schedule(self, ready: Ready, source: WakeSource<'_>) {
+        queue(Job::Process(ready), source);
     }
 
     fn is_here(&self) -> bool {
@@ -56,16 +56,16 @@ impl Schedule for Anywhere {
 /// The schedule function of every future: it takes up no room in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
-    let comes = if info.woken_while_running { Comes::FromTurn } else { Comes::FromRest(None) };
-    queue(Job::Future(runnable), comes);
+    let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };
+    queue(Job::Future(runnable), source);
 }
 
 /// Asks the host of a job where it goes.
 #[inline]
-fn queue(job: Job, comes: Comes<'_>) {
-    if matches!(comes, Comes::FromRest(_)) && Current::with(Current::placing) == Placing::Together {
+fn queue(job: Job, source: WakeSource<'_>) {
+    if matches!(source, WakeSource::Waiting(_)) && Current::with(Current::wake_order) == WakeOrder::Batch {
         return crowd::join(job);
     }
     let schedule = job.host().shared().schedule;
-    schedule(job, comes);
+    schedule(job, source);
 }

@@ -18,13 +18,13 @@ use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::platform::sync::{Arc, Event, Mutex};
-use crate::process::state::wake_order::{Comes, Station};
+use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
 
 /// Where a job goes, and where it comes from: the one seam between what runs and where it runs.
-pub(crate) type Enqueue = fn(Job, Comes<'_>);
+pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
 /// The same for many at once, which are new; with [`Ground::place`].
-pub(crate) type EnqueueAll = fn(&Station, Vec<Job>);
+pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
 
 /// What a threaded runtime and a simulation differ in.
 pub(crate) struct Ground {
@@ -41,7 +41,7 @@ pub(crate) struct Ground {
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
     /// Whatever `schedule` needs to find its queues.
-    pub(crate) place: Station,
+    pub(crate) place: SchedulerHandle,
     /// Its address, to compare.
     pub(crate) home: usize,
     /// Tells whoever sleeps until the nearest deadline that there is a nearer one.

@@ -10,7 +10,7 @@ use crate::platform::sync::{Arc, thread_local};
 use crate::process::catch::catch;
 use crate::process::state::current::Current;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order::{Comes, Placing, Station};
+use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
 use crate::scheduler::{Here, NOBODY, Placement, Rank, Scheduler, Task};
 
 thread_local! {
@@ -67,18 +67,18 @@ impl Job {
 pub(crate) type Threads = Scheduler<Job>;
 
 /// Where jobs of the threaded runtime go.
-pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
+pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
         Job::Future(runnable) => (runnable.metadata(), (Priority::Normal, false)),
     };
     let home = host.shared().home;
     let how = match priority {
-        Priority::Normal => match comes {
-            Comes::FromTurn => Placement::Yielded,
-            Comes::FromRest(_) if Current::with(Current::placing) == Placing::Behind => Placement::Behind,
-            Comes::FromRest(_) if is_new => Placement::New,
-            Comes::FromRest(_) => Placement::Woken,
+        Priority::Normal => match source {
+            WakeSource::Turn => Placement::Yielded,
+            WakeSource::Waiting(_) if Current::with(Current::wake_order) == WakeOrder::Back => Placement::Behind,
+            WakeSource::Waiting(_) if is_new => Placement::New,
+            WakeSource::Waiting(_) => Placement::Woken,
         },
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
@@ -86,14 +86,14 @@ pub(crate) fn to_threads(job: Job, comes: Comes<'_>) {
     // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
     // cache line.
     if let Err(job) = Threads::schedule_here(home, job, how) {
-        let kept = if let Comes::FromRest(kept) = comes { kept } else { None };
+        let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);
     }
 }
 
 /// From a thread that is no worker of this runtime.
 #[cold]
-fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&Station>) {
+fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>) {
     let own;
     let place = match kept {
         Some(place) => place,
@@ -110,7 +110,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&Station>) {
 }
 
 /// The same for many at once.
-pub(crate) fn all_to_threads(place: &Station, jobs: Vec<Job>) {
+pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {
             let (priority, _) = ready.head().ready();

@@ -18,7 +18,7 @@ use crate::host::control::AnyControl;
 use crate::host::job::Job;
 use crate::observe::State;
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
-use crate::process::state::wake_order::Comes;
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ready, Ref, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::task::Machine;
@@ -83,7 +83,7 @@ struct OnThread {
 }
 
 impl Schedule for OnThread {
-    fn schedule(self, ready: Ready, _: Comes<'_>) {
+    fn schedule(self, ready: Ready, _: WakeSource<'_>) {
         self.queue.push(ready);
     }
 

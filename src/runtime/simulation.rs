@@ -28,7 +28,7 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
 use crate::process::pid::Simulated;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{Comes, Placing, Station};
+use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
 use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Entry, Next, Own, Queue};
 use crate::runtime::simulation::trace::{Trace, What};
@@ -141,7 +141,7 @@ impl Deref for Simulation {
 }
 
 /// Where jobs of a simulation go.
-fn to_queue(job: Job, _comes: Comes<'_>) {
+fn to_queue(job: Job, _comes: WakeSource<'_>) {
     if let Job::Process(ready) = &job {
         let _ = ready.head().ready();
     }
@@ -150,8 +150,8 @@ fn to_queue(job: Job, _comes: Comes<'_>) {
 }
 
 /// The same for many at once.
-fn all_to_queue(_place: &Station, jobs: Vec<Job>) {
-    jobs.into_iter().for_each(|job| to_queue(job, Comes::FromRest(None)));
+fn all_to_queue(_place: &SchedulerHandle, jobs: Vec<Job>) {
+    jobs.into_iter().for_each(|job| to_queue(job, WakeSource::Waiting(None)));
 }
 
 fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {
@@ -328,7 +328,7 @@ impl Simulation {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().relay.incarnation());
-        Current::with(|current| current.outside(|| current.waking(Placing::Next, || f(self))))
+        Current::with(|current| current.outside(|| current.waking(WakeOrder::NextSlot, || f(self))))
     }
 
     /// Who is next, of those that are ready now.

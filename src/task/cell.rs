@@ -34,7 +34,7 @@ use crate::platform::sync::Lock;
 use crate::process::catch as panic;
 use crate::process::catch::Held;
 use crate::process::exit::Exit;
-use crate::process::state::wake_order::Comes;
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Clear, Kind, Life, Ready, Ref, Rooted, RunState, Schedule, Stepped, Task};
 use crate::task;
 use crate::task::{Machine, Turned};
@@ -141,7 +141,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let mut end = None;
         // Panics of user code are caught in there. If the runtime's own code panics, the process ends, as its right is dropped.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
-            Turned::Again => ready.schedule(Comes::FromTurn),
+            Turned::Again => ready.schedule(WakeSource::Turn),
             Turned::Waits => ready.wait(),
             // SAFETY: the turn has noted that its process waits for mail. The note is made, in the process's own turn, when its
             // slot is lent under the mailbox's lock, and is taken back before the slot is.
@@ -245,12 +245,12 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn schedule(at: NonNull<Life>, comes: Comes<'_>) {
+    unsafe fn schedule(at: NonNull<Life>, source: WakeSource<'_>) {
         // SAFETY: `at` is the life of a cell of this type, by contract, and the caller's right keeps it alive. A process that is
         // queued may run and end, and its cell may be freed, before `schedule` returns: hence the clone.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
         // SAFETY: the caller gives up its right to run this task, with its count: the new `Ready` takes both.
-        schedule.schedule(unsafe { Ready::new(at) }, comes);
+        schedule.schedule(unsafe { Ready::new(at) }, source);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::limits::Limits;
 use crate::process::mailbox::Bound;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::Comes;
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ready, Ref, Schedule};
 use crate::task::Machine;
 use crate::task::body::{Body, BodyFuture, Output, with_machine, with_process};
@@ -84,7 +84,7 @@ impl Host {
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
         let (spawned, ready) = self.prepare(machine, wanted, schedule)?;
-        ready.schedule(Comes::FromRest(Some(&self.shared().place)));
+        ready.schedule(WakeSource::Waiting(Some(&self.shared().place)));
         Ok(spawned)
     }
 

@@ -8,7 +8,7 @@ use crate::host::job::Job;
 use crate::platform::prefetch::{TASK, prefetch};
 use crate::platform::sync::thread_local;
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::Placing;
+use crate::process::state::wake_order::WakeOrder;
 
 thread_local! {
     static CROWD: RefCell<Vec<Job>> = const { RefCell::new(Vec::new()) };
@@ -23,7 +23,7 @@ pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
         }
     }
     let _release = Release;
-    Current::with(|current| current.waking(Placing::Together, wake))
+    Current::with(|current| current.waking(WakeOrder::Batch, wake))
 }
 
 /// Keeps a task that is woken so.
@@ -33,7 +33,7 @@ pub(crate) fn join(task: Job) {
     let _ = CROWD.try_with(|crowd| crowd.borrow_mut().extend(task.take()));
     // The thread-local is gone if the thread ends just now: then the task does not wait for the others.
     if let Some(task) = task {
-        Current::with(|current| current.waking(Placing::Next, || task.schedule()));
+        Current::with(|current| current.waking(WakeOrder::NextSlot, || task.schedule()));
     }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn release() {
     let Ok(mut crowd) = CROWD.try_with(RefCell::take) else { return };
     crowd.iter().for_each(|task| lead(task, 1));
     crowd.iter().for_each(|task| lead(task, 0));
-    Current::with(|current| current.waking(Placing::Next, || crowd.drain(..).for_each(Job::schedule)));
+    Current::with(|current| current.waking(WakeOrder::NextSlot, || crowd.drain(..).for_each(Job::schedule)));
     let _ = CROWD.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if kept.capacity() == 0 {

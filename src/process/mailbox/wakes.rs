@@ -6,7 +6,7 @@
 use std::task::Waker;
 
 use crate::process::state::current::Current;
-use crate::process::state::wake_order::{Placing, Station};
+use crate::process::state::wake_order::{SchedulerHandle, WakeOrder};
 use crate::process::{catch as panic, state as counted};
 
 /// Who was woken, and is to be told so when no lock is held.
@@ -22,7 +22,7 @@ impl Wakes {
     /// the crowd that they bring.
     #[inline]
     pub(crate) fn wake_behind(self) {
-        Current::with(|current| current.waking(Placing::Behind, || self.wake()));
+        Current::with(|current| current.waking(WakeOrder::Back, || self.wake()));
     }
 
     #[inline]
@@ -35,7 +35,7 @@ impl Wakes {
 
     /// As [`wake`](Self::wake), of a task of this place, which the caller keeps.
     #[inline]
-    pub(crate) fn wake_in(self, place: &Station) {
+    pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {
             own.queue(place);
         }
@@ -133,7 +133,7 @@ impl Own for (counted::RunState, Waker) {
 
 #[cfg(procession_loom)]
 impl Owed {
-    pub(crate) fn queue(self, _: &Station) {
+    pub(crate) fn queue(self, _: &SchedulerHandle) {
         drop(self);
     }
 }

@@ -20,7 +20,7 @@ use crate::process::state::handler_call::HandlerCall;
 use crate::process::state::inline_command::{InlineCommand, Inlined};
 use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
-use crate::process::state::wake_order::Placing;
+use crate::process::state::wake_order::WakeOrder;
 
 /// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one turn.
 pub(crate) const BUDGET: u32 = 128;
@@ -49,7 +49,7 @@ pub(crate) struct Current {
     /// store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
-    placing: Cell<Placing>,
+    wake_order: Cell<WakeOrder>,
     /// Values that are dropped on this thread belonged to a process that ends.
     ends: Cell<bool>,
     /// The first time that this turn read, in ns of its runtime's clock. [`UNSEEN`] before that.
@@ -114,7 +114,7 @@ thread_local! {
             budget: Cell::new(BUDGET),
             notes: Cell::new(0),
             mailbox: Cell::new(MailboxNote::Nothing),
-            placing: Cell::new(Placing::Next),
+            wake_order: Cell::new(WakeOrder::NextSlot),
             ends: Cell::new(false),
             seen: Cell::new(UNSEEN),
             inline: InlineCommand::new(),
@@ -330,21 +330,21 @@ impl Current {
 
     /// Runs `wake`. The tasks that it wakes are queued in this order.
     #[inline]
-    pub(crate) fn waking<R>(&self, placing: Placing, wake: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Cell<Placing>, Placing);
+    pub(crate) fn waking<R>(&self, wake_order: WakeOrder, wake: impl FnOnce() -> R) -> R {
+        struct Back<'a>(&'a Cell<WakeOrder>, WakeOrder);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
                 self.0.set(self.1);
             }
         }
-        let _back = Back(&self.placing, self.placing.replace(placing));
+        let _back = Back(&self.wake_order, self.wake_order.replace(wake_order));
         wake()
     }
 
     /// How a task that this thread wakes now is queued.
     #[inline]
-    pub(crate) fn placing(&self) -> Placing {
-        self.placing.get()
+    pub(crate) fn wake_order(&self) -> WakeOrder {
+        self.wake_order.get()
     }
 
     // ---- Notes of a turn

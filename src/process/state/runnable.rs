@@ -13,9 +13,9 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::{fmt, ptr};
 
 use crate::process::state::current::{Current, InTurn};
-use crate::process::state::wake_order::Comes;
 #[cfg(not(procession_loom))]
-use crate::process::state::wake_order::Station;
+use crate::process::state::wake_order::SchedulerHandle;
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Borrowed, Life, Rooted, RunState};
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
@@ -23,7 +23,7 @@ use crate::process::state::{Borrowed, Life, Rooted, RunState};
 pub(crate) struct Task {
     pub(crate) run: unsafe fn(NonNull<Life>),
     pub(crate) cancel: unsafe fn(NonNull<Life>),
-    pub(crate) schedule: unsafe fn(NonNull<Life>, Comes<'_>),
+    pub(crate) schedule: unsafe fn(NonNull<Life>, WakeSource<'_>),
 }
 
 impl Task {
@@ -32,7 +32,7 @@ impl Task {
         unsafe fn never(_: NonNull<Life>) {
             unreachable!("it is no task")
         }
-        unsafe fn nowhere(_: NonNull<Life>, _: Comes<'_>) {
+        unsafe fn nowhere(_: NonNull<Life>, _: WakeSource<'_>) {
             unreachable!("it is no task")
         }
         Self { run: never, cancel: never, schedule: nowhere }
@@ -42,7 +42,7 @@ impl Task {
 /// Where a process is queued when it is to run.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// Queues it.
-    fn schedule(self, ready: Ready, comes: Comes<'_>);
+    fn schedule(self, ready: Ready, source: WakeSource<'_>);
 
     /// Whether it may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
@@ -129,10 +129,10 @@ impl Ready {
 
     /// Queues it.
     #[inline]
-    pub(crate) fn schedule(self, comes: Comes<'_>) {
+    pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
         // SAFETY: the function is that of the value's own type. This is the right to run it, and is given up by `into_at`.
-        unsafe { schedule(self.into_at(), comes) };
+        unsafe { schedule(self.into_at(), source) };
     }
 
     /// The process has run, and waits, unless it was woken meanwhile: then it is queued.
@@ -165,7 +165,7 @@ impl Ready {
         // slot is lent, by contract; it stays so, because only a turn of the process takes it back, or a thread that has
         // changed the run state so that the process is not open.
         if !unsafe { state.wait(open) } {
-            Self(at).schedule(Comes::FromTurn);
+            Self(at).schedule(WakeSource::Turn);
         }
     }
 }
@@ -189,7 +189,7 @@ unsafe impl Send for Owed {}
 impl Drop for Owed {
     #[inline]
     fn drop(&mut self) {
-        Ready(self.0).schedule(Comes::FromRest(None));
+        Ready(self.0).schedule(WakeSource::Waiting(None));
     }
 }
 
@@ -197,9 +197,9 @@ impl Owed {
     /// Queues it now, in the place of its host, which the caller keeps.
     #[cfg(not(procession_loom))]
     #[inline]
-    pub(crate) fn queue(self, place: &Station) {
+    pub(crate) fn queue(self, place: &SchedulerHandle) {
         let at = ManuallyDrop::new(self).0;
-        Ready(at).schedule(Comes::FromRest(Some(place)));
+        Ready(at).schedule(WakeSource::Waiting(Some(place)));
     }
 }
 

@@ -5,25 +5,25 @@ use std::any::Any;
 use crate::platform::sync::Arc;
 
 /// A handle of the scheduler that runs the tasks of a host. The host's own functions know its type.
-pub(crate) type Station = Arc<dyn Any + Send + Sync>;
+pub(crate) type SchedulerHandle = Arc<dyn Any + Send + Sync>;
 
 /// How a task that is woken now is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placing {
-    /// By the rules of the queues.
-    Next,
+pub(crate) enum WakeOrder {
+    /// By the rules of the queues: a worker puts a woken task into its next slot.
+    NextSlot,
     /// At the back of the queue.
-    Behind,
+    Back,
     /// In a batch: the tasks are queued together when all of them are woken.
-    Together,
+    Batch,
 }
 
 /// The state of a task before it is queued.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Comes<'a> {
+pub(crate) enum WakeSource<'a> {
     /// It waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the push need not
     /// clone one.
-    FromRest(Option<&'a Station>),
+    Waiting(Option<&'a SchedulerHandle>),
     /// It had a turn, and goes on: it asked for another turn, or was woken during the turn.
-    FromTurn,
+    Turn,
 }

@@ -22,7 +22,7 @@ use crate::process::mailbox::Bound;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
-use crate::process::state::wake_order::Comes;
+use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, Schedule};
 use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine, with_process};
 use crate::task::cell::Embryo;
@@ -256,7 +256,7 @@ impl ProcessBuilder {
         match admitted {
             Ok(Ok((parent, embryo))) => {
                 let ((joined, _), ready) = host.begin(machine, embryo, heeds, parent);
-                ready.schedule(Comes::FromRest(Some(&host.shared().place)));
+                ready.schedule(WakeSource::Waiting(Some(&host.shared().place)));
                 Ok(joined.address().pid())
             }
             Ok(Err(holder)) => Ok(holder),

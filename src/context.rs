@@ -1,4 +1,6 @@
-//! The async face of a process: what its body is given, to act ([`Me`]) and to listen ([`Mailbox`]), both in one.
+//! API of an async process body. [`Me`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives. [`Context`]
+//! combines both halves; a body gets it as its argument. The modules below define these types and the futures that they
+//! return.
 
 pub(crate) mod address;
 pub(crate) mod call;
@@ -23,9 +25,10 @@ use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
-/// Given to a body by value: `Context` takes any payload, `Context<Msg>` takes `Msg`.
+/// Argument of an async process body: the process's API and its mailbox. `Context` receives messages of any type as
+/// [`Payload`]; `Context<Msg>` receives messages of type `Msg`.
 ///
-/// It is both halves in one: what [`Me`] can it can by `Deref`, what [`Mailbox`] can it can itself.
+/// A `Context` dereferences to [`Me`], the acting half. It has the receiving methods of [`Mailbox`] itself.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime};
@@ -62,7 +65,7 @@ impl<M: Send + 'static> Deref for Context<M> {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// With the first receiver of this control block. It is called once for each.
+    /// Makes the first receiver of this control block. The caller calls this once per control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::of(Mailbox::new(control))
     }
@@ -71,52 +74,63 @@ impl<M: Send + 'static> Context<M> {
         Self { mailbox }
     }
 
-    /// As [`Mailbox::receive`].
+    /// Waits for the next message. Same as [`Mailbox::receive`].
     ///
     /// # Errors
-    /// [`Exit::Cancelled`] once the process was asked to end: `?` carries it out of the body.
+    /// - [`Exit::Cancelled`] after the process was asked to exit. `?` returns it from the body.
+    /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
     ///
     /// # Cancel safety
-    /// Dropped, it has taken nothing.
+    /// Cancel safe: a dropped future has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
         self.mailbox.receive()
     }
 
-    /// As [`Mailbox::receive_where`].
+    /// Waits for the first message that `pick` accepts. Same as [`Mailbox::receive_where`].
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// Same as [`receive`](Self::receive).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has taken no message, and the skipped messages keep their order.
     pub async fn receive_where<T>(&mut self, pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         self.mailbox.receive_where(pick).await
     }
 
-    /// As [`Mailbox::try_receive`].
+    /// Returns the next message, or `None` if the mailbox is empty. Same as [`Mailbox::try_receive`].
     pub fn try_receive(&mut self) -> Option<M> {
         self.mailbox.try_receive()
     }
 
-    /// As [`Mailbox::stash`].
+    /// Puts a message aside until [`unstash`](Self::unstash). Same as [`Mailbox::stash`].
     pub fn stash(&mut self, message: M) {
         self.mailbox.stash(message);
     }
 
-    /// As [`Mailbox::unstash`].
+    /// Puts the stashed messages back in front of all other messages. Returns their number. Same as
+    /// [`Mailbox::unstash`].
     pub fn unstash(&mut self) -> usize {
         self.mailbox.unstash()
     }
 
-    /// As [`Mailbox::event`].
+    /// Waits for the next event of any kind. Same as [`Mailbox::event`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future has taken no event.
     pub async fn event(&mut self) -> Event<M> {
         self.mailbox.event().await
     }
 
-    /// The receiving half.
+    /// Returns the receiving half.
     pub fn mailbox(&mut self) -> &mut Mailbox<M> {
         &mut self.mailbox
     }
 
-    /// Both halves, so that the mailbox can be handed to a combinator while calls are in flight. It can also be sent to
-    /// another thread or process, and is the only receiver of this process there: see [`Mailbox`].
+    /// Splits the context into its two halves. The body can then lend the mailbox to a combinator while calls are in
+    /// flight.
+    ///
+    /// The mailbox can also be sent to another thread or process. It stays the only receiver of this process there: see
+    /// [`Mailbox`].
     pub fn split(self) -> (Me<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }

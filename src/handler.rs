@@ -23,8 +23,8 @@ pub use crate::handler::layer::Retry;
 pub use crate::handler::layer::Timeout;
 use crate::handler::stream::{Replier, StreamHandler};
 use crate::host::dispatch::Handler;
-use crate::host::dispatch::completion::{Completion, Slip, Way};
-use crate::host::dispatch::inline::{InlineCall, Owed};
+use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion};
+use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
 use crate::host::job::blocking_pool::{Job, PoolRefusal};
 use crate::platform::sync::Arc;
 use crate::process::catch::{catch, drop_caught};
@@ -113,7 +113,7 @@ where
         match catch(|| (self.0)(command)) {
             Ok(future) => {
                 let host = completion.host().clone();
-                host.start(Working::new(Owed::<C>::Later(completion), future));
+                host.start(Working::new(FutureAnswer::<C>::Later(completion), future));
             }
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -227,45 +227,45 @@ trait Work {
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
 
     /// Runs something of the handler's, with its completion if it was dropped unanswered there.
-    fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>);
+    fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>);
 
-    fn finish(self, result: Result<Self::Output, Failure>, kept: Option<Slip>);
+    fn finish(self, result: Result<Self::Output, Failure>, kept: Option<UntypedCompletion>);
 }
 
-impl<C: Command> Work for Owed<C> {
+impl<C: Command> Work for FutureAnswer<C> {
     type Output = C::Reply;
 
     fn defer(&mut self) {
-        Owed::defer(self);
+        FutureAnswer::defer(self);
     }
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        Owed::poll_cancelled(self, cx)
+        FutureAnswer::poll_cancelled(self, cx)
     }
 
-    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<Slip>) {
+    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
         (catch(f), None)
     }
 
-    fn finish(self, result: Result<C::Reply, Failure>, _: Option<Slip>) {
-        Owed::finish(self, result);
+    fn finish(self, result: Result<C::Reply, Failure>, _: Option<UntypedCompletion>) {
+        FutureAnswer::finish(self, result);
     }
 }
 
-impl Work for Way {
+impl Work for ReturnRoute {
     type Output = ();
 
     fn defer(&mut self) {}
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {
-        Way::poll_cancelled(self, cx)
+        ReturnRoute::poll_cancelled(self, cx)
     }
 
-    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<Slip>) {
-        Way::keeping(self, f)
+    fn keeping<R>(&self, f: impl FnOnce() -> R) -> (Result<R, Reason>, Option<UntypedCompletion>) {
+        ReturnRoute::keeping(self, f)
     }
 
-    fn finish(self, result: Result<(), Failure>, kept: Option<Slip>) {
+    fn finish(self, result: Result<(), Failure>, kept: Option<UntypedCompletion>) {
         if let (Err(failure), Some(slip)) = (result, kept) {
             slip.finish(Err(failure));
         }

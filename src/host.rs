@@ -1,8 +1,8 @@
-//! Everything of a runtime but its threads: the pid table, the handlers, the clock, and the paths by which messages,
-//! answers and deaths travel.
+//! The state of a runtime except its threads: pid table, command handlers, clock, and the paths of messages, answers
+//! and exits.
 //!
-//! A [`Host`] is what the threaded runtime and a simulation have in common. Where processes run comes in as one
-//! schedule function; what time it is and what chance says come in with the clock and the seed.
+//! The threaded runtime and the simulation both use a [`Host`]. They pass in the scheduler as functions, and the time
+//! and the random numbers as a clock and a seed. This module does not run processes.
 
 pub(crate) mod cancel;
 pub(crate) mod control;
@@ -22,13 +22,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::host::cancel::inherited::Inherited;
-use crate::host::control::{AnyControl, Control, Given, Head, flag};
-use crate::host::namespace::{HostBuilder, Realm};
+use crate::host::control::{AnyControl, Control, Head, SpawnSettings, flag};
+use crate::host::namespace::{HostBuilder, Namespace};
 pub use crate::host::registry::receiver::{Package, Receiver};
 pub use crate::host::registry::target::Target;
 pub(crate) use crate::host::registry::target::{Destination, Route, Way};
-use crate::host::registry::{Lane, Place};
-pub(crate) use crate::host::shared::{Ground, Shared};
+use crate::host::registry::{Lane, LocalId};
+pub(crate) use crate::host::shared::{Environment, Shared};
 pub(crate) use crate::host::shutdown::Phase;
 pub use crate::host::shutdown::{Left, Shutdown};
 use crate::host::timer::{Fire, pending};
@@ -44,20 +44,21 @@ use crate::process::limits::Limits;
 use crate::process::mailbox::{Bound, Inbox};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
-use crate::process::state::{Counted, Life, Ref, RunState, Stock};
+use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
 use crate::process::yields::Late;
 
-/// What happens beyond the end of a process that panicked.
+/// What the runtime does when a process panics, besides ending that process with the panic as its exit reason.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// The [`Observer`](crate::Observer), if there is one, is told.
+    /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
-    /// As `Observe`, and this function is called on the thread that ran the process.
+    /// Does the same as `Observe`, and calls this function on the thread that ran the process. A panic of the function
+    /// is caught.
     Call(Arc<dyn Fn(Pid, &str) + Send + Sync>),
-    /// As `Observe`, and the runtime begins to shut down: new work from outside is refused, every process is
-    /// cancelled.
+    /// Does the same as `Observe`, and begins to shut down the runtime: it refuses new work from outside and cancels
+    /// every process. The shutdown has no deadline.
     ShutDown,
 }
 
@@ -71,65 +72,68 @@ impl fmt::Debug for OnPanic {
     }
 }
 
-/// Where processes live: the handle to a runtime (or a simulation) that everybody may hold.
+/// Handle to a runtime or a simulation: spawns processes, sends messages, cancels and kills.
 ///
-/// Cheap to clone; works on any thread, inside a process or outside. It does not keep the runtime running: once that
-/// has shut down or was dropped, spawns and sends are refused.
+/// Cheap to clone. It works on any thread, inside and outside of processes. A host does not keep the runtime running:
+/// after the runtime has shut down or was dropped, spawns and sends are refused.
 #[derive(Clone)]
 pub struct Host {
-    share: Ref<Counted<Share>>,
+    share: Ref<RefCounted<Share>>,
 }
 
-/// What a [`Host`] points to. The count of those that point here stands in another cache line than what they read.
+/// The data that a [`Host`] points to. The alignment keeps it off the cache line of the reference count: threads read
+/// the data while other threads write the count.
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,
-    realm: Arc<Realm>,
+    namespace: Arc<Namespace>,
 }
 
 impl Host {
-    pub(crate) fn new(shared: Arc<Shared>, realm: Realm) -> Self {
-        Self { share: Ref::counted(Share { shared, realm: Arc::new(realm) }) }
+    pub(crate) fn new(shared: Arc<Shared>, namespace: Namespace) -> Self {
+        Self { share: Ref::counted(Share { shared, namespace: Arc::new(namespace) }) }
     }
 
-    /// What all hosts of the runtime share.
+    /// The state that all hosts of the runtime share.
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.share.shared
     }
 
-    /// What is this host's own.
+    /// The namespace of this host, which it does not share with other hosts of the runtime.
     #[inline]
-    pub(crate) fn realm(&self) -> &Realm {
-        &self.share.realm
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.share.namespace
     }
 }
 
 impl Host {
-    /// Has `make` build what a new pid names; `None` when all pids are in use.
+    /// Reserves a pid and publishes in the pid table the control block that `make` builds. `None` when all pids are in
+    /// use.
     #[inline]
-    pub(in crate::host) fn place<T>(&self, make: impl FnOnce(Place, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
-        self.shared().relay.insert(registry::own(), self, make)
+    pub(in crate::host) fn place<T>(&self, make: impl FnOnce(LocalId, Host) -> (Ref<dyn AnyControl>, T)) -> Option<T> {
+        self.shared().pid_table.insert(registry::own(), self, make)
     }
 
-    /// Has a pid name nothing; returns what it named.
+    /// Removes a pid from the pid table. Returns the table's reference to the control block, or `None` if the pid was
+    /// not in the table.
     #[inline]
     pub(in crate::host) fn displace(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
-        self.shared().relay.remove(registry::own(), pid)
+        self.shared().pid_table.remove(registry::own(), pid)
     }
 }
 
 impl Lane for Host {
-    type Stock = Stock<Counted<Share>>;
+    type CountedRefs = CountedRefs<RefCounted<Share>>;
 
-    fn stock(&self, count: u32) -> Self::Stock {
-        let Share { shared, realm } = &**self.share;
-        Stock::new(Share { shared: Arc::clone(shared), realm: Arc::clone(realm) }, count)
+    fn stock(&self, count: u32) -> Self::CountedRefs {
+        let Share { shared, namespace } = &**self.share;
+        CountedRefs::new(Share { shared: Arc::clone(shared), namespace: Arc::clone(namespace) }, count)
     }
 
     #[inline]
-    fn take(&self, stock: &mut Self::Stock) -> Option<Self> {
-        if !Arc::ptr_eq(&self.share.realm, &stock.get().realm) {
+    fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self> {
+        if !Arc::ptr_eq(&self.share.namespace, &stock.get().namespace) {
             return None;
         }
         stock.take().map(|share| Self { share })
@@ -138,63 +142,66 @@ impl Lane for Host {
 
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host").field("node", &self.shared().relay.node()).finish_non_exhaustive()
+        f.debug_struct("Host").field("node", &self.shared().pid_table.node()).finish_non_exhaustive()
     }
 }
 
-/// What a control block is made of. Each of its fields is written where it is to be, once: whoever makes it from this does
-/// so in one function, for what is moved in wider pieces than it was written in is waited for.
-pub(crate) struct Blank {
-    place: Place,
+/// Contents of a new control block. [`fill`](Self::fill) must run in the function that places the control block. Each
+/// field is written once, at its final address: copying it with wider loads would miss store forwarding.
+pub(crate) struct ControlParts {
+    place: LocalId,
     host: Host,
     flags: u16,
-    given: Given,
+    given: SpawnSettings,
     bound: Bound,
     most: Option<usize>,
 }
 
-impl Blank {
+impl ControlParts {
     #[inline(always)]
-    pub(crate) fn fill<M>(self, life: Life, run: RunState) -> Control<M> {
+    pub(crate) fn fill<M>(self, life: Header, run: RunState) -> Control<M> {
         let Self { place, host, flags, given, bound, most } = self;
-        // First, for whether there is a bound is asked here: the head, made before that, would be kept, and moved.
+        // The inbox comes first because its construction branches on the bound. If the head were made before that
+        // branch, the compiler would keep it on the stack and copy it.
         let inbox = Inbox::new(bound, most);
         Control { life, head: Head::new(run, place, host, flags, given), inbox }
     }
 }
 
 impl Host {
-    /// The runtime's clock: monotonic, or virtual in a simulation.
+    /// Current time of the runtime's clock: monotonic, or virtual in a simulation.
     pub fn now(&self) -> Instant {
         self.shared().clock.now()
     }
 
-    /// A random number, from the runtime's seed.
+    /// Returns a random number of the generator that the runtime's seed started.
     pub(crate) fn random(&self) -> u64 {
         self.shared().chance.lock().next()
     }
 
-    /// The number of this runtime as a node.
+    /// Node number of this runtime.
     pub fn node(&self) -> u32 {
-        self.shared().relay.node()
+        self.shared().pid_table.node()
     }
 
-    /// A snapshot of the counters; two can be subtracted.
+    /// Returns a snapshot of the counters. Two snapshots can be subtracted.
     pub fn counters(&self) -> Counters {
         self.shared().metrics.counters()
     }
 
-    /// The number of processes that were spawned and have not ended.
+    /// Returns the number of processes that were spawned and have not exited.
     ///
-    /// The counters of spawned and of ended processes are read one after the other, and again if a process has ended
-    /// meanwhile. After a bounded number of attempts the result may be higher than the true number; it is never lower.
+    /// The counters of spawned and exited processes are read one after the other. The read is repeated if a process has
+    /// exited meanwhile. After a bounded number of attempts the result may be higher than the true number; it is never
+    /// lower.
     pub fn processes_alive(&self) -> usize {
         self.shared().metrics.alive() as usize
     }
 
-    /// Another host in the same runtime, with handlers and limits of its own: what its processes perform goes to its
-    /// handlers alone, and what they spawn lives there too. Messages go from host to host as within one.
+    /// Adds a host with its own handlers and limits to the same runtime.
     ///
+    /// Commands of its processes go only to its handlers, and processes that they spawn belong to it too. Messages
+    /// between hosts work like messages within one host.
     /// ```
     /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
     /// struct Erase;
@@ -215,31 +222,33 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// Two handlers for one command.
+    /// Returns a [`BuildError`] if two handlers are registered for the same command.
     pub fn add_host(&self, host: HostBuilder) -> Result<Self, BuildError> {
         Ok(Self::new(Arc::clone(self.shared()), host.build()?))
     }
 
-    /// The name of this host; empty for the runtime's own.
+    /// Name of this host; empty for the host that the runtime was built with.
     pub fn name(&self) -> &str {
-        self.realm().name()
+        self.namespace().name()
     }
 
     #[inline]
-    /// What a sender is told whose receiver is gone.
+    /// Reason for refusing a message when the receiver does not exist: `ShutDown` after the runtime has shut down, else
+    /// `NoProcess`.
     pub(crate) fn gone(&self) -> Refusal {
         if self.phase() == Phase::Closed { Refusal::ShutDown } else { Refusal::NoProcess }
     }
 
     // ---- Messages
 
-    /// Sends a message; never blocks.
+    /// Sends a message. It never blocks.
     ///
-    /// Messages from one sender to one receiver arrive in the order in which they were sent. To another node,
-    /// acceptance is all that `Ok` promises.
+    /// Messages from one sender to one receiver arrive in the order in which they were sent. For a receiver on another
+    /// node, `Ok` says only that the message was accepted for transport.
     ///
     /// # Errors
-    /// The message and why it was refused: the process has ended or never was, or it takes another type.
+    /// Returns the message and the reason for the refusal: the process has exited or never existed, its mailbox is
+    /// full, it takes messages of another type, or the runtime has shut down.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.send_by(&to.way(), message)
     }
@@ -251,15 +260,15 @@ impl Host {
         })
     }
 
-    /// As [`send_by`](Self::send_by); the refusal is the caller's to count.
+    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller does.
     pub(crate) fn try_send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), (Refusal, N)> {
         match way {
             Way::Here(control) => control.push(message),
-            Way::Pid(pid) => match self.shared().relay.get(*pid) {
+            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
                 Some(control) => control.take(message),
                 None => self.send_away(*pid, message),
             },
-            Way::Name(name) => match self.realm().names().get(name) {
+            Way::Name(name) => match self.namespace().names().get(name) {
                 Some(control) => control.take(message),
                 None => Err((self.gone(), message)),
             },
@@ -271,22 +280,23 @@ impl Host {
             .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
 
-    /// As [`Address::high_water`](crate::Address::high_water), if the process lives.
+    /// Returns the value of [`Address::high_water`](crate::Address::high_water), or `None` if the pid names no process.
     pub fn high_water(&self, pid: Pid) -> Option<usize> {
-        self.shared().relay.get(pid).map(|control| control.high_water())
+        self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
 
-    /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
+    /// Creates a mailbox that has a pid but no process: a channel for threads and for tasks of any executor.
     ///
-    /// It lives until the [`Mailbox`](crate::Mailbox) is dropped, or it is killed.
+    /// It stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free, or the
+    /// runtime has shut down, the mailbox is closed from the beginning.
     pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
-        let make = |blank: Blank| {
+        let make = |blank: ControlParts| {
             let (table, owner) = Ref::pair(|life| blank.fill(life, RunState::over()));
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
         let Some(control) = self.enrol(flags, Inherited::default(), None, bound, make) else {
-            // No pid is free: a mailbox that is closed from the start.
+            // No pid is free: returns a mailbox that is closed from the beginning.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
         };
         if self.phase() == Phase::Closed {
@@ -295,8 +305,8 @@ impl Host {
         control
     }
 
-    /// A control block with a pid of its own, which `make` puts into its place, with one reference more for the table.
-    /// `None` when all pids are in use.
+    /// Reserves a pid and has `make` build the control block in place. `make` also returns one reference for the pid
+    /// table. `None` when all pids are in use.
     #[inline]
     pub(crate) fn enrol<T>(
         &self,
@@ -304,17 +314,18 @@ impl Host {
         inherited: Inherited,
         limits: Option<Box<Limits>>,
         bound: Bound,
-        make: impl FnOnce(Blank) -> (Ref<dyn AnyControl>, T),
+        make: impl FnOnce(ControlParts) -> (Ref<dyn AnyControl>, T),
     ) -> Option<T> {
         self.place(|place, host| {
             let most = limits.as_deref().and_then(Limits::most_mail);
-            make(Blank { place, host, flags, given: Given::new(inherited, limits), bound, most })
+            make(ControlParts { place, host, flags, given: SpawnSettings::new(inherited, limits), bound, most })
         })
     }
 
-    /// A control block of a process that never was: what the handle of a refused spawn points to.
+    /// Control block of a process that never ran; the handle of a refused spawn points to it. Its mailbox is closed and
+    /// its exit is set.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
-        let head = Head::new(RunState::over(), Place::NOWHERE, self.clone(), 0, Given::default());
+        let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
@@ -323,13 +334,14 @@ impl Host {
 
     // ---- Yields
 
-    /// Answers a yield by its tag: the untyped way, for hosts that can't carry a [`Completion`](crate::Completion).
+    /// Answers a yield by pid and tag. This untyped interface is for callers that cannot hold a
+    /// [`Completion`](crate::Completion).
     ///
     /// # Errors
-    /// The answer, when there is no such process, its tag is not in flight, was answered before, or wants another
-    /// type.
+    /// Returns the answer if the pid names no process, if no yield has the tag, if the yield was answered or cancelled
+    /// before, or if the command's reply has another type.
     pub fn complete_yield(&self, pid: Pid, tag: Tag, answer: Result<Payload, Failure>) -> Result<(), CompleteError> {
-        let Some(control) = self.shared().relay.get(pid) else {
+        let Some(control) = self.shared().pid_table.get(pid) else {
             return Err(CompleteError::new(CompleteRefusal::NoProcess, answer));
         };
         let mut answer = Some(answer);
@@ -345,52 +357,56 @@ impl Host {
 
     // ---- Lives
 
-    /// Asks a process to end, and kills it if it has not after `grace`.
+    /// Requests that a process exits, and kills it if it has not exited after `grace`.
     ///
-    /// It is told once, by a cancel event; asked again, it is not told again. What it does with its grace is its own
-    /// affair: clean-up commands are answered as always.
+    /// The process receives one cancel event. Only the first request has an effect: a later one neither sends an event
+    /// nor changes the deadline. The runtime answers commands during the grace period as usual, so the process can
+    /// clean up.
     ///
     /// # Errors
-    /// No such process lives.
+    /// Returns [`NoProcess`] if the pid names no process.
     pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
-        let control = self.shared().relay.get(pid).ok_or(NoProcess(pid))?;
+        let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         let deadline = self.now() + grace;
         self.cancel_until(&control, reason.into(), deadline);
         Ok(())
     }
 
-    /// Asks a process to end, and kills it at `deadline`; nothing if it was asked before.
+    /// Requests that a process exits, and kills it at `deadline`. Does nothing if its exit was requested before.
     pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
         if control.cancel(reason, deadline) {
             self.kill_at(control, deadline);
         }
     }
 
-    /// Ends a process at its next scheduling point, whatever it is doing; its outstanding yields are cancelled.
+    /// Ends a process at its next scheduling point, whatever it is doing, and cancels its outstanding yields.
     ///
     /// # Errors
-    /// No such process lives.
+    /// Returns [`NoProcess`] if the pid names no process.
     pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
-        self.shared().relay.get(pid).ok_or(NoProcess(pid))?.kill();
+        self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?.kill();
         Ok(())
     }
 
-    /// Asks a process that runs to let others run: [`should_yield`](crate::should_yield) and
-    /// [`cooperative`](crate::cooperative()) tell it, once, in this turn of it. Returns whether it ran: one that does not
-    /// needs no asking, and one that ends its turn at this moment may be told in its next.
+    /// Requests that a running process yields its worker. Returns whether a worker was running the process.
     ///
-    /// It is its own to do so: code that never asks can't be interrupted. A process that is not `Send` runs inside
-    /// somebody's future, and is not asked.
+    /// In the same turn, [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the
+    /// request once. A process that is not running needs no request. If the process ends its turn at the moment of the
+    /// call, the request may take effect in its next turn.
+    ///
+    /// The request is cooperative: it does not interrupt code that calls neither function. It does not reach a process
+    /// that is not `Send`, because [`Local::run`](crate::Local::run) polls these processes inside one future. In a
+    /// simulation it returns `false`.
     ///
     /// # Errors
-    /// No such process lives.
+    /// Returns [`NoProcess`] if the pid names no process.
     pub fn preempt(&self, pid: Pid) -> Result<bool, NoProcess> {
-        let _lives = self.shared().relay.get(pid).ok_or(NoProcess(pid))?;
+        let _lives = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
         Ok((self.shared().preempt)(pid.word()))
     }
 
-    /// Kills a process at `deadline`, unless it has ended by then. The timer belongs to the process: it is cancelled when the
-    /// process ends, however far the deadline is.
+    /// Kills a process at `deadline`, unless it has exited by then. The timer belongs to the process: the exit of the
+    /// process cancels it, even if the deadline is far away.
     pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
         if deadline == Instant::FAR {
             return;
@@ -405,7 +421,8 @@ impl Host {
 
     // ---- Time
 
-    /// Leaves something with the timers.
+    /// Registers an entry with the timers. If its deadline is the new earliest one, the thread that waits for the
+    /// earliest deadline is notified.
     pub(crate) fn fire_at(&self, at: Instant, fire: Fire) -> timer::Key {
         let (key, earlier) = self.shared().timers.insert(self.shared().metrics.worker(), at, fire);
         if earlier {
@@ -414,12 +431,12 @@ impl Host {
         key
     }
 
-    /// A process spent its turn's budget and goes behind the others.
+    /// Counts a yield of a process that spent the budget of its turn.
     pub(crate) fn count_budget_yield(&self) {
         self.shared().metrics.add(Counter::BudgetYields, 1);
     }
 
-    /// Tells the observer, if there is one, that a process is in another state now.
+    /// Reports a state change to the observer, if the runtime has one. A panic of the observer is caught.
     #[cold]
     pub(crate) fn observe(&self, head: &Head, from: Option<State>, to: State) {
         if let Some(observer) = &self.shared().observer {
@@ -429,7 +446,8 @@ impl Host {
         }
     }
 
-    /// A process panicked: tells whoever the policy says.
+    /// Counts the panic of a process, reports it to the observer, and applies the panic policy. Panics of the user's
+    /// functions are caught.
     pub(crate) fn panicked(&self, pid: Pid, text: &str) {
         self.shared().metrics.add(Counter::Panics, 1);
         if let Some(observer) = &self.shared().observer {
@@ -444,7 +462,7 @@ impl Host {
 }
 
 impl dyn AnyControl {
-    /// Delivers a message whose type is known here.
+    /// Delivers a message whose type is known at compile time.
     pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (Refusal, N)> {
         match self.as_any().downcast_ref::<Control<N>>() {
             Some(control) => control.push(message),
@@ -453,7 +471,7 @@ impl dyn AnyControl {
     }
 }
 
-/// A refused message as its sender knows it.
+/// Converts a refused message back to the sender's type.
 fn back<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast::<N>().unwrap_or_else(|payload| {
         unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
@@ -465,7 +483,7 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// The timer of the kill refers to the process: it must not wait for its deadline after the process has ended.
+    /// The kill timer refers to the process, so it must not stay set until its deadline after the process has exited.
     #[test]
     fn a_cancel_leaves_no_timer_behind_when_the_process_has_ended() {
         let rt = Runtime::builder().workers(0).build().unwrap();
@@ -480,7 +498,7 @@ mod tests {
         }
     }
 
-    /// It kills a process that ignores the cancel.
+    /// The deadline of a cancel request kills a process that ignores the request.
     #[test]
     fn a_cancel_kills_at_its_deadline() {
         let rt = Runtime::builder().workers(0).build().unwrap();

@@ -1,4 +1,7 @@
-//! (new folder)
+//! The process types: pids, exits, events, commands, payloads, limits, the mailbox, the yields and the counted
+//! references.
+//!
+//! `host` owns the tables of processes, and `task` runs the processes.
 
 pub(crate) mod catch;
 pub(crate) mod command;

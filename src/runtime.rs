@@ -1,4 +1,5 @@
-//! Where everything meets: a host, a scheduler, a clock. Building a runtime, lending it threads, ending it.
+//! The threaded runtime: [`Runtime`] and its [`Builder`]. It combines a host, a scheduler and a clock, and ends them in
+//! order. The scheduler owns the worker threads and the queues; the host owns the processes.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;
@@ -21,10 +22,10 @@ use crate::host::dispatch::Handler;
 use crate::host::job::blocking_pool::{Pool, WhenFull};
 use crate::host::job::{Job, batch as crowd, blocking_pool as blocking};
 use crate::host::namespace::{HostBuilder, host_methods};
-use crate::host::registry::{Place, Relay};
+use crate::host::registry::{LocalId, PidTable};
 use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
-use crate::host::{Ground, Host, OnPanic, Shared, Shutdown};
+use crate::host::{Environment, Host, OnPanic, Shared, Shutdown};
 use crate::observe::{Metrics, Observer, State, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
@@ -41,7 +42,7 @@ use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeOrder;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
-/// For [`Runtime::local`], which lends a thread by the same rules.
+/// Used by [`Runtime::local`], which limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
 pub use crate::scheduler::LocalOrder;
 pub(crate) use crate::scheduler::OwnWaker;
@@ -49,24 +50,26 @@ use crate::scheduler::{Hooks, Local, NOBODY, TooManyWorkers};
 use crate::task::body::{Body, BodyFuture, Output, is_large};
 use crate::{handler, scheduler};
 
-/// How long a dropped runtime waits for steps that are under way.
+/// How long the drop of a runtime waits for steps in progress.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long after its deadline a shutdown waits for steps that are under way. A worker that is about to stop needs some
-/// time for that, so without this a short step would be taken for one that does not return.
+/// How long after its deadline a shutdown waits for steps in progress. A worker that is about to stop needs this time.
+/// Without it, a short step would be reported as a step that does not return.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// The smallest stack of a worker, in bytes. On a stack of 16 KiB, which the system allows, a worker of a debug build overflows
-/// at times.
+/// Smallest stack of a worker, in bytes. The system allows 16 KiB, but a worker of a debug build can overflow a stack
+/// of that size.
 const MIN_STACK: usize = 64 << 10;
 
-/// Runs something that blocks, inside a step: what else this worker would do, another one takes over at once. It stays so
-/// until the step returns; then this worker goes on, or goes, if there are enough of them without it.
+/// Runs a blocking closure inside a step. A replacement thread takes over this worker's queues immediately. When the
+/// step returns, the thread rejoins the workers, or exits if there are already enough.
 ///
-/// For the rare call that can't be made elsewhere: it costs a thread, though one that is called again soon, and the
-/// process itself waits: nothing reaches it until `f` returns. There are bounds to how many may do so at once
-/// ([`Builder::substitutes`]); beyond them the others wait too. Work of this kind by the thousand is for
-/// [`Host::spawn_blocking`]. On a lent thread and on one that runs no process, it is `f()`; what a lent thread holds,
-/// others are told of.
+/// Use it for a rare call that cannot run elsewhere. It occupies a thread, although a surplus thread is reused for half
+/// a second. The process itself receives nothing until `f` returns. [`Builder::substitutes`] limits how many
+/// replacement threads run at a time. Beyond that limit no thread replaces the worker, and the remaining workers take
+/// its queued tasks. For many blocking calls use [`Host::spawn_blocking`].
+///
+/// On a thread that runs no task, this only calls `f`. On a guest thread, it also wakes a worker, which takes the tasks
+/// that the guest thread has queued.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime, block_in_place};
@@ -77,13 +80,13 @@ const MIN_STACK: usize = 64 << 10;
 /// ```
 ///
 /// # Panics
-/// As `f` does; that ends the process as any panic in a step does.
+/// Panics if `f` panics. The panic ends the process, like any panic in a step.
 pub fn block_in_place<T>(f: impl FnOnce() -> T) -> T {
     Local::<Job>::hand_over_here();
     f()
 }
 
-/// Time as the workers see it.
+/// The timers, as the driver of the scheduler.
 struct Time {
     timers: Arc<Timers>,
 }
@@ -120,10 +123,13 @@ impl scheduler::Driver for Time {
     }
 }
 
-/// Owns workers, or none: then the threads that lend themselves by [`run`](Self::run) or [`block_on`](Self::block_on)
-/// drive it, and with none of those nothing runs.
+/// A runtime: it runs processes on its worker threads.
 ///
-/// Dropped, it kills what is left. A thread inside a step that never returns is named on stderr and left behind.
+/// A runtime without workers is driven by the guest threads, which are inside [`run`](Self::run) or
+/// [`block_on`](Self::block_on). Without workers and guest threads, no process runs.
+///
+/// Dropping the runtime kills the processes that are left. The drop waits up to one second for steps in progress. If a
+/// step does not return by then, its process is named on stderr and its thread is left behind.
 ///
 /// ```
 /// let rt = procession::Runtime::new()?;
@@ -151,7 +157,7 @@ impl Deref for Runtime {
     }
 }
 
-/// Builds a runtime, runs one body on it to its end, shuts down.
+/// Builds a runtime, runs one body on it as a process until that process exits, and drops the runtime.
 ///
 /// ```
 /// async fn hello(ctx: procession::Context) {
@@ -162,7 +168,8 @@ impl Deref for Runtime {
 /// ```
 ///
 /// # Errors
-/// How the body ended instead; [`Exit::Failed`] with a [`BuildError`] if no runtime could be built.
+/// Returns the exit of the body if it failed, was cancelled or was killed; [`Exit::Failed`] with a [`BuildError`] if
+/// the runtime could not be built.
 pub fn run<M, F, Fut>(body: F) -> Result<Output<Fut>, Exit>
 where
     M: Send + 'static,
@@ -174,15 +181,15 @@ where
 }
 
 impl Runtime {
-    /// A runtime with one worker for each core, and no handler.
+    /// Builds a runtime with one worker for each core, and no handler.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// Returns an error if a thread could not be started.
     pub fn new() -> Result<Self, BuildError> {
         Self::builder().build()
     }
 
-    /// A runtime to one's own measure.
+    /// Returns a builder with default options.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -191,23 +198,26 @@ impl Runtime {
         &self.threads
     }
 
-    /// The handle that everybody may hold.
+    /// Returns the host of the runtime. A clone of it can be sent to any thread.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Runs a future on this thread, which lends itself to the runtime until the future is done: in between it runs
-    /// processes, and sleeps when there are none.
+    /// Runs a future to completion on this thread. Meanwhile the thread is a guest thread: it runs processes between
+    /// the polls of the future, and parks when there are none.
     ///
-    /// When `future` has been woken, at most the step that is in progress on this thread comes before its next poll. If
-    /// `future` wakes itself in its own poll, one step comes in between. A deadline that `future` waits for is noticed at
-    /// the latest 16 steps after it has passed, and after each step while steps take more than 20 µs.
+    /// After `future` has been woken, at most the step in progress on this thread runs before its next poll. If
+    /// `future` wakes itself during its own poll, one step runs before the next poll. A deadline that `future` waits
+    /// for is noticed at most 16 steps after it has passed. While steps take more than 20 µs, it is noticed after the
+    /// step in progress.
     ///
-    /// It works on any thread, also inside a step, where it keeps the worker, and in the destructor of a thread-local. Each
-    /// call in progress takes one of the 48 places that workers and lent threads share, also one that is nested in the step
-    /// of another one. Beyond those, a call waits for its future and for a place, and runs no processes: then timers may be
-    /// late by up to a second. If all places belong to calls that wait for processes, nothing runs these: prefer `await` in
-    /// an asynchronous body.
+    /// This method works on any thread, also in the destructor of a thread-local. Inside a step it works too, but it
+    /// blocks the worker.
+    ///
+    /// Each call in progress takes one of the 48 slots that workers and guest threads share. This includes a call that
+    /// is nested in the step of another call. A call that gets no slot waits for its future and for a slot, and runs no
+    /// processes. Timers may then be late by up to one second. If all slots belong to calls that wait for processes, no
+    /// thread runs these processes. In an asynchronous body, therefore, use `await` instead.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         if const { is_large::<F, ()>() } {
             self.block_on_moved(Box::into_pin(Box::new(future)))
@@ -216,49 +226,54 @@ impl Runtime {
         }
     }
 
-    /// As [`block_on`](Self::block_on), of a future that may be moved often: it is small.
+    /// As [`block_on`](Self::block_on), for a small future, which is cheap to move.
     fn block_on_moved<F: Future>(&self, future: F) -> F::Output {
-        // What this thread keeps may be what is waited for.
+        // This thread may hold a batch of woken tasks. `future` may wait for one of these tasks.
         crowd::release();
         Current::with(|current| current.waking(WakeOrder::NextSlot, || self.threads.block_on(future)))
     }
 
-    /// A future that does what `future` does, and drives processes wherever it is polled until then: so the whole
-    /// runtime can live inside another executor, with no thread of its own.
+    /// Returns a future that resolves to the output of `future`, and that drives processes whenever it is polled. The
+    /// whole runtime can thus run inside another executor, without a thread of its own.
     ///
-    /// A poll ends after 200 steps, or after 100 µs, so that other tasks of the executor have their turn. The clock is
-    /// read after each step while steps are long, and at least once in 16 steps, so a poll exceeds that time by one long
-    /// step, or by up to 16 steps if they have just become long. If `future` itself uses up that time, one step is executed
-    /// nevertheless, so that it does not starve the processes. If there is more to do, the poll wakes its own waker
-    /// before it returns. When `future` has been woken, at most the step that is in progress comes before its next poll, as
-    /// in [`block_on`](Self::block_on).
+    /// A poll ends after 200 steps or after 100 µs, so that other tasks of the executor can run. The clock is read
+    /// after each step while steps are long, and at least once in 16 steps. A poll therefore exceeds 100 µs by at most
+    /// one long step, or by up to 16 steps if steps have just become long. If `future` itself uses up this time, one
+    /// step is still executed, so that `future` does not starve the processes. If there is more to do, the poll wakes
+    /// its own waker before it returns.
     ///
-    /// Dropped, it passes on what it holds. One that is never polled again, or passed to [`std::mem::forget`], delays no
-    /// other thread, but keeps one of the 48 places that workers and lent threads share. Beyond those, a further lender
-    /// drives nothing until one is free. For that reason all futures of this kind are woken when there is work for which no
-    /// worker and no blocked thread is free.
+    /// After `future` has been woken, at most the step in progress runs before its next poll, as in
+    /// [`block_on`](Self::block_on).
+    ///
+    /// # Cancel safety
+    /// When the returned future is dropped, its queued tasks pass to the other threads, and `future` is dropped. A
+    /// returned future that is never polled again, or that is passed to [`std::mem::forget`], delays no other thread.
+    /// It still takes one of the 48 slots that workers and guest threads share. A further guest that gets no slot
+    /// drives nothing until a slot is free. For this reason, all futures of this kind are woken when there is work and
+    /// no worker or blocked guest thread is free for it.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.threads.run(future).await
     }
 
-    /// Has so many workers from now on, at most as many as fit (see [`BuildError::TooManyWorkers`]); with 0 it is driven by
-    /// those who lend themselves, and not at all if there are none.
+    /// Sets the number of worker threads, at most as many as fit (see [`BuildError::TooManyWorkers`]). With 0,
+    /// processes run only on threads inside [`run`](Self::run) or [`block_on`](Self::block_on).
     ///
-    /// Returns at once, on any thread, also inside a step. Those who are too many leave after the step that they are in;
-    /// what they hold goes to the others. Where the system has no thread for one that is to come, it is not there until
-    /// the number is set again or a step that blocks is noticed.
+    /// Returns immediately, on any thread, also inside a step. Surplus workers exit after their current step, and the
+    /// other threads take their queued tasks. If the system refuses a thread for a new worker, that worker is missing
+    /// until the number is set again or a blocking step is noticed.
     pub fn set_workers(&self, count: usize) {
         self.threads.set_workers(count);
     }
 
-    /// Ends the runtime in order: refuses new work from outside, tells every process to end, keeps running until the
-    /// last one has, clean-up commands included, or `within` is over; then kills.
+    /// Shuts the runtime down in order. It refuses new work from outside and cancels every process. It keeps running
+    /// until the last process has exited, clean-up commands included, or until `within` has passed. Then it kills the
+    /// processes that are left.
     ///
-    /// Returns at its deadline even if a step never ends, and says who was left: for a thread that is in such a step it
-    /// waits up to 10 ms longer. A runtime without workers is driven by this future itself, and can do that only if every
-    /// step returns.
+    /// The future resolves at the deadline even if a step never returns, and reports the processes that were left. For
+    /// a thread that is in such a step it waits up to 10 ms longer. A runtime without workers is driven by this future
+    /// itself. Then the future meets its deadline only if every step returns.
     ///
-    /// It takes the runtime, so that one can't be what waits for it; any other executor can.
+    /// This method consumes the runtime, so the runtime cannot drive this future itself. Use any other executor.
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -275,7 +290,8 @@ impl Runtime {
         host.begin_shutdown(deadline);
         let ended = pin!(host.clone().ended_by(deadline, alarm::ring));
         let ended = if self.threads.workers() == 0 { self.threads.run(ended).await } else { ended.await };
-        // Whoever is spawned from here on, by a thread that began to before, is not left: it never was.
+        // Another thread may have begun a spawn before the shutdown, and may finish it from here on. That process is
+        // not reported: it never ran.
         let left = if ended { Vec::new() } else { host.left() };
         if !left.is_empty() {
             self.patience = (deadline + GRACE).saturating_duration_since(host.now());
@@ -284,7 +300,7 @@ impl Runtime {
         Shutdown { left }
     }
 
-    /// Runs what is queued until nothing is.
+    /// Runs the queued tasks until the queues are empty.
     fn run_dry(&self) {
         loop {
             let tasks = self.threads.drain();
@@ -295,7 +311,7 @@ impl Runtime {
         }
     }
 
-    /// Stops the workers, buries who is left, and lets go of the rest.
+    /// Stops the workers, kills the processes that are left, and drops the remaining work.
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
@@ -312,8 +328,8 @@ impl Runtime {
                 }
             }
         }
-        // Every one of these was told to end: it is run once more for that. What is queued after the last look is dropped
-        // where it is queued, which is its end too.
+        // Each of these processes was killed, so it is queued once more and exits in this turn. A task that is queued
+        // after the last look is dropped by the closed queue. That drop ends the process, too.
         self.run_dry();
         self.threads.close();
         self.run_dry();
@@ -331,10 +347,10 @@ impl Drop for Runtime {
 host_methods!(Builder, host);
 host_methods!(HostBuilder,);
 
-/// Wraps what a thread of the runtime does from its first to its last moment.
+/// Function that wraps everything a thread of the runtime does.
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// How a runtime is built. A turbofish is never needed: the command is the closure's argument type.
+/// Builder of a [`Runtime`]. A call needs no turbofish, because the command is the argument type of the closure.
 #[must_use = "a builder builds nothing until `build`"]
 pub struct Builder {
     workers: Option<usize>,
@@ -393,69 +409,73 @@ impl Builder {
         }
     }
 
-    /// What worker threads are called (`procession-worker`); a number follows, and `-monitor` for the monitor's. A name
-    /// that contains a NUL byte is an error when building.
+    /// Sets the name of the worker threads, which a hyphen and a number follow. The thread of the monitor has the
+    /// suffix `-monitor`. Default: `procession-worker`. If the name contains a NUL byte, [`build`](Self::build) returns
+    /// an error.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
     }
 
-    /// Sets the size of the workers' stacks in bytes. Default: that of the standard library. A size below 64 KiB is raised to
-    /// 64 KiB, because the runtime's own code needs a part of the stack. The system rounds the size up, or refuses it: that is
-    /// an error when building.
+    /// Sets the size of the workers' stacks in bytes. Default: that of the standard library. A size below 64 KiB is
+    /// raised to 64 KiB, because the runtime's own code needs a part of the stack. The system rounds the size up, or
+    /// refuses it. If it refuses the size, [`build`](Self::build) returns an error.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes.max(MIN_STACK));
         self
     }
 
-    /// How many workers: by default as many as the machine has cores. With 0 the runtime owns no thread: those that
-    /// lend themselves drive it.
+    /// Sets the number of worker threads. Default: the number of cores, at most 48. With 0, the runtime owns no worker
+    /// thread, and processes run only on threads inside [`Runtime::run`] or [`Runtime::block_on`].
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = Some(count);
         self
     }
 
-    /// Who is told of every transition. Without an observer one costs a predicted branch.
+    /// Sets the observer, which is called for every transition. Default: none. Without an observer, a transition costs
+    /// one predicted branch.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// What happens beyond the end of a process that panicked.
+    /// Sets what the runtime does when a process has panicked, in addition to the exit of that process. Default:
+    /// [`OnPanic::Observe`].
     pub fn on_panic(mut self, policy: OnPanic) -> Self {
         self.on_panic = policy;
         self
     }
 
-    /// How many threads the blocking pool may have (64); they are started when they are needed. With 0 blocking work
-    /// is refused.
+    /// Sets the maximum number of threads of the blocking pool. Default: 64. Threads are started when they are needed.
+    /// With 0, blocking work is refused.
     pub fn blocking_threads(mut self, most: usize) -> Self {
         self.blocking_threads = most;
         self
     }
 
-    /// How much work may wait for a blocking thread (65,536), beside what runs; with 0 none does. What comes beyond is
-    /// for [`when_blocking_full`](Self::when_blocking_full).
+    /// Sets how many jobs may wait for a blocking thread, in addition to the running ones. Default: 65,536. With 0, no
+    /// job waits. [`when_blocking_full`](Self::when_blocking_full) says which job is refused beyond that.
     pub fn blocking_queue(mut self, most: usize) -> Self {
         self.blocking_queue = most;
         self
     }
 
-    /// A blocking thread that had no work for so long goes (10 s); with zero, as soon as nothing waits for it.
+    /// Sets how long a blocking thread stays idle before it exits. Default: 10 s. With zero, it exits as soon as no job
+    /// is queued.
     pub fn blocking_idle(mut self, time: Duration) -> Self {
         self.blocking_idle = time;
         self
     }
 
-    /// What is refused when as many blocking threads as there may be are busy and the queue is full: the new work, by
-    /// default. Neither a handler nor [`Host::spawn_blocking`] ever waits for room.
+    /// Sets which job is refused when all blocking threads are busy and the queue is full. Default:
+    /// [`WhenFull::Refuse`], the new job. A handler and [`Host::spawn_blocking`] never wait for room.
     pub fn when_blocking_full(mut self, policy: WhenFull) -> Self {
         self.when_blocking_full = policy;
         self
     }
 
-    /// Wraps what each worker and each blocking thread does from its first to its last moment, so that another
-    /// runtime's context can be entered there. `f` has to call what it is given, once.
+    /// Wraps everything that each worker and each blocking thread does, for example to enter the context of another
+    /// runtime. Default: none. `f` must call its argument exactly once.
     ///
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
@@ -472,11 +492,12 @@ impl Builder {
         self
     }
 
-    /// Called on each worker thread before it runs its first task; once in its life, wherever it works. Not on
-    /// the threads of the blocking pool, nor on lent ones: see [`around_worker`](Self::around_worker).
+    /// Sets a function that each worker thread calls before its first task. A thread calls it once, even if it later
+    /// works in another worker slot. Threads of the blocking pool and guest threads do not call it: see
+    /// [`around_worker`](Self::around_worker).
     ///
-    /// The four hooks are called under no lock. One that panics is as one that returned; one that takes long keeps its
-    /// worker from its work. The last one set holds.
+    /// Rules for the four thread hooks: the runtime calls them without holding a lock. A panic of a hook is caught and
+    /// ignored. A slow hook delays its worker. If a hook is set twice, the last one counts.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicUsize, Ordering};
@@ -495,110 +516,121 @@ impl Builder {
         self
     }
 
-    /// Called on each worker thread after its last task: see [`on_thread_start`](Self::on_thread_start). Not of one that
-    /// is left behind in a step that never returns.
+    /// Sets a function that each worker thread calls after its last task: see
+    /// [`on_thread_start`](Self::on_thread_start). A thread that is left behind in a step that never returns does not
+    /// call it.
     pub fn on_thread_stop(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.stop = Some(Arc::new(f));
         self
     }
 
-    /// Called on a worker thread that has found nothing to do, right before it sleeps: see
-    /// [`on_thread_start`](Self::on_thread_start). What comes meanwhile waits until it returns.
+    /// Sets a function that a worker thread calls right before it parks, when it has found no work. See
+    /// [`on_thread_start`](Self::on_thread_start). Work that arrives for this worker waits until the function returns.
     pub fn on_thread_park(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.park = Some(Arc::new(f));
         self
     }
 
-    /// Called on a worker thread when it has slept, once for each [`on_thread_park`](Self::on_thread_park).
+    /// Sets a function that a worker thread calls after it was parked, once for each
+    /// [`on_thread_park`](Self::on_thread_park).
     pub fn on_thread_unpark(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
         self.hooks.unpark = Some(Arc::new(f));
         self
     }
 
-    /// Whether each worker stays on a core of its own, as far as there are cores that this program may use: worker n on
-    /// the n-th of them, and from the first again. Substitutes are workers like any others, with the next numbers. Some
-    /// systems take it for a hint. Needs the feature `affinity`.
+    /// Sets whether each worker is pinned to a core. Default: off. Worker n is pinned to the n-th core that this
+    /// program may use; if there are more workers than cores, the assignment starts again from the first core.
+    /// Replacement threads are numbered like workers, with the next numbers. Some systems treat the pinning as a hint.
+    /// Needs the feature `affinity`.
     ///
-    /// It helps where nothing else runs on these cores, and hurts where something does: a worker that has lost its core
-    /// can't go to another.
+    /// Pinning helps if nothing else runs on these cores. Otherwise it hurts, because a pinned worker cannot move when
+    /// another program takes its core.
     #[cfg(feature = "affinity")]
     pub fn pin_workers(mut self, on: bool) -> Self {
         self.cores = on.then(Vec::new);
         self
     }
 
-    /// The same with these cores, by the system's numbers; with none of them, with all that there are. One that this
-    /// program may not use is an error when building.
+    /// Pins the workers to these cores, given by the numbers of the system: see [`pin_workers`](Self::pin_workers). If
+    /// `cores` is empty, all cores that this program may use are taken. If this program may not use one of the cores,
+    /// [`build`](Self::build) returns an error. Needs the feature `affinity`.
     #[cfg(feature = "affinity")]
     pub fn pin_workers_to(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = Some(cores.into_iter().collect());
         self
     }
 
-    /// The number of this runtime as a node; by default one that no other runtime of this program has.
+    /// Sets the node number of this runtime, which is a part of its pids. Default: a counter of the runtimes in this
+    /// program, which begins at 1.
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
         self
     }
 
-    /// The seed of everything that is left to chance: by default another one each time.
+    /// Sets the seed of the runtime's random number generators. Default: a random seed.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// In which order each worker runs what waits in its own queue: [`LocalOrder::Fifo`], by default, or newest first.
+    /// Sets the order in which each worker runs the tasks of its local queue. Default: [`LocalOrder::Fifo`].
     pub fn local_order(mut self, order: LocalOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// For tests: shuffles the next slot and the queues, so that nobody relies on their order.
+    /// Sets whether the next slots and the queues are shuffled. Default: off. It is for tests: it finds code that
+    /// relies on their order.
     pub fn shuffle(mut self, on: bool) -> Self {
         self.shuffle = on;
         self
     }
 
-    /// Measures every scheduling delay, where one in 64 is by default.
+    /// Sets whether the scheduling delay and the duration of every turn are measured. Default: off, which measures one
+    /// turn in 64.
     pub fn exact_times(mut self, on: bool) -> Self {
         self.exact = on;
         self
     }
 
-    /// How long a step may keep its worker before it is called long (10 ms): see [`WorkerState::Blocked`]. It is noticed
-    /// when it has taken that long, and before it has taken twice as long, to the precision of the system's timers; then
-    /// a substitute takes over what its worker holds. Times under 2 ms are taken for that; with `Duration::MAX` no step is
-    /// long. Without workers of its own the runtime has no thread that would notice.
+    /// Sets how long a step may run before it counts as long: see [`WorkerState::Blocked`]. Default: 10 ms. The monitor
+    /// notices a long step after once to twice this time, to the precision of the system's timers. Then a replacement
+    /// thread takes over the worker's queues.
+    ///
+    /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
+    /// monitor, so it notices no long step.
     pub fn long_step(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
     }
 
-    /// How many threads may stand in, at a time, for workers in long steps (16); with 0 none do, and what such a worker
-    /// holds goes to those that there are. Beyond that many, long steps keep others waiting. Those who are too many when
-    /// steps return go after half a second.
+    /// Sets the maximum number of replacement threads at a time, for workers in long steps. Default: 16. With 0, only
+    /// the other workers take the queued tasks of such a worker. When the maximum is reached, further long steps delay
+    /// other processes. Surplus threads exit half a second after the steps return.
     pub fn substitutes(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
     }
 
-    /// Starts the runtime.
+    /// Builds the runtime and starts its worker threads.
     ///
     /// The first runtime of a program also adds a panic hook in front of the present one. The hook names the process if a
     /// panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
     ///
     /// # Errors
-    /// Two handlers for one command, more workers than fit (see [`BuildError::TooManyWorkers`]), an option that has no
-    /// meaning ([`BuildError::Invalid`]), or a thread that could not be started: then none is left behind.
+    /// - [`BuildError::DuplicateHandler`] if a command has two handlers.
+    /// - [`BuildError::TooManyWorkers`] if more workers are requested than fit.
+    /// - [`BuildError::Invalid`] if an option has no meaning.
+    /// - [`BuildError::Io`] if a thread could not be started. The threads that were already started are stopped.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        /// Numbers the runtimes of this program.
+        /// Next node number.
         static NODES: AtomicU32 = AtomicU32::new(1);
 
         if self.thread_name.contains('\0') {
-            // The standard library panics when a thread is started under such a name.
+            // The standard library panics if a thread is started with such a name.
             return Err(BuildError::Invalid("the thread name contains a NUL byte"));
         }
-        let realm = self.host.build()?;
+        let namespace = self.host.build()?;
         let workers = self.workers.unwrap_or_else(scheduler::cores);
         let seed = self.seed.unwrap_or_else(chance::seed);
         let clock = Clock::real();
@@ -606,7 +638,7 @@ impl Builder {
         let metrics = Arc::new(if self.exact { metrics.exact() } else { metrics });
         let timers = Arc::new(Timers::new(clock.clone(), workers.min(scheduler::SLOTS)));
         let node = self.node.unwrap_or_else(|| NODES.fetch_add(1, Ordering::Relaxed));
-        // Never 0, which is a simulation's.
+        // An odd number, because the incarnations of simulations are even.
         let incarnation = chance::seed() as u32 | 1;
         let observe = self.observer.clone().map(|observer| reports_to(observer, clock.clone(), (node, incarnation)));
         #[cfg_attr(not(feature = "affinity"), expect(unused_mut, reason = "workers are pinned by a hook"))]
@@ -633,8 +665,8 @@ impl Builder {
         let (rearm, preempt) = (Arc::clone(&threads), Arc::clone(&threads));
         let home = Arc::as_ptr(&threads) as usize;
         let place: Arc<dyn Any + Send + Sync> = threads.clone();
-        let shared = Shared::new(Ground {
-            relay: Relay::new(node, incarnation, 4 * workers.max(1)),
+        let shared = Shared::new(Environment {
+            pid_table: PidTable::new(node, incarnation, 4 * workers.max(1)),
             clock,
             timers,
             pool: Some(Pool::new(blocking::Options {
@@ -657,21 +689,22 @@ impl Builder {
             preempt: Box::new(move |label| preempt.preempt(label)),
             chance: Mutex::new(Rng::seeded(seed)),
         });
-        let host = Host::new(Arc::new(shared), realm);
+        let host = Host::new(Arc::new(shared), namespace);
         threads.start()?;
         Ok(Runtime { host, threads, patience: PATIENCE })
     }
 }
 
-/// What a scheduler calls when the state of a worker changes, or when a step keeps its worker for too long.
+/// Callback of the scheduler: a worker changed its state, or a step keeps its worker for too long.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// Reports to an observer of the runtime whose pids have these two numbers. Panics of the observer are caught.
+/// Returns a callback that reports to the observer. `node` and `incarnation` are the parts that all pids of the runtime
+/// share. Panics of the observer are caught.
 fn reports_to(observer: Arc<dyn Observer>, clock: Clock, (node, incarnation): (u32, u32)) -> Observe {
     Arc::new(move |worker, state, task| {
         let _ = catch(|| observer.worker(worker, state, clock.now()));
         if let Some(task) = task {
-            let Place { index, generation } = Place::from(task);
+            let LocalId { index, generation } = LocalId::from(task);
             let pid = (task != NOBODY).then(|| Pid::new(node, incarnation, index, generation));
             let _ = catch(|| observer.blocked(worker, pid, clock.now()));
         }

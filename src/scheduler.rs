@@ -1,8 +1,9 @@
-//! Where tasks run: worker threads and lent ones, their queues, and who wakes whom.
+//! Work-stealing scheduler: worker threads, guest threads, their queues, and the wake-up protocol.
 //!
-//! It is generic over what it runs and knows nothing of processes; time comes in as a [`Driver`]. What it relies on is
-//! that a task is in one queue at a time, which its run state sees to. The order in which a worker looks for work is in
-//! `worker.rs`, the protocols and their proofs in `README.md` beside it.
+//! The scheduler is generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler
+//! relies on each task being in at most one queue at a time, which the run state of the task guarantees. `worker.rs`
+//! defines the order in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols
+//! and sketches their proof.
 
 pub(crate) mod guest;
 pub(crate) mod hooks;
@@ -30,145 +31,150 @@ pub(crate) use crate::scheduler::guest::{Budget, OwnWaker};
 pub(crate) use crate::scheduler::hooks::Hooks;
 use crate::scheduler::idle::Idle;
 pub(crate) use crate::scheduler::idle::SLOTS;
-use crate::scheduler::injector::Global;
+use crate::scheduler::injector::Injector;
 use crate::scheduler::monitor::Monitor;
+use crate::scheduler::priority::PriorityQueues;
 pub(crate) use crate::scheduler::priority::Rank;
-use crate::scheduler::priority::Ranks;
 pub use crate::scheduler::queue::LocalOrder;
 use crate::scheduler::queue::{Queues, Remote};
 pub(crate) use crate::scheduler::slot::NOBODY;
-use crate::scheduler::slot::Post;
-use crate::scheduler::threads::{Crew, STOP};
+use crate::scheduler::slot::WorkerSlot;
+use crate::scheduler::threads::{STOP, WorkerThreads};
 pub(crate) use crate::scheduler::worker::{Here, Local};
 
-/// What a scheduler runs.
+/// Unit of work that a scheduler runs.
 pub(crate) trait Task: Sized + Send + 'static {
-    /// What is known when it is begun.
+    /// Data that `begin` computes and `run` uses.
     type Begun;
-    /// It is about to run: what it is called by those who watch, and what its run wants to know.
+    /// Called immediately before [`run`](Self::run). Returns the label of the task and the data for `run`. Observers
+    /// and preemption requests identify the task by the label.
     fn begin(&self) -> (u64, Self::Begun);
 
-    /// It will be taken out of the queue with the crowd that comes next but so many: has what it touches fetched by then.
+    /// Prefetches data that this task will touch. With 0, the worker takes the task's batch from the queue now; with 1,
+    /// it takes that batch next.
     fn lead(&self, _ahead: usize) {}
 
     /// Runs one turn.
     fn run(self, begun: Self::Begun);
 
-    /// Where a thread has the worker that it is, for tasks of this kind.
+    /// Thread-local with the worker of the current thread, for tasks of this type.
     fn current() -> &'static LocalKey<Here<Self>>;
 }
 
-/// Time, as a scheduler sees it; I/O can join here later.
+/// Source of time of a scheduler: a clock and timers. I/O can be added here later.
 pub(crate) trait Driver: Send + Sync + 'static {
-    /// Rings until it is dropped.
+    /// Guard of an alarm. Dropping it cancels the alarm.
     type Alarm: Send + 'static;
 
-    /// The time since a moment that stays the same.
+    /// Returns the time since a fixed moment.
     fn now(&self) -> Duration;
 
-    /// Fires what is due; returns how many.
+    /// Fires timers that are due, possibly not all of them. Returns the number of timers fired.
     fn turn(&self) -> usize;
 
-    /// How long until the nearest deadline; a load if there is none.
+    /// Returns the time until the nearest deadline, zero if it has passed, or `None` if there is no deadline. Should be
+    /// cheap if there is none.
     fn wait(&self) -> Option<Duration>;
 
-    /// Whether a deadline has passed at this time, which [`now`](Self::now) has returned.
+    /// Returns whether a deadline has passed at `now`, a time that [`now`](Self::now) returned.
     fn is_due(&self, now: Duration) -> bool;
 
-    /// As [`wait`](Self::wait), asked by the one who will look again then: the driver has the scheduler [told](Scheduler::rearm) of
-    /// nearer deadlines alone, until that one says that it [keeps](Self::keeps_no_time) the time no more.
+    /// Like [`wait`](Self::wait), for the timekeeper, which looks at the timers again when the returned time is over.
+    /// Until [`keeps_no_time`](Self::keeps_no_time) is called, the driver [calls the scheduler](Scheduler::rearm) only
+    /// for deadlines that are nearer than the returned one.
     fn keep_time(&self) -> Option<Duration>;
 
-    /// Nobody is sure to look until somebody asks again.
+    /// Ends the promise of `keep_time`: no thread is certain to look at the timers until `keep_time` is called again.
     fn keeps_no_time(&self);
 
-    /// Wakes `waker` after this time, without a thread of the scheduler's.
+    /// Wakes `waker` after the time `after`, without a thread of the scheduler.
     fn alarm(&self, waker: &Waker, after: Duration) -> Self::Alarm;
 }
 
-/// Where a task goes.
+/// How a task is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// It was spawned, and has had no turn.
+    /// The task was spawned and has not run yet.
     New,
-    /// Something woke it: it is to run soon.
+    /// The task was woken while it waited: next slot.
     Woken,
-    /// Something woke it that others need not wait for: behind them.
+    /// The task was woken while it waited, but is not urgent: back of the queue.
     Behind,
-    /// It was woken while it ran: behind the others.
+    /// The task was woken during its own turn: back of the queue.
     Yielded,
-    /// Whatever became of it, it is not one of the normal ones.
+    /// The priority of the task is not normal: queue of that priority.
     Ranked(Rank),
 }
 
 type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
-/// Told of the states of workers; with the label of a task if that keeps its worker for long.
+/// Callback for changes of worker states: slot, new state, and the label of the task if a long step blocks the worker.
 type Observe = Arc<dyn Fn(usize, WorkerState, Option<u64>) + Send + Sync>;
 
-/// How a scheduler is made.
+/// Configuration of a scheduler.
 pub(crate) struct Options {
     pub(crate) workers: usize,
-    /// Of the worker threads; a number follows.
+    /// Prefix of the names of the worker threads; a dash and a number follow.
     pub(crate) name: String,
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) order: LocalOrder,
-    /// Shuffles slots and queues, for tests.
+    /// Sends about half of the new and woken tasks to the back of the queue instead of the next slot. For tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,
     pub(crate) hooks: Hooks,
     pub(crate) observe: Option<Observe>,
-    /// A step that keeps its worker longer than this is long; `None` if none is.
+    /// Time after which a step counts as long. `None` disables the monitor.
     pub(crate) long_step: Option<Duration>,
-    /// How many workers may stand in for others at a time.
+    /// Maximum number of workers that replace blocked workers at the same time.
     pub(crate) substitutes: usize,
 }
 
-/// More workers were asked for than one state word has bits.
+/// Error: the requested number of workers is larger than the number of slots, which is the number of bits in the idle
+/// word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWorkers {
     pub(crate) asked: usize,
     pub(crate) most: usize,
 }
 
-/// How many workers a machine is worth.
+/// Default number of workers: the available parallelism of the machine, between 1 and `SLOTS`.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get).min(SLOTS)
 }
 
-/// The scheduler.
+/// Work-stealing scheduler for tasks of type `T`.
 pub(crate) struct Scheduler<T: Task> {
     options: Options,
     driver: Arc<dyn ErasedDriver>,
     metrics: Arc<Metrics>,
-    global: CachePadded<Global<T>>,
-    ranks: Ranks<T>,
-    /// Of every slot; those that nobody occupies are empty.
+    global: CachePadded<Injector<T>>,
+    priorities: PriorityQueues<T>,
+    /// Thieves' ends of the queues, by slot. The queues of vacant slots are empty.
     remotes: Box<[Remote<T>]>,
-    /// Of every slot.
-    posts: Box<[Arc<CachePadded<Post>>]>,
+    /// Published states of the workers, by slot.
+    posts: Box<[Arc<CachePadded<WorkerSlot>>]>,
     idle: Idle,
-    /// Slots that no worker occupies, with the owner's end of their queues.
+    /// Vacant slots, each with the owner's end of its queues.
     vacant: Mutex<Vec<(usize, Queues<T>)>>,
-    /// Told when a slot becomes vacant, for lenders that found none.
+    /// Notified when a slot becomes vacant. Guest threads without a slot listen to it.
     vacancy: Event,
-    /// Slots from here on were never occupied, and need not be looked at.
+    /// All slots from this number on were never occupied, so no search looks at them.
     reached: AtomicUsize,
-    /// How many slots are occupied.
+    /// Number of occupied slots.
     present: AtomicUsize,
-    /// What all workers are told: bits that `crew.rs` names.
+    /// Orders to all workers: the bits `STOP` and `TOO_MANY` of `threads.rs`.
     orders: AtomicUsize,
-    crew: Mutex<Crew<T>>,
-    /// The threads that are workers now. No protocol depends on the lock: a thread asks only for itself.
+    crew: Mutex<WorkerThreads<T>>,
+    /// The threads that are workers now. No protocol depends on this lock: a thread looks only for itself.
     worker_threads: TallyLock<Vec<usize>>,
-    /// Told when a thread is over.
+    /// Notified when a thread of the scheduler exits.
     left: Condvar,
-    /// Told when there is a place for a thread that has nothing to do.
+    /// Notified when a slot is ready for a spare thread, and when the scheduler stops.
     called: Condvar,
     monitor: Monitor,
 }
 
-/// A [`Driver`] whose alarms are kept in a box.
+/// Object-safe form of [`Driver`], with boxed alarms.
 trait ErasedDriver: Send + Sync {
     fn now(&self) -> Duration;
     fn turn(&self) -> usize;
@@ -220,10 +226,10 @@ impl<T: Task> fmt::Debug for Scheduler<T> {
 }
 
 impl<T: Task> Scheduler<T> {
-    /// A scheduler whose threads are not started yet.
+    /// Creates a scheduler. [`start`](Self::start) starts its threads.
     ///
     /// # Errors
-    /// More workers than there are slots.
+    /// Returns `TooManyWorkers` if `options.workers` is larger than the number of slots.
     pub(crate) fn new(
         options: Options,
         driver: impl Driver,
@@ -238,19 +244,20 @@ impl<T: Task> Scheduler<T> {
                 ((slot, queues), remote)
             })
             .unzip();
-        // The lowest number first: workers come before lent threads.
+        // `occupy` takes the last entry. Reversed, the lowest slots are taken first, by the workers; guest threads come
+        // after them.
         vacant.reverse();
         Ok(Arc::new(Self {
-            crew: Mutex::new(Crew::new(options.workers)),
+            crew: Mutex::new(WorkerThreads::new(options.workers)),
             worker_threads: TallyLock::new(Vec::new()),
             monitor: Monitor::new(options.long_step, options.workers),
             options,
             driver: Arc::new(driver),
             metrics,
-            global: CachePadded(Global::new()),
-            ranks: Ranks::new(),
+            global: CachePadded(Injector::new()),
+            priorities: PriorityQueues::new(),
             remotes: remotes.into(),
-            posts: (0..SLOTS).map(|_| Arc::new(CachePadded(Post::new()))).collect(),
+            posts: (0..SLOTS).map(|_| Arc::new(CachePadded(WorkerSlot::new()))).collect(),
             idle: Idle::new(SLOTS),
             vacant: Mutex::new(vacant),
             vacancy: Event::new(),
@@ -262,17 +269,19 @@ impl<T: Task> Scheduler<T> {
         }))
     }
 
-    /// Takes a slot for the thread that will look for work from it; `None` when all are occupied.
+    /// Occupies a vacant slot for a thread that will work there. `lent` is true for a guest thread. Returns `None` if
+    /// all slots are occupied.
     fn occupy(self: &Arc<Self>, lent: bool) -> Option<Local<T>> {
         let (slot, queues) = self.vacant.lock().pop()?;
         self.posts[slot].occupied(lent);
-        // Before anything is pushed there: whoever looks at every queue before it sleeps sees it as it sees the push.
+        // Before the first push to the queues of this slot: a worker that sees the push and looks at all queues
+        // includes this slot.
         self.reached.fetch_max(slot + 1, Ordering::SeqCst);
         self.present.fetch_add(1, Ordering::SeqCst);
         Some(Local::new(Arc::clone(self), slot, queues))
     }
 
-    /// Gives a slot back.
+    /// Makes a slot vacant and notifies one guest thread that waits for a slot.
     fn vacate(&self, slot: usize, queues: Queues<T>) {
         self.present.fetch_sub(1, Ordering::SeqCst);
         self.vacant.lock().push((slot, queues));
@@ -283,10 +292,10 @@ impl<T: Task> Scheduler<T> {
         self.present.load(Ordering::Relaxed)
     }
 
-    /// Queues a task on the worker that this thread is, if it is one of the scheduler at `address`.
+    /// Queues a task on the worker of this thread, if it belongs to the scheduler at `address`.
     ///
     /// # Errors
-    /// The task, when it is not.
+    /// Returns the task if this thread is no worker of that scheduler.
     #[inline]
     pub(crate) fn schedule_here(address: usize, task: T, how: Placement) -> Result<(), T> {
         let mut task = Some(task);
@@ -294,7 +303,7 @@ impl<T: Task> Scheduler<T> {
             Some(local) if local.is_of(address) => task.take().is_some_and(|task| local.push(task, how)),
             _ => false,
         };
-        // Whoever is told may run code of its own, which must not find this borrowed.
+        // `tell` may call a waker, which is user code and must not find the thread-local borrowed.
         if T::current().try_with(push).unwrap_or(false)
             && let Some(local) = Local::<T>::here()
         {
@@ -303,9 +312,10 @@ impl<T: Task> Scheduler<T> {
         task.map_or(Ok(()), Err)
     }
 
-    /// Queues a task, on a thread that is none of its workers.
+    /// Queues a task, from a thread that is not one of this scheduler's workers. A closed scheduler drops the task.
     pub(crate) fn schedule_elsewhere(&self, task: T, how: Placement) {
-        // If nobody will ever run it, its future is dropped, which is its end.
+        // A closed scheduler returns the task and will never run it. Dropping the task drops its future, which
+        // terminates it.
         drop(self.share(task, how));
     }
 
@@ -318,10 +328,10 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Queues a task where all workers look, and wakes one.
+    /// Queues a task in a queue that all workers share, and wakes a worker.
     ///
     /// # Errors
-    /// The task, when the scheduler is closed.
+    /// Returns the task if the scheduler is closed.
     fn share(&self, task: T, how: Placement) -> Result<(), T> {
         self.put_where_all_look(task, how)?;
         self.notify();
@@ -330,19 +340,21 @@ impl<T: Task> Scheduler<T> {
 
     fn put_where_all_look(&self, task: T, how: Placement) -> Result<(), T> {
         match how {
-            Placement::Ranked(rank) => self.ranks.push(rank, task),
+            Placement::Ranked(rank) => self.priorities.push(rank, task),
             Placement::New | Placement::Woken | Placement::Behind | Placement::Yielded => self.global.push(task),
         }
     }
 
-    /// Queues many tasks under one lock, from any thread, and wakes as many workers, if so many sleep.
+    /// Queues the tasks in the global queue under one lock, from any thread. Wakes up to one parked worker for each
+    /// task, less the workers that search already. A closed scheduler drops the tasks.
     pub(crate) fn schedule_all(&self, mut tasks: Vec<T>) {
         let count = tasks.len();
         self.global.append(&mut tasks);
         if tasks.is_empty() {
             self.notify_many(count);
         }
-        // As in `schedule_elsewhere`: what is left is dropped where it would never run.
+        // A closed global queue leaves the tasks in the vector. They will never run, so they are dropped, as in
+        // `schedule_elsewhere`.
         drop(tasks);
     }
 
@@ -353,44 +365,45 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Work was pushed: wakes somebody to look for it, unless somebody looks already.
+    /// Wakes a worker after a push, unless a worker searches already.
     fn notify(&self) {
         self.notify_many(1);
     }
 
-    /// Asks a task to let others run; false if it runs nowhere.
+    /// Asks the task with this label to yield. Returns false if no worker runs it now.
     pub(crate) fn preempt(&self, label: u64) -> bool {
         self.posts[..self.reached.load(Ordering::SeqCst)].iter().any(|post| post.ask(label))
     }
 
-    /// The nearest deadline came nearer: whoever sleeps until the former one has to look again.
+    /// Called after a nearer deadline was inserted. Wakes the timekeeper, which has parked until the former deadline.
     pub(crate) fn rearm(&self) {
         match self.idle.timekeeper() {
             Some(_) if planted!("rearm_forgets_timekeeper") => {}
             Some(slot) => self.idle.wake(slot),
-            // Those who are awake look at the timers before they sleep. If all sleep, none of them has looked.
+            // Workers that are awake look at the timers before they park. If all workers are parked, none of them has
+            // seen the deadline.
             None => self.notify(),
         }
     }
 
-    /// Whether there is a deadline and no sleeper that keeps the time.
+    /// Returns whether there is a deadline but no timekeeper.
     fn is_untimed(&self) -> bool {
         self.driver.wait().is_some() && self.idle.timekeeper().is_none()
     }
 
-    /// Whether there is anything to do: a task in a queue, or a timer that is due.
+    /// Returns whether a task is queued or a timer is due.
     fn has_work(&self) -> bool {
         self.has_tasks() || self.driver.wait().is_some_and(|wait| wait.is_zero())
     }
 
-    /// Whether a task is in any queue.
+    /// Returns whether any queue has a task.
     fn has_tasks(&self) -> bool {
         self.global.len() != 0
-            || !(self.ranks.is_empty() || planted!("ranks_are_overlooked"))
+            || !(self.priorities.is_empty() || planted!("ranks_are_overlooked"))
             || self.remotes().iter().any(|remote| !remote.is_empty())
     }
 
-    /// What others see of the slots that were ever occupied.
+    /// Thieves' ends of the queues of all slots that were ever occupied.
     fn remotes(&self) -> &[Remote<T>] {
         &self.remotes[..self.reached.load(Ordering::SeqCst)]
     }
@@ -399,26 +412,26 @@ impl<T: Task> Scheduler<T> {
         self.orders() & STOP != 0
     }
 
-    /// What all workers are told; 0 for nothing.
+    /// Returns the orders to all workers; 0 if there are none.
     fn orders(&self) -> usize {
         self.orders.load(Ordering::SeqCst)
     }
 
-    /// Takes everything that is queued anywhere, after [`stop`](Self::stop).
+    /// Removes and returns all queued tasks. Called after [`stop`](Self::stop).
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = self.global.drain().into();
-        self.ranks.drain(&mut all);
+        self.priorities.drain(&mut all);
         self.remotes.iter().for_each(|remote| remote.drain(&mut all));
         all
     }
 
-    /// Drops whatever is queued from now on.
+    /// Closes the global queue and the priority queues: later pushes to them fail.
     pub(crate) fn close(&self) {
         self.global.close();
-        self.ranks.close();
+        self.priorities.close();
     }
 
-    /// How many tasks wait in the global queue, and how many in all local ones.
+    /// Returns the number of tasks in the global queue, and the number of tasks in all local queues.
     #[expect(dead_code, reason = "the depth of queues is counted when the inspector comes")]
     pub(crate) fn depth(&self) -> (usize, usize) {
         (self.global.len(), self.remotes.iter().map(Remote::len).sum())

@@ -1,5 +1,8 @@
-//! What drives one process: takes what came, steps, dispatches what was yielded, and steps again while answers come in the
-//! same turn; and its end.
+//! The turns of a process, and its exit. A turn steps the machine of the process, dispatches the commands that each
+//! step yielded, and steps again while handlers answer within the turn.
+//!
+//! The exit closes the mailbox, drops the user's state, and notifies links, monitors and waiters. This module does not
+//! queue processes: `cell.rs` does, by the result of the turn.
 
 pub(crate) mod body;
 pub(crate) mod cell;
@@ -29,27 +32,31 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::effects::Around;
 
-/// How often a process is stepped again in one turn because its yields were answered at once.
+/// Maximum number of steps in one turn. A turn has more than one step only if handlers answer the process within the
+/// turn.
 const ANSWERED_IN_TURN: u32 = 32;
 
-/// What a task drives: a hand-written process, or an async body, which has to stay in its place.
+/// Code that a task drives: a hand-written process, or an async body. It is pinned, because the future of a body must
+/// not move.
 pub(crate) trait Machine {
     type Message: Send + 'static;
     type Output: Send + 'static;
 
-    /// The name of the user's code, for messages.
+    /// Name of the type of the user's code, for messages.
     fn name() -> &'static str;
 
-    /// Whether it keeps a reference to its own process.
+    /// Whether the machine keeps a reference to its own process.
     const KEEPS_ITSELF: bool;
 
-    /// Gets that reference, before its first turn.
+    /// Receives the reference to its own process, before the first turn. Called only if
+    /// [`KEEPS_ITSELF`](Self::KEEPS_ITSELF).
     fn keep(self: Pin<&mut Self>, own: Ref<Control<Self::Message>>);
 
-    /// Whether it waits for its first turn.
+    /// Whether the machine has not begun its first turn.
     fn is_fresh(&self) -> bool;
 
-    /// Its beginning; if that fails, there is no `close`.
+    /// Initializes the machine in its first turn. After a failure, [`close`](Self::close) does not call the user's
+    /// code.
     fn init(self: Pin<&mut Self>, me: &Me<Self::Message>) -> Result<(), InitError>;
 
     fn step(
@@ -61,18 +68,18 @@ pub(crate) trait Machine {
 
     fn close(self: Pin<&mut Self>);
 
-    /// Drops the user's state, and hands out mail that was taken and not read.
+    /// Drops the user's state. Messages that the process took out of its mailbox and did not read become dead letters.
     fn clear(self: Pin<&mut Self>, me: &Me<Self::Message>);
 
-    /// Whether it was cleared.
+    /// Whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// It has ended like this, and those who know of it by tables have been told.
+    /// Called at the end of the exit, after the links and monitors in the table of the process received it.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &Me<Self::Message>, _: &Exit) {}
 }
 
-/// What a process is started with.
+/// Entry method and input of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) method: std::borrow::Cow<'static, str>,
@@ -80,15 +87,16 @@ pub(crate) struct Entry {
 }
 
 pin_project! {
-    /// A hand-written process.
+    /// Machine of a hand-written process.
     pub(crate) struct Raw<P: Process> {
-        life: Life<P>,
+        life: Phase<P>,
     }
 }
 
-/// Where a hand-written process is in its life.
-enum Life<P: Process> {
-    /// The entry is boxed and dropped at the first turn: most processes have no method and no input.
+/// Stage of the life cycle of a hand-written process.
+enum Phase<P: Process> {
+    /// Before the first turn. The entry is boxed, and dropped in the first turn: most processes have no method and no
+    /// input.
     Fresh {
         process: P,
         entry: Option<Box<Entry>>,
@@ -97,23 +105,24 @@ enum Life<P: Process> {
         process: P,
         mail: Mail<P::Message>,
     },
-    /// It was replaced.
+    /// The process was replaced by an upgrade.
     Upgraded(Box<Upgraded<P>>),
-    /// Its `init` failed, or panicked.
+    /// `init` runs, or it has failed or panicked.
     Failed {
         process: P,
     },
     Gone,
 }
 
-/// What a process was replaced by: in a box, for most are not, and would carry the room for it.
+/// A process that replaced another one by an upgrade. It is boxed: most processes are never replaced, and need no room
+/// for it.
 struct Upgraded<P: Process> {
     process: AnyProcess<P::Message, P::Output>,
     mail: Mail<P::Message>,
 }
 
-impl<P: Process> Life<P> {
-    /// What was in its place is dropped; its mail stays.
+impl<P: Process> Phase<P> {
+    /// Drops the present process and puts `next` in its place. The mail stays.
     #[cold]
     fn succeed_by(&mut self, next: Box<dyn Any + Send>) {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
@@ -136,13 +145,13 @@ impl<P: Process> Life<P> {
 
 impl<P: Process> Raw<P> {
     pub(crate) fn new(process: P, entry: Option<Box<Entry>>) -> Self {
-        Self { life: Life::Fresh { process, entry } }
+        Self { life: Phase::Fresh { process, entry } }
     }
 
     pub(crate) fn into_inner(self) -> Option<P> {
         match self.life {
-            Life::Fresh { process, .. } | Life::Alive { process, .. } | Life::Failed { process } => Some(process),
-            Life::Upgraded(_) | Life::Gone => None,
+            Phase::Fresh { process, .. } | Phase::Alive { process, .. } | Phase::Failed { process } => Some(process),
+            Phase::Upgraded(_) | Phase::Gone => None,
         }
     }
 }
@@ -160,20 +169,20 @@ impl<P: Process> Machine for Raw<P> {
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
     fn is_fresh(&self) -> bool {
-        matches!(self.life, Life::Fresh { .. })
+        matches!(self.life, Phase::Fresh { .. })
     }
 
     fn init(self: Pin<&mut Self>, me: &Me<P::Message>) -> Result<(), InitError> {
         let life = self.project().life;
-        let Life::Fresh { process, entry } = std::mem::replace(life, Life::Gone) else { return Ok(()) };
-        *life = Life::Failed { process };
-        let Life::Failed { process } = life else { unreachable!("set just now") };
+        let Phase::Fresh { process, entry } = std::mem::replace(life, Phase::Gone) else { return Ok(()) };
+        *life = Phase::Failed { process };
+        let Phase::Failed { process } = life else { unreachable!("set just now") };
         let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
         let head = &me.control().head;
         let input = input.unwrap_or_else(|| Payload::new(()));
         process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })?;
-        if let Life::Failed { process } = std::mem::replace(life, Life::Gone) {
-            *life = Life::Alive { process, mail: Mail::new() };
+        if let Phase::Failed { process } = std::mem::replace(life, Phase::Gone) {
+            *life = Phase::Alive { process, mail: Mail::new() };
         }
         Ok(())
     }
@@ -188,8 +197,8 @@ impl<P: Process> Machine for Raw<P> {
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
         let Some(turn) = current.in_step(me.control().address()) else { unreachable!("it is stepped in its turn") };
         let (next, mail) = match life {
-            Life::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
-            Life::Upgraded(upgraded) => {
+            Phase::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            Phase::Upgraded(upgraded) => {
                 let Upgraded { process, mail } = &mut **upgraded;
                 (process.step(mail.events(me.control()), &mut out)?, mail)
             }
@@ -207,22 +216,22 @@ impl<P: Process> Machine for Raw<P> {
 
     fn close(self: Pin<&mut Self>) {
         match self.project().life {
-            Life::Alive { process, .. } => process.close(),
-            Life::Upgraded(upgraded) => upgraded.process.close(),
+            Phase::Alive { process, .. } => process.close(),
+            Phase::Upgraded(upgraded) => upgraded.process.close(),
             _ => {}
         }
     }
 
     fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
-        let mut life = std::mem::replace(self.project().life, Life::Gone);
+        let mut life = std::mem::replace(self.project().life, Phase::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
-            me.control().bury(unread);
+            me.control().finish_exit(unread);
         }
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self.life, Life::Gone)
+        matches!(self.life, Phase::Gone)
     }
 }
 
@@ -232,26 +241,29 @@ struct Turn<'a, X: Machine> {
     machine: Pin<&'a mut X>,
     me: &'a Me<X::Message>,
     around: Around<'a>,
-    /// It has ended, and what the table had of it is left to whoever has the right to run it, with the count.
+    /// The process has exited, and the pid table handed over its reference. The owner of the right to run releases that
+    /// reference count together with its own.
     left: bool,
 }
 
-/// How a process ends, where whoever runs it has room for that: it is written there once, and most of it moved no more.
+/// Outcome of a process: its output, or its exit. The caller of a turn provides the place. The outcome is written there
+/// once, and most of it is not moved again.
 type End<T> = Option<Result<T, Exit>>;
 
-/// What came of a turn.
+/// Result of a turn.
 #[derive(Debug)]
-pub(crate) enum Turned {
+pub(crate) enum TurnOutcome {
     Waits,
-    /// As that, for mail, with its mailbox's slot lent.
+    /// As `Waits`, but the process waits for a message, and its mailbox slot is open to senders.
     WaitsOpen,
-    /// It is to have another one.
+    /// The process needs another turn.
     Again,
-    /// How is said elsewhere; and whether what the table had of it is [left](Turn::left) to whoever runs it.
+    /// The process has exited; the outcome is in the [`End`] of the caller. True if the reference of the pid table is
+    /// [left](Turn::left) to the caller.
     Over(bool),
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stepped {
     Waits,
@@ -288,7 +300,8 @@ impl<'a, X: Machine> Turn<'a, X> {
         }
     }
 
-    /// One step, within its limits, and the dispatch of what it yielded. If it was the last, how it ended is in `end`.
+    /// Runs one step within the limits of the process, and dispatches the commands that the step yielded. After the
+    /// last step, the outcome is in `end`.
     #[inline]
     fn step(&mut self, flags: u16, cx: &mut Context<'_>, end: &mut End<X::Output>) -> Stepped {
         let begun = if flags & flag::LIMITED == 0 {
@@ -299,7 +312,8 @@ impl<'a, X: Machine> Turn<'a, X> {
                 Err(exit) => return Stepped::ended(end, Err(exit)),
             }
         };
-        // What it returned stays where it is: most steps end nothing.
+        // The closure writes an outcome to `end` directly. As a return value, each step would move it, though most
+        // steps have no outcome.
         let stepped = catch(|| match self.machine.as_mut().step(self.current, self.me, cx) {
             Ok(Next::Wait) => Stepped::Waits,
             Ok(Next::Again) => Stepped::Again,
@@ -329,8 +343,9 @@ impl<'a, X: Machine> Turn<'a, X> {
         }
     }
 
-    /// Buries the process: nobody hears of its end before its names are free and its pid names nothing, and that is when
-    /// everything that it held has been let go. Returns how it really ended: a panic on the way is an end of its own.
+    /// Finishes the process. Links, monitors and waiters receive the exit last: by then the names are free, the pid is
+    /// unused, and everything that the process owned is dropped. Returns the final exit: a panic of the user's code
+    /// during this call replaces `exit`.
     fn end(&mut self, mut exit: Exit) -> Exit {
         if let Err(text) = catch(|| self.machine.as_mut().close()) {
             exit = self.around.panicked(text);
@@ -339,9 +354,10 @@ impl<'a, X: Machine> Turn<'a, X> {
         let remains = control.inbox.close();
         let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
         self.head().host().release(self.head());
-        // Replies that are dropped from here on are told how their process died as soon as that is settled.
+        // From here on, dropped replies are collected. Their callers receive the exit as soon as it is final.
         let ending = self.current.ending();
-        // It may be dropped inside the turn of another one.
+        // A process may be dropped outside its own turn, even inside the turn of another process. The kept timer and
+        // the inline command of this thread then do not belong to it.
         let in_turn = self.current.steps(self.me.control().address());
         if in_turn {
             self.current.begin_kept_timer();
@@ -361,10 +377,10 @@ impl<'a, X: Machine> Turn<'a, X> {
         self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
         self.around.tell_callers(Some(&exit));
         drop(ending);
-        self.head().host().bury(self.head(), &exit);
+        self.head().host().finish_exit(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
-        // A mailbox that was split off may be waited on elsewhere, also since it was closed: until its end is known. If nobody
-        // else knows the process, it was not.
+        // Tasks may wait on a mailbox that was split off, or for room in the mailbox. They stay there after the mailbox
+        // was closed, until the exit is known. If no other reference to the process exists, no task waits.
         if self.me.control().count() > 1 + usize::from(self.left) && !trusts {
             self.me.control().disperse();
         }
@@ -372,7 +388,7 @@ impl<'a, X: Machine> Turn<'a, X> {
     }
 }
 
-/// Gives a process a turn. If it was the last, how it ended is in `end`.
+/// Runs a turn of a process. If it was the last one, the outcome is in `end`.
 #[inline]
 pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
@@ -380,13 +396,13 @@ pub(crate) fn turn<X: Machine>(
     own: &Ref<dyn AnyControl>,
     cx: &mut Context<'_>,
     end: &mut End<X::Output>,
-) -> Turned {
+) -> TurnOutcome {
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own);
         let fresh = this.machine.is_fresh();
         let guard = current.enter(me.control().address(), this.head().pid(), X::name, cx.waker());
         match this.run(fresh, cx, end) {
-            Poll::Ready(()) => Turned::Over(this.left),
+            Poll::Ready(()) => TurnOutcome::Over(this.left),
             Poll::Pending => {
                 if current.has_taken_delivered() {
                     me.control().inbox.unwait(guard.in_turn());
@@ -395,19 +411,19 @@ pub(crate) fn turn<X: Machine>(
                     this.around.keep();
                 }
                 if current.take_woken() {
-                    Turned::Again
+                    TurnOutcome::Again
                 } else if current.waits_for_message() {
-                    Turned::WaitsOpen
+                    TurnOutcome::WaitsOpen
                 } else {
-                    Turned::Waits
+                    TurnOutcome::Waits
                 }
             }
         }
     })
 }
 
-/// The end of a process that never has a turn again: its runtime is gone. Returns whether what the table had
-/// of it is left to the caller.
+/// Finishes a process that never gets another turn, because its runtime has ended. Its exit is `Cancelled` with
+/// `Reason::SHUTDOWN`. Returns whether the reference of the pid table is left to the caller.
 pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, own: &Ref<dyn AnyControl>) -> bool {
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own);
@@ -426,7 +442,8 @@ impl<X: Machine> Turn<'_, X> {
         let mut answered = 0;
         loop {
             let mut flags = this.head().flags();
-            // One question for both: those that nobody observes pay for what they are asked anyway.
+            // One branch tests both flags. Each turn must test for a kill in any case, so a process without an observer
+            // pays nothing for it.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(State::Running);
             } else if let Some(fate) = this.around.may_not_run(flags, answered == 0) {

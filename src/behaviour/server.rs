@@ -217,7 +217,7 @@ fn not_begun(exit: Exit) -> Exit {
 }
 
 async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Result<S::Output, Exit> {
-    let mut ear = Ear::default();
+    let mut ear = ServerContext::default();
     loop {
         let heard = match ear.hear_ahead(server, ctx.mailbox()) {
             Some(message) => Heard::Message(message),
@@ -257,12 +257,12 @@ enum Heard<M> {
 
 /// What a server hears with.
 #[derive(Debug, Default)]
-struct Ear {
+struct ServerContext {
     signal: Option<Signal>,
     timer: Timer,
 }
 
-impl Ear {
+impl ServerContext {
     /// What can be had without looking for anything else: of a burst of mail, all but the first message.
     #[inline]
     fn hear_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {

@@ -19,9 +19,9 @@ use futures::{FutureExt, StreamExt};
 
 use crate::behaviour::intensity::Intensity;
 pub use crate::behaviour::supervisor::child::Child;
-use crate::behaviour::supervisor::child::{Brood, News, NextNews, NotMade};
+use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextNews, NotMade};
 pub use crate::behaviour::supervisor::plan::Restart;
-use crate::behaviour::supervisor::plan::{Action, End, Fate, Id, Over, Phase, Plan, Strategy};
+use crate::behaviour::supervisor::plan::{Action, End, ExitAction, Id, Over, Phase, Plan, Strategy};
 pub use crate::behaviour::supervisor::tree::{ChildState, Tree, TreeChild};
 use crate::context::Context;
 use crate::context::call::Reply;
@@ -104,11 +104,11 @@ pub struct Supervisor {
     plan: Plan,
     /// Those that were given to it before it began.
     unborn: Vec<Child>,
-    children: BTreeMap<Id, Kept>,
+    children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
     /// By what leads to those that live.
     pids: BTreeMap<Pid, Id>,
-    brood: Arc<Brood>,
+    brood: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
     alarm: Option<(Instant, Sleep)>,
     begun: bool,
@@ -118,7 +118,7 @@ pub struct Supervisor {
 
 /// What a supervisor did of its plan in one go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Acted {
+enum PlanProgress {
     /// There was nothing to do.
     Idle,
     /// All that could be done.
@@ -128,7 +128,7 @@ enum Acted {
 }
 
 /// A child that it has.
-struct Kept {
+struct ChildEntry {
     child: Child,
     restarts: u64,
     last: Option<Exit>,
@@ -319,7 +319,7 @@ impl Supervisor {
             // Of two with one name the second is refused when it starts, for the name is taken.
             self.names.entry(name.clone()).or_insert(id);
         }
-        let kept = Kept { child, restarts: 0, last: None, starters: Vec::new(), stoppers: Vec::new() };
+        let kept = ChildEntry { child, restarts: 0, last: None, starters: Vec::new(), stoppers: Vec::new() };
         self.children.insert(id, kept);
         id
     }
@@ -333,7 +333,7 @@ impl Supervisor {
 
     /// Begins a life of a child. Returns false if there is none: the start failed at once.
     fn start(&mut self, me: &Me<SupervisorMessage>, id: Id) -> bool {
-        let Some(Kept { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return true };
+        let Some(ChildEntry { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return true };
         match make.make(me, id, spec) {
             Ok((member, life)) => {
                 self.pids.insert(member.pid, id);
@@ -395,20 +395,20 @@ impl Supervisor {
         let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
         let Some(kept) = self.children.get_mut(&id) else { return };
         kept.last = Some(exit);
-        kept.restarts += u64::from(fate == Fate::Again);
+        kept.restarts += u64::from(fate == ExitAction::Again);
         self.settle(id, fate);
     }
 
     /// What is owed to those who wait for a child to end or to start, now that this has come of it.
-    fn settle(&mut self, id: Id, fate: Fate) {
+    fn settle(&mut self, id: Id, fate: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
-        if fate == Fate::Again {
+        if fate == ExitAction::Again {
             return;
         }
         let exit = kept.last.clone().unwrap_or(Exit::NoProcess);
         kept.starters.drain(..).for_each(|reply| reply.send(Err(exit.clone())));
         kept.stoppers.drain(..).for_each(|reply| reply.send(true));
-        if fate == Fate::Forgotten {
+        if fate == ExitAction::Forgotten {
             if let Some(name) = &kept.child.spec.name
                 && self.names.get(name) == Some(&id)
             {
@@ -444,7 +444,7 @@ impl Supervisor {
         }
     }
 
-    fn put_down(&mut self, key: &ChildKey, reply: Reply<bool>, how: fn(&mut Plan, Id) -> Option<Fate>) {
+    fn put_down(&mut self, key: &ChildKey, reply: Reply<bool>, how: fn(&mut Plan, Id) -> Option<ExitAction>) {
         match self.find(key) {
             Some(id) if !self.plan.is_ending() => {
                 self.kept(id).stoppers.push(reply);
@@ -456,7 +456,7 @@ impl Supervisor {
         }
     }
 
-    fn kept(&mut self, id: Id) -> &mut Kept {
+    fn kept(&mut self, id: Id) -> &mut ChildEntry {
         self.children.get_mut(&id).expect("it was found")
     }
 
@@ -484,8 +484,8 @@ impl Supervisor {
         for _ in 0..NEWS_AT_ONCE {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
             match news {
-                News::Started => self.has_started(me, id),
-                News::Ended(exit) => self.life_has_ended(me, id, exit),
+                ChildReport::Started => self.has_started(me, id),
+                ChildReport::Ended(exit) => self.life_has_ended(me, id, exit),
             }
             if let Some(life) = life {
                 self.lives.push(NextNews(Some(life)));
@@ -496,12 +496,12 @@ impl Supervisor {
 
     /// Does what the plan says. A start that fails at once ends the turn: the next start may fail at once too, and then a
     /// loop here has no end.
-    fn act(&mut self, me: &Me<SupervisorMessage>) -> Acted {
-        let mut acted = Acted::Idle;
+    fn act(&mut self, me: &Me<SupervisorMessage>) -> PlanProgress {
+        let mut acted = PlanProgress::Idle;
         while let Some(action) = self.plan.next(me.now()) {
-            acted = Acted::Done;
+            acted = PlanProgress::Done;
             match action {
-                Action::Start(id) if !self.start(me, id) => return Acted::NotStarted,
+                Action::Start(id) if !self.start(me, id) => return PlanProgress::NotStarted,
                 Action::Start(_) => {}
                 Action::Stop(id) => self.stop(me, id),
             }
@@ -569,10 +569,10 @@ impl Process for Supervisor {
                 return Err(self.exit(end));
             }
             let acted = self.act(me);
-            if !heard_all || acted == Acted::NotStarted {
+            if !heard_all || acted == PlanProgress::NotStarted {
                 return Ok(Next::Again);
             }
-            if acted == Acted::Idle && !self.set_alarm(me, &mut cx) {
+            if acted == PlanProgress::Idle && !self.set_alarm(me, &mut cx) {
                 break;
             }
         }

@@ -1,4 +1,5 @@
-//! The typed face of a pid.
+//! The typed address of a process, and the future that resolves when a process has exited. The address refers to the
+//! control block directly, so a send needs no lookup in the pid table.
 
 pub(crate) mod recipient;
 pub(crate) mod send_wait;
@@ -19,7 +20,8 @@ use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// A pid with its way there: cheap to clone, works on any thread, and takes messages of type `M` alone.
+/// Typed address of a process: sends messages of type `M` without a lookup of the pid. It is cheap to clone and works
+/// on any thread.
 ///
 /// ```
 /// use procession::{Address, Context, Exit, Runtime};
@@ -68,15 +70,19 @@ impl<M: Send + 'static> Address<M> {
         &self.control
     }
 
-    /// The pid.
+    /// Returns the pid of the process.
     pub fn pid(&self) -> Pid {
         self.control.head.pid()
     }
 
-    /// Sends a message; never blocks. Messages from one sender arrive in the order in which they were sent.
+    /// Sends a message. Never blocks. Messages from one sender arrive in the order in which they were sent.
+    ///
+    /// If the mailbox is full and its [`Bound`](crate::Bound) drops messages, the send succeeds and one message becomes
+    /// a dead letter.
     ///
     /// # Errors
-    /// The message, when the process has ended or takes no more mail.
+    /// Returns the message if the process has exited, if its mailbox rejects messages because it is full, or if the
+    /// runtime has shut down.
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.control.push(message).map_err(|(refusal, message)| {
@@ -85,9 +91,10 @@ impl<M: Send + 'static> Address<M> {
         })
     }
 
-    /// Asks, and resolves to the reply: the request is a message that carries a [`Reply`].
+    /// Sends a request that carries a [`Reply`], and resolves to the reply.
     ///
-    /// The message is sent at the first poll, or by [`Call::start`].
+    /// This method calls `request` immediately. The message is sent at the first poll, or by [`Call::start`]. The
+    /// future fails with [`CallError`](crate::CallError): see [`Call`].
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -108,13 +115,15 @@ impl<M: Send + 'static> Address<M> {
         self.control.head.host().call(self, request)
     }
 
-    /// Resolves when the process has ended, with how.
+    /// Returns a future that resolves to the exit of the process when it has exited.
     pub fn ended(&self) -> Ended {
         Ended::new(Some(self.control.any()))
     }
 
-    /// The most messages that waited unread in the mailbox at a time. Without a [`Bound`](crate::Bound) it is the longest
-    /// burst: the most that its receiver found there at once, or would now; what it had read ahead is not counted.
+    /// Returns the highest number of unread messages that the mailbox has held at one time.
+    ///
+    /// Without a [`Bound`](crate::Bound), this is the longest burst: the most messages that the receiver ever found at
+    /// one look into the mailbox, or would find now. Messages in the read-ahead buffer of the receiver are not counted.
     pub fn high_water(&self) -> usize {
         self.control.inbox.high()
     }
@@ -128,23 +137,28 @@ impl<M: Send + 'static> Route<M> for &Address<M> {
 }
 
 impl Host {
-    /// The typed address of a process, if it lives and takes messages of type `N`.
+    /// Returns the typed address of a process. Returns `None` if the process has exited or takes messages of another
+    /// type.
     pub fn address<N: Send + 'static>(&self, pid: Pid) -> Option<Address<N>> {
         self.typed(pid).map(Address::new)
     }
 
-    /// The control block of a process that takes `N`.
+    /// Returns the control block of a process that takes messages of type `N`.
     fn typed<N: Send + 'static>(&self, pid: Pid) -> Option<Ref<Control<N>>> {
-        self.shared().relay.get(pid)?.downcast()
+        self.shared().pid_table.get(pid)?.downcast()
     }
 
-    /// Resolves when the process has ended, with how; at once if no such process lives.
+    /// Returns a future that resolves to the exit of the process when it has exited. It resolves to [`Exit::NoProcess`]
+    /// immediately if the process is not alive in this runtime.
     pub fn ended(&self, pid: Pid) -> Ended {
-        Ended::new(self.shared().relay.get(pid))
+        Ended::new(self.shared().pid_table.get(pid))
     }
 }
 
-/// Resolves when a process has ended, with how.
+/// Future that resolves to the [`Exit`] of a process when it has exited. It resolves to [`Exit::NoProcess`] if the
+/// process did not exist when the future was made.
+///
+/// A pending `Ended` counts as an observer of the exit: a failure that it receives is not reported as unobserved.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Ended {
@@ -161,7 +175,7 @@ impl Ended {
         Self { control, listening: Listening::default(), over: false }
     }
 
-    /// It waits no longer.
+    /// Stops waiting: removes this future from the count of futures that wait for the exit.
     fn leave(&mut self) {
         if let Some(control) = self.control.take() {
             control.head().await_end(Change::Less);

@@ -13,11 +13,11 @@ use std::{fmt, mem};
 
 use futures::future::FusedFuture;
 
-use crate::context::call::answer::{Answerer, Asker};
+use crate::context::call::answer::{ReplyReceiver, ReplySender};
 use crate::context::time::Sleep;
 use crate::host::control::{AnyControl, Change};
-use crate::host::dispatch::completion::Slip;
-use crate::host::refs::Home;
+use crate::host::dispatch::completion::UntypedCompletion;
+use crate::host::refs::ProcessRef;
 use crate::host::{Host, Target, Way};
 use crate::observe::Counter;
 use crate::process::error::{Refusal, SendError};
@@ -29,7 +29,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
 /// What becomes of the request: for the asker alone.
-enum Stage {
+enum RequestStage {
     Unsent(Request),
     Sent {
         /// The asker is counted as waiting.
@@ -41,31 +41,31 @@ enum Stage {
 type Answer<T> = Result<T, CallError>;
 
 /// The end of the one that answers.
-type Replier<T> = Answerer<Party, Stage, Answer<T>>;
+type Replier<T> = ReplySender<Caller, RequestStage, Answer<T>>;
 
 /// The end of the one that asks.
-type Asking<T> = Asker<Party, Stage, Answer<T>>;
+type PendingReply<T> = ReplyReceiver<Caller, RequestStage, Answer<T>>;
 
 /// Whoever a call is known through: it leads to the host. One reference for both ends.
-enum Party {
+enum Caller {
     /// The process that asks, which is counted as waiting.
-    Asker(Home),
+    ReplyReceiver(ProcessRef),
     /// The process in whose turn the question was made, by an address: it is counted as waiting once it waits itself. It may
     /// be a handler's question, or be carried elsewhere.
-    Within(Home),
+    Within(ProcessRef),
     /// If none does, the one that is asked.
     Asked(Ref<dyn AnyControl>),
     Host(Host),
     /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
-    Yield(Slip),
+    Yield(UntypedCompletion),
 }
 
-impl Party {
+impl Caller {
     /// The process that waits, or may.
     #[inline]
-    fn asker(&self) -> Option<&Home> {
+    fn asker(&self) -> Option<&ProcessRef> {
         match self {
-            Self::Asker(asker) | Self::Within(asker) => Some(asker),
+            Self::ReplyReceiver(asker) | Self::Within(asker) => Some(asker),
             Self::Asked(_) | Self::Host(_) | Self::Yield(_) => None,
         }
     }
@@ -86,7 +86,7 @@ impl Party {
 
     fn host(&self) -> &Host {
         match self {
-            Self::Asker(control) | Self::Within(control) => control.head().host(),
+            Self::ReplyReceiver(control) | Self::Within(control) => control.head().host(),
             Self::Asked(control) => control.head().host(),
             Self::Host(host) => host,
             Self::Yield(slip) => slip.host(),
@@ -94,7 +94,7 @@ impl Party {
     }
 }
 
-impl answer::Party for Party {
+impl answer::CallParty for Caller {
     #[inline]
     fn wake(&self) {
         self.asker().expect("its task waits").wake_or_note();
@@ -102,9 +102,9 @@ impl answer::Party for Party {
 }
 
 /// The yield that is what is answered.
-fn into_yield<T>(to: Replier<T>) -> Slip {
+fn into_yield<T>(to: Replier<T>) -> UntypedCompletion {
     let slip = to.finish(|party| match party {
-        Party::Yield(slip) => Some(slip.take()),
+        Caller::Yield(slip) => Some(slip.take()),
         _ => None,
     });
     slip.ok().flatten().expect("it is a yield's, which nobody else has")
@@ -134,8 +134,8 @@ pub struct Reply<T: Send + 'static> {
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
-    pub(crate) fn to_yield(slip: Slip) -> Self {
-        Self { to: Some(Answerer::alone(Party::Yield(slip), || Stage::Sent { counted: false })) }
+    pub(crate) fn to_yield(slip: UntypedCompletion) -> Self {
+        Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false })) }
     }
 
     /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
@@ -149,7 +149,7 @@ impl<T: Send + 'static> Reply<T> {
     /// The value, when nobody waits for it any more.
     pub fn try_send(self, value: T) -> Result<(), T> {
         let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
-        if let Party::Yield(_) = *to {
+        if let Caller::Yield(_) = *to {
             return finish(to, value);
         }
         to.answer(Ok(value)).map_err(|(to, refused)| {
@@ -161,7 +161,7 @@ impl<T: Send + 'static> Reply<T> {
     /// Whether nobody waits for the answer any more.
     pub fn is_closed(&self) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
-            Party::Yield(slip) => !slip.is_wanted(),
+            Caller::Yield(slip) => !slip.is_wanted(),
             _ => to.is_closed(),
         })
     }
@@ -170,7 +170,7 @@ impl<T: Send + 'static> Reply<T> {
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
             let closed = self.to.as_ref().is_none_or(|to| match &**to {
-                Party::Yield(slip) => !slip.watch(cx.waker()),
+                Caller::Yield(slip) => !slip.watch(cx.waker()),
                 _ => to.watch(cx.waker()),
             });
             if closed { Poll::Ready(()) } else { Poll::Pending }
@@ -185,7 +185,7 @@ impl<T: Send + 'static> Drop for Reply<T> {
         let tell = |to: Replier<T>, exit: Option<&Exit>| {
             let error = exit.map_or(CallError::Dropped, |exit| CallError::Died(exit.clone()));
             match *to {
-                Party::Yield(_) => into_yield(to).finish(Err(Failure::new(error))),
+                Caller::Yield(_) => into_yield(to).finish(Err(Failure::new(error))),
                 _ => drop(to.answer(Err(error))),
             }
         };
@@ -226,7 +226,7 @@ impl Request {
 pub struct Call<T> {
     // Two words, for it is moved before it is polled; the request lies with what both ends share.
     /// Until it is over.
-    asking: Option<Asking<T>>,
+    asking: Option<PendingReply<T>>,
     limit: Option<Box<Sleep>>,
 }
 
@@ -237,19 +237,19 @@ impl<T> fmt::Debug for Call<T> {
 }
 
 /// Sends the request, which was not sent.
-fn send<T>(asking: &mut Asking<T>) {
+fn send<T>(asking: &mut PendingReply<T>) {
     let (party, stage) = asking.parts();
-    let Stage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
+    let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
     // The request goes, and what was refused with it: it may hold the other end.
     match request.send() {
         Ok(()) => {
-            let counted = matches!(party, Party::Asker(_));
-            *stage = Stage::Sent { counted };
+            let counted = matches!(party, Caller::ReplyReceiver(_));
+            *stage = RequestStage::Sent { counted };
             if counted {
                 party.wait_for(Change::More);
             }
         }
-        Err(error) => *stage = Stage::Refused(*error),
+        Err(error) => *stage = RequestStage::Refused(*error),
     }
 }
 
@@ -267,7 +267,7 @@ impl<T> Call<T> {
         let Some(mut asking) = self.asking.take() else { return };
         let (party, stage) = asking.parts();
         match stage {
-            Stage::Sent { counted } => {
+            RequestStage::Sent { counted } => {
                 if *counted {
                     party.wait_for(Change::Less);
                 }
@@ -276,8 +276,8 @@ impl<T> Call<T> {
                 }
             }
             // It holds the other end, which lies in what both share.
-            Stage::Unsent(_) => drop(mem::replace(stage, Stage::Sent { counted: false })),
-            Stage::Refused(_) => {}
+            RequestStage::Unsent(_) => drop(mem::replace(stage, RequestStage::Sent { counted: false })),
+            RequestStage::Refused(_) => {}
         }
     }
 
@@ -285,7 +285,7 @@ impl<T> Call<T> {
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
-        let Stage::Sent { .. } = asking.parts().1 else { return None };
+        let RequestStage::Sent { .. } = asking.parts().1 else { return None };
         let answer = asking.take()?;
         self.end(true);
         Some(answer)
@@ -320,7 +320,7 @@ impl<T> Call<T> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
         let is_task = asking.parts().0.polls_itself(cx.waker());
-        if let Stage::Unsent(_) = asking.parts().1 {
+        if let RequestStage::Unsent(_) = asking.parts().1 {
             if is_task {
                 asking.task_waits();
             }
@@ -328,7 +328,7 @@ impl<T> Call<T> {
         }
         let answered = asking.seems_answered();
         let answer = match asking.parts() {
-            (party, Stage::Sent { counted }) => {
+            (party, RequestStage::Sent { counted }) => {
                 if is_task && !*counted && !answered {
                     *counted = true;
                     party.wait_for(Change::More);
@@ -343,8 +343,8 @@ impl<T> Call<T> {
                     _ => return Poll::Pending,
                 }
             }
-            (_, Stage::Refused(error)) => Err(error.clone()),
-            (_, Stage::Unsent(_)) => unreachable!("sent above"),
+            (_, RequestStage::Refused(error)) => Err(error.clone()),
+            (_, RequestStage::Unsent(_)) => unreachable!("sent above"),
         };
         this.end(false);
         Poll::Ready(answer)
@@ -392,33 +392,33 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Home::of_turn(self), Party::Within, to, request)
+        self.call_as(ProcessRef::of_turn(self), Caller::Within, to, request)
     }
 
     pub(crate) fn call_from<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: Home,
+        asker: ProcessRef,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some(asker), Party::Asker, to, request)
+        self.call_as(Some(asker), Caller::ReplyReceiver, to, request)
     }
 
     #[inline(always)]
     fn call_as<N: Send + 'static, T: Send + 'static>(
         &self,
-        asker: Option<Home>,
-        asks: impl FnOnce(Home) -> Party,
+        asker: Option<ProcessRef>,
+        asks: impl FnOnce(ProcessRef) -> Caller,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
         let way = to.way();
         let party = || match (asker, &way) {
             (Some(asker), _) => asks(asker),
-            (None, Way::Here(control)) => Party::Asked(control.any()),
-            (None, Way::Pid(_) | Way::Name(_)) => Party::Host(self.clone()),
+            (None, Way::Here(control)) => Caller::Asked(control.any()),
+            (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
-        let (mut asking, other) = Asker::new(party, || Stage::Sent { counted: false });
+        let (mut asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
         let message = request(Reply { to: Some(other) });
         let request = match way {
             Way::Here(control) => Request::Here(control.any(), Some(Payload::new(message))),
@@ -427,7 +427,7 @@ impl Host {
                 Request::There(Some(Box::new(move || ask(&host, &to.way(), message).map_err(|(error, _)| error))))
             }
         };
-        *asking.parts().1 = Stage::Unsent(request);
+        *asking.parts().1 = RequestStage::Unsent(request);
         Call { asking: Some(asking), limit: None }
     }
 }
@@ -439,7 +439,7 @@ pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
     to: &Way<'_, N>,
     request: impl FnOnce(Reply<T>) -> N,
 ) {
-    let message = request(Reply::to_yield(Slip::new(control.clone(), tag)));
+    let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err((error, refused)) = ask(control.head().host(), to, message) {
         // Before the request is dropped, for the reply in it would answer `Dropped`.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);

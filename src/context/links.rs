@@ -18,7 +18,7 @@ impl Host {
     /// Whom a process is to be tied to, or what it is told instead.
     fn other(&self, pid: Pid) -> Result<Ref<dyn AnyControl>, Exit> {
         let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
-        self.shared().relay.get(pid).ok_or_else(absent)
+        self.shared().pid_table.get(pid).ok_or_else(absent)
     }
 }
 
@@ -77,7 +77,8 @@ macro_rules! ties {
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
                 let head = &self.control().head;
                 if monitor.is_of_group() {
-                    return monitor.is_of(head.pid()) && head.host().realm().groups().forget(monitor, head.groups());
+                    return monitor.is_of(head.pid())
+                        && head.host().namespace().groups().forget(monitor, head.groups());
                 }
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, false)
             }

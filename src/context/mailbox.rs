@@ -15,7 +15,7 @@ use crate::host::Host;
 use crate::host::control::{Control, flag};
 use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
-use crate::process::mailbox::{Bound, Front, Gathered, Glance, Reader, Seat, Spare, Trial};
+use crate::process::mailbox::{Bound, Gathered, Glance, ReadAhead, Reader, ReceiverTurn, Spare, Trial};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
@@ -35,7 +35,7 @@ enum Known {
     /// Its receiver waits as before: nothing has come.
     Empty,
     /// As that, but for a message that was delivered.
-    Delivered(Seat),
+    Delivered(ReceiverTurn),
     Unknown,
 }
 
@@ -59,7 +59,7 @@ enum Known {
 pub struct Mailbox<M: Send + 'static> {
     me: Me<M>,
     /// What was taken out of the inbox and is not read yet.
-    front: Front<M>,
+    front: ReadAhead<M>,
 }
 
 impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
@@ -71,11 +71,11 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 impl<M: Send + 'static> Mailbox<M> {
     /// The first receiver of this control block. It is called once for each.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
-        Self::with(control, Front::default())
+        Self::with(control, ReadAhead::default())
     }
 
     /// A receiver that takes the place of another one.
-    pub(crate) fn with(control: Ref<Control<M>>, front: Front<M>) -> Self {
+    pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
         Self { me: Me::new(control), front }
     }
 
@@ -167,14 +167,14 @@ impl<M: Send + 'static> Mailbox<M> {
                 return Poll::Ready(Ok(picked));
             }
             let number = &mut looked_at.number;
-            let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
+            let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
                 control.inbox.gather_or_wait(control, front, number, reader)
             };
             let poller = self.poller(cx);
             match self.take(poller, cx, true, gather) {
                 Poll::Ready(Ok(Gathered::Ahead)) => {}
                 Poll::Ready(Ok(Gathered::One(message))) => {
-                    let place = Place { control: self.me.control(), number: *number };
+                    let place = ReservedPlace { control: self.me.control(), number: *number };
                     match pick(message) {
                         Ok(picked) => return Poll::Ready(Ok(picked)),
                         Err(message) => place.put_back(message),
@@ -198,13 +198,13 @@ impl<M: Send + 'static> Mailbox<M> {
     ) -> Result<bool, Exit> {
         let (mut number, mut left) = (0, false);
         loop {
-            let gather = |control: &Control<M>, front: &mut Front<M>, reader| {
+            let gather = |control: &Control<M>, front: &mut ReadAhead<M>, reader| {
                 control.inbox.gather_or_wait(control, front, &mut number, reader)
             };
             let poller = self.poller(cx);
             match self.take(poller, cx, true, gather) {
                 Poll::Ready(Ok(Gathered::One(message))) => {
-                    let place = Place { control: self.me.control(), number };
+                    let place = ReservedPlace { control: self.me.control(), number };
                     match take(message) {
                         Ok(()) => {}
                         Err(message) if all => {
@@ -423,7 +423,7 @@ impl<M: Send + 'static> Mailbox<M> {
 
     /// What is there at a glance; the task waits on.
     #[inline]
-    fn take_delivered(&mut self, seat: Seat) -> Option<M> {
+    fn take_delivered(&mut self, seat: ReceiverTurn) -> Option<M> {
         Current::with(Current::note_delivered);
         self.me.control().inbox.take_delivered(seat)
     }
@@ -453,7 +453,7 @@ impl<M: Send + 'static> Mailbox<M> {
         poller: Poller,
         cx: &mut Cx<'_>,
         heeds_cancel: bool,
-        take_or_wait: impl FnOnce(&Control<M>, &mut Front<M>, Reader) -> (Option<R>, Spare),
+        take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
         let seat = match poller {
             Poller::Task(turn) => self.front.seat(turn),
@@ -535,12 +535,12 @@ struct LookedAt {
 
 /// The place of a message that is looked at, in a queue with a bound: given up when the message is taken, or `pick`
 /// panicked.
-struct Place<'a, M: Send + 'static> {
+struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,
 }
 
-impl<M: Send + 'static> Place<'_, M> {
+impl<M: Send + 'static> ReservedPlace<'_, M> {
     fn put_back(self, message: M) {
         let control = self.control;
         let refused = control.inbox.fill(self.number, message);
@@ -553,7 +553,7 @@ impl<M: Send + 'static> Place<'_, M> {
     }
 }
 
-impl<M: Send + 'static> Drop for Place<'_, M> {
+impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
     fn drop(&mut self) {
         if let Some(relieved) = self.control.inbox.settle(self.number) {
             self.control.relieve(relieved);
@@ -617,7 +617,7 @@ impl Host {
     /// A [`Reply`](crate::Reply) inside such a letter answers only when the letter is dropped.
     pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
         let control = self.outside_control(Bound::Unbounded);
-        self.add_mourner(&control);
+        self.add_dead_letter_mailbox(&control);
         Mailbox::new(control)
     }
 }

@@ -1,4 +1,5 @@
-//! The acting half of a context: what a body is given to do something to the world.
+//! The acting half of a context: [`Me`], the handle that a body uses to send, call, yield commands and set timers. Most
+//! methods only build futures, which are defined in the neighbouring modules.
 
 use std::fmt;
 use std::task::Poll;
@@ -14,7 +15,7 @@ use crate::context::time::send_after::TimerRef;
 use crate::context::time::{Sleep, Sleeper, Timeout, send_after as later};
 use crate::host::cancel::{CancelToken, Cancelled};
 use crate::host::control::{AnyControl, Control};
-use crate::host::refs::Home;
+use crate::host::refs::ProcessRef;
 use crate::host::{Host, Target};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
@@ -26,10 +27,11 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// The acting half of a [`Context`](crate::Context): everything that a process does to the world.
+/// Acting half of a [`Context`](crate::Context): all operations of a process except receiving.
 ///
-/// Cheap to clone. Its futures borrow nothing, start when they are first polled, and are cancelled when they are
-/// dropped; those of [`perform`](Self::perform) work inside their own process only.
+/// It is cheap to clone. Its futures borrow nothing. They start at their first poll, and a dropped future cancels its
+/// operation. The futures of [`perform`](Self::perform) and [`stream`](Self::stream) work only inside their own
+/// process.
 pub struct Me<M = Payload> {
     control: Ref<Control<M>>,
 }
@@ -59,31 +61,31 @@ impl<M: Send + 'static> Me<M> {
         self.control.any()
     }
 
-    /// For a future that works for this process.
+    /// Makes the reference that a future of this process holds.
     #[inline]
-    pub(crate) fn home(&self) -> Home {
-        Home::new(self.any())
+    pub(crate) fn home(&self) -> ProcessRef {
+        ProcessRef::new(self.any())
     }
 
-    /// The pid of this process.
+    /// Returns the pid of this process.
     pub fn pid(&self) -> Pid {
         self.control.head.pid()
     }
 
-    /// The typed address of this process.
+    /// Returns the typed address of this process.
     pub fn address(&self) -> Address<M> {
         Address::new(self.control.clone())
     }
 
-    /// The host that this process lives in.
+    /// Returns the host of this process.
     pub fn host(&self) -> &Host {
         self.control.head.host()
     }
 
-    // ---- What it wants
+    // ---- Commands and messages
 
-    /// Yields a command at the first poll and resolves to its answer. Several may be in flight, under `join!`,
-    /// `select!` or `FuturesUnordered`.
+    /// Yields a command at the first poll and resolves to its answer. Several commands can be in flight at the same
+    /// time, with `join!`, `select!` or `FuturesUnordered`.
     ///
     /// ```
     /// # use procession::{Command, Context, Failure, Runtime};
@@ -100,45 +102,50 @@ impl<M: Send + 'static> Me<M> {
     /// ```
     ///
     /// # Errors
-    /// What the handler failed with; [`Failure::NoHandler`] when there is none; [`Failure::Outside`] when it is polled
-    /// outside this process.
+    /// - the failure of the handler: [`Failure::Error`], [`Failure::Panicked`] or [`Failure::Abandoned`];
+    /// - [`Failure::NoHandler`] if no handler is registered for the command;
+    /// - [`Failure::TimedOut`] if a limit that [`Perform::timeout`] set has passed;
+    /// - [`Failure::Cancelled`] if the yield was cancelled;
+    /// - [`Failure::Outside`] if the future is polled outside this process.
     ///
     /// # Cancel safety
-    /// Dropped, the command is cancelled: its handler sees that, and a late answer is discarded.
-    /// [`Perform::detach`] lets it run on.
+    /// Dropping the future cancels the command: the handler sees the cancellation, and a late answer is discarded.
+    /// [`Perform::detach`] lets the command run on without its answer.
     pub fn perform<C: Command>(&self, command: C) -> Perform<C> {
         Perform::new(self.home(), command)
     }
 
-    /// Yields a command that is answered many times, at the first poll: a `Stream` of its items, then
-    /// [`last`](Replies::last) for its reply. The handler is at most [`StreamCommand::BUFFER`] items ahead.
+    /// Yields a stream command at the first poll. Returns a `Stream` of its items; [`last`](Replies::last) then returns
+    /// its reply. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process.
     ///
     /// # Cancel safety
-    /// A dropped `next()` has taken nothing. Dropped itself, the stream is given up: its handler sees that.
+    /// A dropped `next()` has taken no item. Dropping the stream itself cancels the command: the handler sees the
+    /// cancellation.
     pub fn stream<C: StreamCommand>(&self, command: C) -> Replies<C> {
         Replies::new(self.home(), command)
     }
 
-    /// Sends a message; never waits. As [`Host::send`].
+    /// Sends a message. Never waits. Same as [`Host::send`].
     ///
     /// # Errors
-    /// The message and why it was refused.
+    /// Returns the message and the reason of the refusal.
     pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
         self.host().send(to, message)
     }
 
-    /// Sends a message, and waits for room where the mailbox is full. As [`Host::send_wait`].
+    /// Sends a message, and waits for room if the mailbox is full. Same as [`Host::send_wait`].
     ///
     /// # Errors
-    /// The message and why it was refused: see [`SendWait`].
+    /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// Dropped, the message was not sent, unless there was room by then.
+    /// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
+    /// message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         self.host().send_wait(to, message)
     }
 
-    /// Asks, and resolves to the reply. As [`Address::call`].
+    /// Sends a request and resolves to the reply. Same as [`Address::call`].
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -147,25 +154,26 @@ impl<M: Send + 'static> Me<M> {
         self.host().call_from(self.home(), to, request)
     }
 
-    // ---- Time and chance
+    // ---- Time and random numbers
 
-    /// What time it is, on the runtime's clock.
+    /// Returns the current time of the runtime's clock.
     pub fn now(&self) -> Instant {
         self.host().now()
     }
 
-    /// A random number; from the seed, in a simulation.
+    /// Returns a random number. In a simulation, the seed determines it.
     pub fn random(&self) -> u64 {
         self.host().random()
     }
 
-    /// Resolves after this time, counted from now.
+    /// Resolves when this time has passed since the call of `sleep`.
     #[inline(always)]
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Process(self.home()), self.seen_now(), time)
     }
 
-    /// The time, which its turn has seen then.
+    /// Reads the clock. In a step of this process, it also notes the time in the turn: a sleep can then take over the
+    /// timer of an earlier sleep.
     #[inline(never)]
     fn seen_now(&self) -> Instant {
         let now = self.now();
@@ -177,29 +185,33 @@ impl<M: Send + 'static> Me<M> {
         now
     }
 
-    /// Resolves at this moment; at once if it has passed.
+    /// Resolves at this time, or at the first poll if the time has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         Sleep::new(Sleeper::Process(self.home()), at)
     }
 
-    /// Ticks again and again; the first tick comes one period from now.
+    /// Returns an interval that ticks once per period. The first tick is due one period from now.
     ///
     /// # Panics
-    /// With a period of zero.
+    /// Panics if the period is zero.
     pub fn interval(&self, every: Duration) -> Interval {
         self.interval_at(self.now() + every, every)
     }
 
-    /// The same with the first tick at this moment; at once if it has passed.
+    /// Same as [`interval`](Self::interval), but the first tick is due at `first`. If that time has passed, the first
+    /// tick is due immediately.
     ///
     /// # Panics
-    /// With a period of zero.
+    /// Panics if the period is zero.
     pub fn interval_at(&self, first: Instant, every: Duration) -> Interval {
         Interval::new(self.sleep_until(first), every)
     }
 
-    /// Resolves as `future` does, or fails with [`Failure::TimedOut`] after this time, counted from now. The future
-    /// is polled first, so what is there in time is not lost.
+    /// Resolves to the output of `future`, or fails with [`Failure::TimedOut`] when this time has passed since the call
+    /// of `timeout`. Each poll polls `future` before the timer: if both are ready, the output is returned.
+    ///
+    /// # Errors
+    /// [`Failure::TimedOut`] if the time has passed before `future` was ready.
     pub fn timeout<F: Future>(
         &self,
         time: Duration,
@@ -208,8 +220,8 @@ impl<M: Send + 'static> Me<M> {
         Timeout::new(future, self.sleep(time))
     }
 
-    /// Sends a message after this time, counted from now, unless this process has ended by then. What is refused then is
-    /// dropped, and counted as any message that was refused.
+    /// Sends a message when this time has passed, unless this process has exited by then. If the message is refused at
+    /// that time, it is dropped and counted as refused.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -229,11 +241,15 @@ impl<M: Send + 'static> Me<M> {
         later::send_at(&self.any(), self.now() + time, to, message)
     }
 
-    /// Sends clones of a message again and again, each after this period, until it is cancelled, this process has ended,
-    /// or the receiver has. What comes late does not come in bursts: periods that passed meanwhile are skipped.
+    /// Sends a clone of a message once per period. The first one is sent one period from now. Periods that have passed
+    /// in the meantime are skipped: a delay causes no burst.
+    ///
+    /// The interval ends when it is cancelled, when this process exits, or when a message is refused. A refusal by a
+    /// full mailbox does not end it. If `to` is a name, a time without a process of that name does not end it. The
+    /// interval also ends if `clone` panics.
     ///
     /// # Panics
-    /// With a period of zero.
+    /// Panics if the period is zero.
     pub fn send_interval<N: Clone + Send + 'static>(
         &self,
         every: Duration,
@@ -243,15 +259,18 @@ impl<M: Send + 'static> Me<M> {
         later::send_every(self.any(), every, to, message)
     }
 
-    /// Takes back a timer of this process, and says how long it would still have taken: then the message is not sent.
-    /// `None` if it is over: the message was sent, or taken back before.
+    /// Cancels a timer of this process. Returns the time that was left; the message is then not sent. Returns `None` if
+    /// the message was already sent, or the timer was cancelled before.
+    ///
+    /// A timer of [`send_interval`](Self::send_interval) can be cancelled until the interval ends.
     pub fn cancel_timer(&self, timer: TimerRef) -> Option<Duration> {
         later::cancel(&self.control.head, timer)
     }
 
-    // ---- Living together
+    // ---- Scheduling and life cycle
 
-    /// Lets others run: resolves when this process is stepped again, behind them.
+    /// Yields to other processes. Resolves when this process is stepped again, after the tasks that are queued before
+    /// it.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         std::future::poll_fn(|cx| {
@@ -270,34 +289,36 @@ impl<M: Send + 'static> Me<M> {
         .await;
     }
 
-    /// Resolves when this process is asked to end, with the reason; at once if it was asked before. For bodies that
-    /// wait for something else than their mailbox.
+    /// Resolves to the reason when this process is asked to exit, or immediately if it was asked before. It is for
+    /// bodies that wait for something other than their mailbox.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled::new(self.any())
     }
 
-    /// Whether this process was asked to end.
+    /// Returns whether this process was asked to exit.
     pub fn is_cancelled(&self) -> bool {
         self.control.head.is_cancelled()
     }
 
-    /// Says that it has started, where [`ProcessBuilder::ready_by_hand`](crate::ProcessBuilder::ready_by_hand) was
-    /// asked for.
+    /// Reports that the process has started. It is needed only if
+    /// [`ProcessBuilder::ready_by_hand`](crate::ProcessBuilder::ready_by_hand) was set.
     pub fn ready(&self) {
         self.control.head.started();
     }
 
-    /// The token that cancels this process and what it spawns, if it was given one or inherited it.
+    /// Returns the token that cancels this process and the processes that it spawns. Returns `None` if the process
+    /// neither got nor inherited a token.
     pub fn cancel_token(&self) -> Option<CancelToken> {
         self.control.head.inherited().cancel_token().cloned()
     }
 
-    /// When this process has to end, if it was given a deadline or inherited one: the nearest.
+    /// Returns the time at which this process is asked to exit: its own deadline or the inherited deadline, whichever
+    /// is nearer. Returns `None` if it has no deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.control.head.inherited().deadline()
     }
 
-    /// The value of this type that whoever spawned this process gave it, or was given itself.
+    /// Returns the inherited value of this type. The spawner of this process set the value, or inherited it itself.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.control.head.inherited().value()
     }

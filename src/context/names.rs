@@ -1,4 +1,4 @@
-//! Names: a text by which a process is found in its host, whichever life of it that is. The table is `relay::names`;
+//! Names: a text by which a process is found in its host, whichever life of it that is. The table is `pid_table::names`;
 //! here is what a user says of it.
 
 pub(crate) mod groups;
@@ -126,7 +126,7 @@ process_names!(Name<M>, &'static str, String, Cow<'static, str>);
 impl Host {
     /// The pid of the process that has this name now, in this host: a text or a [`Name`].
     pub fn whereis(&self, name: impl AsRef<str>) -> Option<Pid> {
-        self.realm().names().get(name.as_ref()).map(|holder| holder.head().pid())
+        self.namespace().names().get(name.as_ref()).map(|holder| holder.head().pid())
     }
 }
 
@@ -135,14 +135,14 @@ fn register<M: Send + 'static>(control: &Ref<Control<M>>, name: Cow<'static, str
     let (host, pid) = (head.host(), head.pid());
     let tenant = control.any();
     let lives = || !control.inbox.is_closed();
-    host.realm().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
+    host.namespace().names().register(name.clone(), &tenant, head.names(), lives).map_err(|unclaimed| match unclaimed {
         Unclaimed::Taken(holder) => NameError::Taken { name: name.into(), holder: holder.head().pid() },
         Unclaimed::Refused(_) => NameError::NoProcess { name: name.into(), pid },
     })
 }
 
 fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {
-    control.head.host().realm().names().unregister(name, control.head.names())
+    control.head.host().namespace().names().unregister(name, control.head.names())
 }
 
 impl<M: Send + 'static> Me<M> {

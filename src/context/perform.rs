@@ -1,4 +1,6 @@
-//! How a body yields: a command on its way, from its making to its answer.
+//! The future of a command that an async body yields: [`Perform`], and `Issue`, which `Perform` shares with streams. A
+//! command takes the inline path if its handler can answer it within the turn; otherwise it goes through the table of
+//! yields.
 
 use std::any::TypeId;
 use std::fmt;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use futures::future::FusedFuture;
 
 use crate::context::time::deadline;
-use crate::host::refs::Home;
+use crate::host::refs::ProcessRef;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::process::command::Command;
@@ -19,34 +21,34 @@ use crate::process::payload::Payload;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Ear, Kept, Yields};
+use crate::process::yields::{AnswerTarget, InlineOutcome, Yields};
 
 enum State<C> {
-    /// Not yielded yet.
+    /// The command was not yielded yet.
     Fresh(Payload),
     Flying(Tag<C>),
-    /// It took the short way.
+    /// The command was yielded on the inline path: see `process::state::inline_command`.
     Inline(Number),
     Over,
 }
 
-/// A yield of a body, from its making to its end: what a command and a stream have in common.
-pub(crate) struct Issue<C: Command> {
-    control: Home,
+/// A yield of an async body, from its creation to its answer or cancellation. Commands and streams share this type.
+pub(crate) struct BodyYield<C: Command> {
+    control: ProcessRef,
     state: State<C>,
     deadline: Option<Instant>,
 }
 
-impl<C: Command> Issue<C> {
-    pub(crate) fn new(control: Home, command: Payload) -> Self {
+impl<C: Command> BodyYield<C> {
+    pub(crate) fn new(control: ProcessRef, command: Payload) -> Self {
         Self { control, state: State::Fresh(command), deadline: None }
     }
 
-    pub(crate) fn control(&self) -> &Home {
+    pub(crate) fn control(&self) -> &ProcessRef {
         &self.control
     }
 
-    /// Gives it a time limit, counted from now; of several the nearest holds.
+    /// Sets a time limit, counted from now. Of several limits, the nearest applies.
     pub(crate) fn limit(&mut self, time: Duration) {
         let at = self.control.head().host().now() + time;
         let at = self.deadline.map_or(at, |before| before.min(at));
@@ -54,11 +56,12 @@ impl<C: Command> Issue<C> {
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
             State::Inline(number) => {
-                // If it has left, it is in flight now, or answered.
-                if !self.turn_back(|| Ear::Own)
+                // If `turn_back` finds no command, a handler has taken it. Then the command is in flight in the table
+                // of yields, or its answer is there.
+                if !self.turn_back(|| AnswerTarget::Own)
                     && let Some(answer) = self.claim_kept(number)
                 {
-                    let _ = self.control.head().yields().keep(number, Kept::Answered(answer));
+                    let _ = self.control.head().yields().keep(number, InlineOutcome::Answered(answer));
                 }
             }
             State::Fresh(_) | State::Over => {}
@@ -70,13 +73,13 @@ impl<C: Command> Issue<C> {
         self.control.is_here()
     }
 
-    /// Yields the command, if that was not done before; it leaves when the step returns.
+    /// Yields the command, if it was not yielded before. The handler gets it when the step returns.
     ///
     /// # Errors
-    /// [`Failure::Outside`], and [`Failure::TimedOut`] when its deadline has passed: then no handler hears of it.
+    /// [`Failure::Outside`] if this thread is not in a step of the process. [`Failure::TimedOut`] if the deadline has passed before the command was yielded: then no handler gets the command.
     pub(crate) fn launch(
         &mut self,
-        ear: impl FnOnce() -> Ear,
+        ear: impl FnOnce() -> AnswerTarget,
         buffer: Option<Buffer>,
     ) -> Result<Option<Tag<C>>, Failure> {
         if !self.is_at_home() {
@@ -107,7 +110,7 @@ impl<C: Command> Issue<C> {
         Ok(Some(tag))
     }
 
-    /// The tag, while it is in flight.
+    /// Returns the tag, while the yield is in flight in the table of yields.
     pub(crate) fn flying(&self) -> Option<Tag> {
         match &self.state {
             State::Flying(tag) => Some(tag.erase()),
@@ -119,12 +122,12 @@ impl<C: Command> Issue<C> {
         matches!(self.state, State::Over)
     }
 
-    /// Its answer was collected: there is nothing to give up any more.
+    /// Notes that the answer was collected. A later `end` or drop then cancels nothing.
     pub(crate) fn answered(&mut self) {
         self.state = State::Over;
     }
 
-    /// Gives it up.
+    /// Cancels the yield.
     pub(crate) fn end(&mut self) {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
@@ -134,8 +137,9 @@ impl<C: Command> Issue<C> {
         }
     }
 
-    /// Makes the command the inline command of this turn, if it may be one: it leads to the handler, nobody is before
-    /// it, and it is the task itself that waits.
+    /// Makes the command the inline command of this turn. Returns false if that is not possible. The conditions are:
+    /// the command has no deadline, the room for an inline command is free, no other command is pending in the table of
+    /// yields, the task itself polls the future in its own step, and the handler supports the inline path.
     #[inline]
     fn offer(&mut self, cx: &Context<'_>) -> bool {
         let head = self.control.head();
@@ -148,7 +152,7 @@ impl<C: Command> Issue<C> {
             {
                 return false;
             }
-            let Some(handler) = head.host().realm().dispatcher().inline(TypeId::of::<C>()) else { return false };
+            let Some(handler) = head.host().namespace().dispatcher().inline(TypeId::of::<C>()) else { return false };
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Fresh(command) => {
                     head.count(Counter::Yields);
@@ -163,8 +167,9 @@ impl<C: Command> Issue<C> {
         })
     }
 
-    /// The answer of one that took the short way, in the turn in which it came or later. One that is not answered in its
-    /// turn goes on as any other.
+    /// Takes the answer to an inline command, in the turn in which it was given or in a later turn. If the handler did
+    /// not answer within the turn, the yield continues in the table of yields, and this function sets the state to
+    /// `Flying`.
     #[inline]
     fn claim(&mut self, number: Number) -> Option<Answer> {
         match Current::with(|current| current.inline.claim(number)) {
@@ -176,22 +181,22 @@ impl<C: Command> Issue<C> {
     #[cold]
     fn claim_kept(&mut self, number: Number) -> Option<Answer> {
         match self.control.head().yields_if_any()?.take_kept(number)? {
-            Kept::Answered(answer) => Some(answer),
-            Kept::Flying(tag) => {
+            InlineOutcome::Answered(answer) => Some(answer),
+            InlineOutcome::Flying(tag) => {
                 self.state = State::Flying(tag.cast());
                 if let Some(at) = self.deadline {
                     deadline::answer_at(&self.control, tag, at, Err(Failure::TimedOut));
                 }
                 None
             }
-            Kept::GivenUp => None,
+            InlineOutcome::GivenUp => None,
         }
     }
 
-    /// Moves an inline command that no handler has taken to the table of yields, behind the commands that were yielded since.
-    /// Only a command without a time limit, whose answer the task itself waits for, may stay inline.
+    /// Moves an inline command that no handler has taken to the table of yields, behind the commands that were yielded
+    /// since. A command stays inline only if it has no time limit and the task itself waits for its answer.
     #[cold]
-    fn turn_back(&mut self, ear: impl FnOnce() -> Ear) -> bool {
+    fn turn_back(&mut self, ear: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
         let Some(command) = Current::with(|current| current.inline.withdraw(number)) else { return false };
         self.state = State::Fresh(command);
@@ -207,13 +212,13 @@ impl<C: Command> Issue<C> {
             return;
         }
         let yields = self.control.head().yields();
-        if let Some(Kept::Flying(tag)) = yields.give_up(number) {
+        if let Some(InlineOutcome::Flying(tag)) = yields.give_up(number) {
             yields.cancel(tag);
         }
     }
 }
 
-impl<C: Command> Drop for Issue<C> {
+impl<C: Command> Drop for BodyYield<C> {
     fn drop(&mut self) {
         match &self.state {
             State::Flying(tag) => drop(self.control.head().yields().cancel(tag.erase())),
@@ -223,14 +228,24 @@ impl<C: Command> Drop for Issue<C> {
     }
 }
 
-/// Who hears of the answer to what is polled with this.
-pub(crate) fn ear(cx: &Context<'_>) -> Ear {
-    if Current::with(|current| current.is_own_waker(cx.waker())) { Ear::Own } else { Ear::Other(cx.waker().clone()) }
+/// Returns which waker gets the answer for a future that is polled with this context.
+pub(crate) fn ear(cx: &Context<'_>) -> AnswerTarget {
+    if Current::with(|current| current.is_own_waker(cx.waker())) {
+        AnswerTarget::Own
+    } else {
+        AnswerTarget::Other(cx.waker().clone())
+    }
 }
 
-/// A command on its way; resolves to its answer: see [`Me::perform`](crate::Me::perform).
+/// Future of a command; resolves to its answer. See [`Me::perform`](crate::Me::perform).
+///
+/// # Errors
+/// See [`Me::perform`](crate::Me::perform).
+///
+/// # Cancel safety
+/// Dropping the future cancels the command; [`detach`](Self::detach) does not.
 #[must_use = "futures do nothing unless polled"]
-pub struct Perform<C: Command>(Issue<C>);
+pub struct Perform<C: Command>(BodyYield<C>);
 
 impl<C: Command> fmt::Debug for Perform<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,31 +254,33 @@ impl<C: Command> fmt::Debug for Perform<C> {
 }
 
 impl<C: Command> Perform<C> {
-    pub(crate) fn new(control: Home, command: C) -> Self {
-        Self(Issue::new(control, Payload::new(command)))
+    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
+        Self(BodyYield::new(control, Payload::new(command)))
     }
 
-    /// Fails with [`Failure::TimedOut`], and cancels the command, unless the answer comes in this time, counted from
-    /// now; of several limits the nearest holds.
+    /// Sets a time limit, counted from now. If the answer does not arrive in time, the command is cancelled and the
+    /// future fails with [`Failure::TimedOut`]. Of several limits, the nearest applies.
     ///
-    /// Once the command is yielded this needs no poll: its handler sees the cancellation at the deadline, also when
-    /// the future is polled later, or was detached. With a limit that has passed when it is yielded, zero for one, the
-    /// command fails and its handler never hears of it. One that ends beyond the clock's 584 years is none.
+    /// After the command is yielded, the limit needs no further poll. The handler sees the cancellation at the deadline
+    /// even if the future is polled later, or was detached. If the limit has passed before the command is yielded (for
+    /// example, a limit of zero), the command fails and no handler gets it. A limit that ends after the clock's range
+    /// of 584 years has no effect.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.0.limit(time);
         self
     }
 
-    /// Yields the command now, not at the first poll; it leaves when the step ends. Outside its process this does
-    /// nothing: the poll says so.
+    /// Yields the command now instead of at the first poll. The handler gets it when the step returns. Outside the
+    /// process of the command, this does nothing, and the first poll fails with [`Failure::Outside`].
     pub fn start(mut self) -> Self {
-        let _ = self.0.launch(|| Ear::Own, None);
+        let _ = self.0.launch(|| AnswerTarget::Own, None);
         self
     }
 
-    /// Lets the command run on without its answer. A command that was not yielded yet is, if this is its process.
+    /// Lets the command run without a receiver for its answer. If the command was not yielded yet, it is yielded now,
+    /// provided that this thread is in a step of its process.
     pub fn detach(mut self) {
-        let _ = self.0.launch(|| Ear::Nobody, None);
+        let _ = self.0.launch(|| AnswerTarget::Nobody, None);
         if let State::Inline(number) = self.0.state
             && (Current::with(|current| current.inline.detach(number)) || self.0.claim(number).is_some())
         {

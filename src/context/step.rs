@@ -24,14 +24,14 @@ use crate::process::error::{InitError, YieldError};
 use crate::process::event::{Completed, Event, Item, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
-use crate::process::mailbox::{Front, Seat, Taken};
+use crate::process::mailbox::{ReadAhead, ReceiverTurn, Taken};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 #[allow(unused_imports)]
 use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Ear, Yields};
+use crate::process::yields::{AnswerTarget, Yields};
 
 /// How a process is started.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ enum Look {
     /// It has passed its events on, unread.
     Left,
     /// A [`Mailbox`](crate::Mailbox) is the receiver, in this step and until the process reads its events itself.
-    Given,
+    SpawnSettings,
 }
 
 impl<M: Send + 'static> Mail<M> {
@@ -156,7 +156,7 @@ impl<M: Send + 'static> Mail<M> {
     /// The events for a step that begins.
     #[inline]
     pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
-        if self.look != Look::Given {
+        if self.look != Look::SpawnSettings {
             self.look = Look::NotYet;
         }
         Events { mail: self, control, here: PhantomData, yields: None }
@@ -170,7 +170,7 @@ impl<M: Send + 'static> Mail<M> {
         }
         let unread = |mail: &Self| mail.taken.as_deref().map_or(0, Taken::len);
         let before = unread(self);
-        control.drain(Seat::of_events(turn), &mut self.taken);
+        control.drain(ReceiverTurn::of_events(turn), &mut self.taken);
         unread(self) > before
     }
 
@@ -204,15 +204,15 @@ pub struct Events<'a, M> {
 impl<M: Send + 'static> Events<'_, M> {
     /// Leaves the inbox alone, for a process that reads it by a [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
-        if self.mail.look != Look::Given {
+        if self.mail.look != Look::SpawnSettings {
             self.mail.look = Look::Left;
         }
     }
 
     /// What makes a [`Mailbox`](crate::Mailbox) the receiver in place of these events. None outside the turn of the process.
-    pub(crate) fn hand_over(self) -> Option<Front<M>> {
+    pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
-        self.mail.look = Look::Given;
+        self.mail.look = Look::SpawnSettings;
         Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
     }
 
@@ -233,7 +233,7 @@ impl<M: Send + 'static> Events<'_, M> {
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
         self.control.reclaim(turn, self.mail.taken.get_or_insert_default());
-        self.control.drain(Seat::of_events(turn), &mut self.mail.taken);
+        self.control.drain(ReceiverTurn::of_events(turn), &mut self.mail.taken);
     }
 }
 
@@ -245,11 +245,11 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
             let turn = self.turn()?;
-            if self.mail.look == Look::Given {
+            if self.mail.look == Look::SpawnSettings {
                 self.reclaim(turn);
             } else {
                 self.mail.look = Look::Taken;
-                if let Some(only) = self.control.drain_or_pop(Seat::of_events(turn), &mut self.mail.taken) {
+                if let Some(only) = self.control.drain_or_pop(ReceiverTurn::of_events(turn), &mut self.mail.taken) {
                     return Some(Event::Message(only));
                 }
             }
@@ -364,7 +364,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
 
     fn start<C: Command>(&mut self, command: Option<Payload>, buffer: Option<Buffer>) -> Tag<C> {
         self.count();
-        let started = self.yields().start(Ear::Event, None, command, buffer);
+        let started = self.yields().start(AnswerTarget::Event, None, command, buffer);
         started.unwrap_or_else(|_| unreachable!("no tag was chosen"))
     }
 
@@ -402,7 +402,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
             return Err(YieldError::new(command));
         }
         let yields = self.yields();
-        match yields.start(Ear::Event, Some(tag), Some(Payload::new(command)), None) {
+        match yields.start(AnswerTarget::Event, Some(tag), Some(Payload::new(command)), None) {
             Ok(_) => {
                 self.count();
                 Ok(())
@@ -499,7 +499,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     /// Asks to be told when this time has passed, counted from now.
     pub fn sleep(&mut self, time: Duration) -> Tag<Asked<()>> {
         let tag = self.start::<Asked<()>>(None, None);
-        // Given up, or its process ended: the timer goes with it.
+        // SpawnSettings up, or its process ended: the timer goes with it.
         answer_at(&self.me.any(), tag.erase(), self.me.host().now() + time, Ok(Payload::new(())));
         tag
     }

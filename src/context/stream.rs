@@ -8,28 +8,28 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use crate::context::perform::{Issue, ear};
-use crate::host::refs::Home;
+use crate::context::perform::{BodyYield, ear};
+use crate::host::refs::ProcessRef;
 use crate::process::command::{StreamCommand, Streamed};
 use crate::process::event::{Answer, typed};
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Ear, Pulled};
+use crate::process::yields::{AnswerTarget, Pulled};
 
 /// The items of a stream on their way, and then its answer: see [`Me::stream`](crate::Me::stream).
 ///
 /// As a `Stream` it ends after the last item, however the stream was answered: [`last`](Self::last) says how.
 #[must_use = "streams do nothing unless polled"]
 pub struct Replies<C: StreamCommand> {
-    issue: Issue<C>,
+    issue: BodyYield<C>,
     /// How it ended, once all items were pulled.
     last: Option<Answer>,
 }
 
 impl<C: StreamCommand> Replies<C> {
-    pub(crate) fn new(control: Home, command: C) -> Self {
-        Self { issue: Issue::new(control, Payload::new(Streamed(command))), last: None }
+    pub(crate) fn new(control: ProcessRef, command: C) -> Self {
+        Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 
     /// Ends with [`Failure::TimedOut`], and cancels the handler, unless the answer comes in this time, counted from
@@ -41,7 +41,7 @@ impl<C: StreamCommand> Replies<C> {
 
     /// Yields the command now, not at the first poll. Outside its process this does nothing: the poll says so.
     pub fn start(mut self) -> Self {
-        let _ = self.issue.launch(|| Ear::Own, Some(Buffer::new(C::BUFFER)));
+        let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self
     }
 

@@ -17,7 +17,7 @@ use pin_project_lite::pin_project;
 use crate::context::time::reuse as spare;
 use crate::context::time::reuse::Timer;
 use crate::host::control::Change;
-use crate::host::refs::Home;
+use crate::host::refs::ProcessRef;
 use crate::host::timer::Fire;
 #[allow(unused_imports)]
 use crate::host::timer::alarm;
@@ -56,7 +56,7 @@ const _: () = assert!(size_of::<Sleep>() == 56);
 /// Who sleeps, and so on which clock.
 pub(crate) enum Sleeper {
     Anybody(Host),
-    Process(Home),
+    Process(ProcessRef),
 }
 
 impl Sleeper {

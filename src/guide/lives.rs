@@ -64,7 +64,7 @@
 //! | A link and a monitor on one process both tell. | `a_link_and_a_monitor_both_tell` |
 //! | **Spawning.** `spawn_link`, `spawn_monitor` and both at once are set before the child runs: no end is missed, in `init` neither. | `ties_are_set_before_the_child_begins` |
 //! | A spawn that is refused tells as an end does, where the refusal is not returned as an error. | `a_refused_spawn_is_told` |
-//! | **Elsewhere.** Ties reach all hosts of a runtime. A pid of another node is told of as `NodeDown`. | `ties_reach_other_hosts_and_no_other_runtime` |
+//! | **Elsewhere.** SpawnLinks reach all hosts of a runtime. A pid of another node is told of as `NodeDown`. | `ties_reach_other_hosts_and_no_other_runtime` |
 //! | A [mailbox outside](crate::Host::mailbox) any process is tied as a process is. | `mailboxes_outside_are_tied_too` |
 //! | A hand-written process does and hears the same. | `a_hand_written_process_hears_of_others` |
 //! | Random graphs of links, ends and kills do as an executable model says. | `random_graphs_do_as_the_model_says` |

@@ -55,7 +55,7 @@
 //! | others, newest first | 16 looks for each that waits longer; 61, if it yields | every 16th look takes the oldest |
 //!
 //! With several workers that holds of the worker that runs it next; the others make their steps beside that. Who is taken
-//! over by another worker goes to an empty queue there, with those before it that were taken too: it gains. Counted in
+//! over by another worker goes to an empty queue there, with those before it that were taken too: it gains. RefCounted in
 //! steps, on one worker and on two: `tests/it/fairness.rs`.
 //!
 //! A turn that never ends is beyond this: a [monitor](crate::Builder::long_step) sees to it that only its own process and

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::host::Host;
 use crate::host::dispatch::Handler;
-use crate::host::dispatch::completion::{Completion, Unwanted, Way};
+use crate::host::dispatch::completion::{Completion, ReturnRoute, Unwanted};
 use crate::process::command::{StreamCommand, Streamed};
 use crate::process::event::Tag;
 use crate::process::failure::Failure;
@@ -105,7 +105,7 @@ impl<C: StreamCommand> Replier<C> {
         self.completion.host()
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> ReturnRoute {
         self.completion.way()
     }
 }

@@ -108,8 +108,8 @@ impl CancelToken {
     }
 
     /// Cancels a process with this token, until what comes back is dropped.
-    pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<Heed> {
-        self.0.adopt(process).map(|number| Heed { token: self.clone(), number })
+    pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<CancelRegistration> {
+        self.0.adopt(process).map(|number| CancelRegistration { token: self.clone(), number })
     }
 }
 
@@ -141,12 +141,12 @@ impl fmt::Debug for CancelToken {
 
 /// That a token knows a process. Its control block has it: what the token knows of it goes with that.
 #[derive(Debug)]
-pub(crate) struct Heed {
+pub(crate) struct CancelRegistration {
     token: CancelToken,
     number: u64,
 }
 
-impl Drop for Heed {
+impl Drop for CancelRegistration {
     fn drop(&mut self) {
         self.token.0.release(self.number);
     }

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
 
-pub(crate) use crate::host::control::head::{Change, Given, Head, Listening, flag, poll_news};
-use crate::host::link::{Links, Party};
-use crate::host::registry::Tenant;
+pub(crate) use crate::host::control::head::{Change, Head, Listening, SpawnSettings, flag, poll_news};
+use crate::host::link::{Linkable, Links};
+use crate::host::registry::PidEntry;
 use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::process::catch as panic;
@@ -21,13 +21,13 @@ use crate::process::error::Refusal;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::{
-    Front, Glance, Inbox, Own, Relieved, Router, Seat, Taken, Trial, Unrouted, Unsent, Wakes,
+    Glance, Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Router, Taken, Trial, Unrouted, Unsent, Wakes,
 };
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::current::InTurn;
-use crate::process::state::{Life, Ready, Ref, Rooted};
+use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
 /// The control block. What a turn needs lies together, before the mailbox: most turns that read no mail touch one cache line
@@ -35,7 +35,7 @@ use crate::process::yields::{Answered, Late};
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
-    pub(crate) life: Life,
+    pub(crate) life: Header,
     pub(crate) head: Head,
     pub(crate) inbox: Inbox<M>,
 }
@@ -151,10 +151,10 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Tells who is to know of room that was made.
-    pub(crate) fn relieve(&self, relieved: Relieved) {
+    pub(crate) fn relieve(&self, relieved: RoomWaiter) {
         match relieved {
-            Relieved::Sender(sender) => self.admit(sender),
-            Relieved::Watcher(watcher) => panic::wake(watcher),
+            RoomWaiter::Sender(sender) => self.admit(sender),
+            RoomWaiter::Watcher(watcher) => panic::wake(watcher),
         }
     }
 
@@ -165,7 +165,7 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// The next message, if there is one.
-    pub(crate) fn pop(&self, front: &mut Front<M>) -> Option<M> {
+    pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> Option<M> {
         let (message, relieved) = self.inbox.pop(front);
         if let Some(relieved) = relieved {
             self.relieve(relieved);
@@ -174,7 +174,7 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// As [`Inbox::drain`], in its turn.
-    pub(crate) fn drain(&self, seat: Seat, taken: &mut Option<Box<Taken<M>>>) {
+    pub(crate) fn drain(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
@@ -184,7 +184,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// As [`Inbox::drain_or_pop`], in its turn.
     #[inline]
-    pub(crate) fn drain_or_pop(&self, seat: Seat, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
+    pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
             match self.inbox.glance() {
                 Glance::Unknown => {}
@@ -210,14 +210,14 @@ impl<M: Send + 'static> Control<M> {
 
     /// Before the turn of a process that was open when its mailbox was read elsewhere.
     #[cold]
-    pub(crate) fn recalled(&self, ready: &Ready) {
+    pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
             panic::wake(reader);
         }
     }
 
     /// As [`Inbox::begin_trial`].
-    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial)> {
+    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut ReadAhead<M>) -> Option<(ReadAhead<M>, Trial)> {
         Current::with(Current::looks_into_mailbox);
         let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
         waiting.into_iter().for_each(panic::wake);
@@ -225,12 +225,12 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// As [`Inbox::end_trial`].
-    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut Front<M>) {
+    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) {
         self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
     }
 
     /// As [`Inbox::hand_over`].
-    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> Front<M> {
+    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> ReadAhead<M> {
         Current::with(Current::looks_into_mailbox);
         let (next, waiting) = self.inbox.hand_over(turn, taken);
         waiting.into_iter().for_each(panic::wake);
@@ -253,15 +253,15 @@ impl<M: Send + 'static> Control<M> {
 impl<M: Send + 'static> Control<M> {
     /// A receiver gives back the messages that it took out and has not read. They go back to the inbox, and are dead letters
     /// if that is closed or has a bound.
-    pub(crate) fn put_back(&self, front: &mut Front<M>) {
+    pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
-            Err(unread) => self.bury(unread),
+            Err(unread) => self.finish_exit(unread),
         }
     }
 
     /// The receiving half is dropped.
-    pub(crate) fn leave(&self, front: &mut Front<M>) {
+    pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.has(flag::OUTSIDE) {
             self.end_outside(&Exit::Normal);
@@ -269,7 +269,7 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Messages that were taken out and not read become dead letters.
-    pub(crate) fn bury(&self, unread: VecDeque<M>) {
+    pub(crate) fn finish_exit(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());
         }
@@ -285,13 +285,13 @@ impl<M: Send + 'static> Control<M> {
             self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
         }
         drop(self.head.host().forget(&self.head));
-        self.head.host().bury(&self.head, exit);
+        self.head.host().finish_exit(&self.head, exit);
         self.disperse();
     }
 }
 
 /// What the pid table holds: a process whose type is not known.
-pub(crate) trait AnyControl: Rooted + Send + Sync + 'static {
+pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
@@ -390,13 +390,13 @@ impl<M: Send + 'static> AnyControl for Control<M> {
     }
 }
 
-impl Tenant for dyn AnyControl {
+impl PidEntry for dyn AnyControl {
     fn generation(&self) -> u32 {
         self.head().place().generation
     }
 }
 
-impl Party for dyn AnyControl {
+impl Linkable for dyn AnyControl {
     fn pid(&self) -> Pid {
         self.head().pid()
     }
@@ -461,7 +461,7 @@ impl dyn AnyControl {
             Answered::Notices(count) => self.notice(tag, count),
             Answered::Own => self.wake_or_note(),
             Answered::Other(waker) => self.wake_other(waker),
-            Answered::Unheard => drop(drop_caught(answer.take())),
+            Answered::Discard => drop(drop_caught(answer.take())),
         }
         Ok(())
     }

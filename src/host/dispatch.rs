@@ -12,9 +12,9 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 
-use crate::host::dispatch::completion::{Completion, Slip};
+use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::dispatch::inline::InlineCall;
-use crate::host::refs::Home;
+use crate::host::refs::ProcessRef;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, Named, Streamed, name_of};
 use crate::process::error::BuildError;
@@ -79,22 +79,22 @@ where
 /// A handler whose command's type is known only inside.
 trait Erased: Send + Sync {
     /// Takes the command from where it is.
-    fn handle(&self, command: &mut Option<Payload>, slip: Slip);
+    fn handle(&self, command: &mut Option<Payload>, slip: UntypedCompletion);
     /// Takes the thread's inline command.
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Home);
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> ProcessRef);
 }
 
 struct Typed<C, H>(H, PhantomData<fn(C)>);
 
 impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
-    fn handle(&self, command: &mut Option<Payload>, slip: Slip) {
+    fn handle(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
         match Payload::take::<C>(command) {
             Some(command) => self.0.handle(command, Completion::new(slip)),
             None => unreachable!("it was looked up by its type"),
         }
     }
 
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Home) {
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> ProcessRef) {
         let Some(command) = current.inline.take_command() else { return };
         match command.downcast::<C>() {
             Ok(command) => self.0.handle_inline(command, InlineCall::new(number, home)),
@@ -232,7 +232,7 @@ impl Dispatcher {
         current: &Current,
         number: Number,
         handler: u32,
-        home: &dyn Fn() -> Home,
+        home: &dyn Fn() -> ProcessRef,
     ) -> bool {
         if let Err(text) = catch(|| self.typed[handler as usize].1.handle_inline(current, number, home)) {
             current.inline.answer(number, Err(Failure::Panicked(text)));
@@ -242,7 +242,7 @@ impl Dispatcher {
 
     /// Hands a command to its handler, from where it is; without one its yield is answered at once with a failure that names
     /// the command.
-    pub(crate) fn dispatch(&self, command: &mut Option<Payload>, slip: Slip) {
+    pub(crate) fn dispatch(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some((_, handler)) = self.by_type(type_id)
         {
@@ -252,7 +252,7 @@ impl Dispatcher {
     }
 
     #[inline(never)]
-    fn dispatch_by_name(&self, command: &mut Option<Payload>, slip: Slip) {
+    fn dispatch_by_name(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
         if let Some(named) = Payload::take::<Named>(command) {
             return self.dispatch_named(&self.by_name, named, |named| &named.name, slip);
         }
@@ -269,7 +269,7 @@ impl Dispatcher {
         handlers: &ByName<C>,
         command: C,
         name: impl Fn(&C) -> &Cow<'static, str>,
-        slip: Slip,
+        slip: UntypedCompletion,
     ) {
         match handlers.get(name(&command)) {
             Some(handler) => completion::guarded(|| handler.handle(command, Completion::new(slip))),

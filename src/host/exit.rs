@@ -1,4 +1,7 @@
-//! The end of a process, in the order in which it happens.
+//! The exit of a process, in the order of its steps. The functions run on the thread that ends the process.
+//!
+//! The task (`task.rs`) calls them in this order: release the names, drop the state of the process, remove the pid,
+//! publish the exit. The module also delivers dead letters: unread messages of mailboxes that were closed.
 
 use std::any::TypeId;
 
@@ -12,8 +15,8 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Drops a message of a mailbox that has no receiver any more. A message may own a mailbox with messages, so the drops are
-/// deferred when they nest. Panics of its destructor are caught.
+/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages, so
+/// nested drops are deferred: recursion would overflow the stack. Panics of the destructor are caught.
 fn drop_message<M: Send + 'static>(message: M) {
     if std::mem::needs_drop::<M>() {
         Current::with(|current| current.deferred.call(|| drop(message)));
@@ -21,22 +24,25 @@ fn drop_message<M: Send + 'static>(message: M) {
 }
 
 impl Host {
-    // ---- The end of a process, in the order in which it happens
+    // ---- The exit of a process, in the order of its steps
 
-    /// Its names are free. Its mailbox has been closed: whoever registers it marks it before it looks at that, see
-    /// `relay::names`.
+    /// Releases the names of the process. The caller has closed its mailbox before. A registration sets `KNOWN` before
+    /// it checks whether the mailbox is closed. So this sees the flag, or the registration sees the closed mailbox: see
+    /// `registry::names`.
     #[inline]
     pub(crate) fn release(&self, head: &Head) {
         if head.has(flag::KNOWN) {
-            self.realm().names().release(head.names());
+            self.namespace().names().release(head.names());
         }
     }
 
-    /// The pid names nothing from now on, and is in no group. What it held has been let go, so that whoever finds nothing
-    /// there, or hears that it left, finds nothing left of it, and nothing of it comes after that. Returns what the table had.
+    /// Removes the pid from the pid table, and the process from its groups. The caller has dropped the state of the
+    /// process before. So a thread that no longer finds the pid, or receives the leave notice, cannot meet a resource
+    /// or a later message of the process. Returns the reference of the pid table.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
-        // Whoever finds its pid gone, or sees it ended, finds it counted. A mailbox outside any process never was.
+        // Counted before the pid is removed: a thread that no longer finds the pid, or sees the exit, finds the exit
+        // counted. A mailbox outside any process was not counted as spawned.
         if !head.has(flag::OUTSIDE) {
             self.shared().metrics.add_exited();
         }
@@ -50,29 +56,32 @@ impl Host {
 
     #[cold]
     fn leave_groups(&self, head: &Head) {
-        self.realm().groups().release(head.pid(), head.groups());
+        self.namespace().groups().release(head.pid(), head.groups());
     }
 
-    /// The last of it: its yields are given up, and those who want to hear of its end do.
+    /// Finishes the exit: closes the yields and the timers, publishes the exit reason, and notifies links, monitors and
+    /// waiters.
     #[inline]
-    pub(crate) fn bury(&self, head: &Head, exit: &Exit) {
+    pub(crate) fn finish_exit(&self, head: &Head, exit: &Exit) {
         if let Some(yields) = head.yields_if_any() {
             yields.close();
         }
         if let Some(pending) = head.pending_if_any() {
             pending.close(self);
         }
-        // A mailbox outside any process has no states, and takes up no place.
+        // A mailbox outside any process has no states, and does not count against the limit of the host.
         if !head.has(flag::OUTSIDE) {
             head.enter(head.flags(), State::Complete);
-            head.host().realm().leave();
+            head.host().namespace().leave();
         }
         head.set_exit(exit);
         if head.has(flag::ROOT) {
             self.root_ended();
         }
         if self.phase() != Phase::Open {
-            // Two that end at the same time each count themselves first: whoever looks last sees both, and they ended.
+            // Two processes may exit at the same time. Each counts its exit before this fence. So the later one in the
+            // order of the fences sees both counts, and notifies. Without the fence both threads could miss the other's
+            // count.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);
@@ -80,7 +89,8 @@ impl Host {
         }
     }
 
-    /// The process has ended, and no join handle will return how. Reports a failure that nothing else received, once.
+    /// Reports the failure of a process if no link, monitor or join handle has received it. It is reported once. The
+    /// caller knows that no join handle will return it.
     #[cold]
     pub(crate) fn report_unobserved(&self, head: &Head) {
         let Some(exit) = head.take_unreceived().filter(Exit::is_failure) else { return };
@@ -90,7 +100,7 @@ impl Host {
         }
     }
 
-    /// Mail that was accepted and that nobody will read.
+    /// Sends messages that were accepted and will never be read to the newest mailbox of dead letters.
     pub(crate) fn dead_letters_of<M: Send + 'static>(&self, head: &Head, mail: impl ExactSizeIterator<Item = M>) {
         if mail.len() == 0 {
             return;
@@ -99,12 +109,12 @@ impl Host {
         self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
         let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
         for message in mail {
-            let mourner = if own_kind { None } else { self.mourner() };
-            // A message that no mailbox of dead letters takes is dropped, which runs the user's code.
-            match mourner {
-                Some(mourner) => {
+            let dead_letter_mailbox = if own_kind { None } else { self.dead_letter_mailbox() };
+            // User code runs here: the destructor of a message that no mailbox of dead letters accepts.
+            match dead_letter_mailbox {
+                Some(dead_letter_mailbox) => {
                     let package = Package { from: None, to, payload: Payload::new(message) };
-                    if let Err((_, package)) = mourner.push(package) {
+                    if let Err((_, package)) = dead_letter_mailbox.push(package) {
                         drop_message(package);
                     }
                 }
@@ -113,25 +123,28 @@ impl Host {
         }
     }
 
-    /// Adds a mailbox of dead letters, the newest.
-    pub(crate) fn add_mourner(&self, mourner: &Ref<Control<Package>>) {
-        let mut mourners = self.shared().mourners.lock();
-        // `mourner` removes those that have ended only when there is a dead letter. Without one they are removed here, each
-        // time before the list would grow: that costs a constant time for each addition in the long run.
-        if mourners.len() == mourners.capacity() {
-            mourners.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
+    /// Adds a mailbox of dead letters. It is the newest one, and receives the dead letters from now on.
+    pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Package>>) {
+        let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
+        // The look-up removes closed mailboxes only when there is a dead letter. So this removes them too, each time
+        // before the list would grow. The amortized cost of an addition is constant.
+        if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
+            dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
         }
-        mourners.push(Ref::downgrade(mourner));
+        dead_letter_mailboxes.push(Ref::downgrade(dead_letter_mailbox));
     }
 
-    fn mourner(&self) -> Option<Ref<Control<Package>>> {
-        let mut mourners = self.shared().mourners.lock();
-        while let Some(last) = mourners.last() {
-            // Its owner has it, and with it the host.
-            if let Some(mourner) = last.upgrade().filter(|mourner| !mourner.head.has_ended()) {
-                return Some(mourner);
+    fn dead_letter_mailbox(&self) -> Option<Ref<Control<Package>>> {
+        let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
+        while let Some(last) = dead_letter_mailboxes.last() {
+            // The owner of the mailbox holds a strong reference to it, and so a reference to the host. This list holds
+            // weak references.
+            if let Some(dead_letter_mailbox) =
+                last.upgrade().filter(|dead_letter_mailbox| !dead_letter_mailbox.head.has_ended())
+            {
+                return Some(dead_letter_mailbox);
             }
-            mourners.pop();
+            dead_letter_mailboxes.pop();
         }
         None
     }
@@ -148,7 +161,7 @@ mod tests {
         for _ in 0..1_000 {
             drop(rt.dead_letters());
         }
-        let kept = rt.shared().mourners.lock().len();
+        let kept = rt.shared().dead_letter_mailboxes.lock().len();
         assert!(kept < 10, "{kept} are kept");
         drop(first);
     }

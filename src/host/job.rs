@@ -1,4 +1,5 @@
-//! What is queued: a process that is to have a turn, or a future that is a task of async-task's; and how either gets there.
+//! The jobs of the scheduler: processes that are runnable, and futures that are tasks of `async-task`. The schedule
+//! functions here pass a job to the scheduler of its host, or to the batch of this thread.
 
 pub(crate) mod batch;
 pub(crate) mod blocking_pool;
@@ -9,13 +10,13 @@ use crate::host::Host;
 use crate::host::job::batch as crowd;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::{WakeOrder, WakeSource};
-use crate::process::state::{Ready, Schedule};
+use crate::process::state::{RunnableProcess, Schedule};
 
-/// What is queued.
+/// A unit of work in a queue of the scheduler.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Process(Ready),
-    /// A future without a pid: an async handler, or what came by `spawn_future`.
+    Process(RunnableProcess),
+    /// A future without a pid: an async handler, or a future from `spawn_future`.
     Future(Runnable<Host>),
 }
 
@@ -28,7 +29,7 @@ impl Job {
         }
     }
 
-    /// Queues it as one that was woken just now.
+    /// Queues the job as a task that was woken just now.
     #[inline]
     pub(crate) fn schedule(self) {
         match self {
@@ -38,13 +39,13 @@ impl Job {
     }
 }
 
-/// How every process is queued that may run on any worker.
+/// Schedule function of a process that may run on any worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Anywhere;
 
 impl Schedule for Anywhere {
     #[inline]
-    fn schedule(self, ready: Ready, source: WakeSource<'_>) {
+    fn schedule(self, ready: RunnableProcess, source: WakeSource<'_>) {
         queue(Job::Process(ready), source);
     }
 
@@ -53,14 +54,14 @@ impl Schedule for Anywhere {
     }
 }
 
-/// The schedule function of every future: it takes up no room in the task.
+/// Schedule function of every future. It is a function item, so it takes no space in the task.
 #[inline]
 pub(crate) fn schedule(runnable: Runnable<Host>, info: ScheduleInfo) {
     let source = if info.woken_while_running { WakeSource::Turn } else { WakeSource::Waiting(None) };
     queue(Job::Future(runnable), source);
 }
 
-/// Asks the host of a job where it goes.
+/// Passes a job to the scheduler of its host, or adds it to this thread's batch.
 #[inline]
 fn queue(job: Job, source: WakeSource<'_>) {
     if matches!(source, WakeSource::Waiting(_)) && Current::with(Current::wake_order) == WakeOrder::Batch {

@@ -6,7 +6,7 @@
 //! A link stands in the tables of both its ends, a monitor in that of the watcher and that of the watched. Both are
 //! set, and links are cut, with both tables locked, in the order of their addresses: so both stand in both, or in none.
 //! (What is set stands in the other's table first, which may be free a moment before the caller's.)
-//! Whoever ends says so first (`Party::exit`), then closes its table, which hands out all that stood in it, and tells
+//! Whoever ends says so first (`Linkable::exit`), then closes its table, which hands out all that stood in it, and tells
 //! one after another, each under the lock of that one's table alone. (A monitor that is set with a spawn stands in the
 //! table of the watcher alone: the child [carries](Watch) it, and tells when it has closed its table.) From this follows
 //! what is promised:
@@ -35,7 +35,7 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 /// Whoever can be tied to others: a process, as these tables see it.
-pub(crate) trait Party {
+pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
     /// Its table. It is marked as one that has a table before this returns, so that its end, which says
@@ -76,20 +76,20 @@ impl<E: ?Sized> Default for Links<E> {
 /// Most processes are tied to one other, and pay for that one.
 #[derive(Debug)]
 struct Table<E: ?Sized> {
-    one: Option<(Tie, Ref<E>)>,
+    one: Option<(LinkEntry, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
 
 /// Why another one is to hear of the end of this one: they are linked, or it monitors this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Tie {
+struct LinkEntry {
     /// Of the other's pid; whoever is tied to this one is of its runtime.
     word: u64,
     /// Of the monitor; 0, which none has, of a link.
     number: u64,
 }
 
-impl Tie {
+impl LinkEntry {
     fn link(pid: Pid) -> Self {
         Self { word: pid.word(), number: 0 }
     }
@@ -105,7 +105,7 @@ impl Tie {
 struct More<E: ?Sized> {
     /// Exits of others come as events.
     traps: bool,
-    ties: BTreeMap<Tie, Ref<E>>,
+    ties: BTreeMap<LinkEntry, Ref<E>>,
     /// What this one monitors.
     watched: Watched<E>,
     /// What it was condemned to by a link.
@@ -148,7 +148,7 @@ impl<E: ?Sized> Table<E> {
 
     /// What the exit of a process does that was linked to this one, if it still is. From now on it is not.
     fn hear_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
-        let linked = self.cut(Tie::link(from)).is_some() || planted!("links_hear_strangers");
+        let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
@@ -163,7 +163,7 @@ impl<E: ?Sized> Table<E> {
     }
 
     #[inline]
-    fn get(&self, tie: Tie) -> Option<&Ref<E>> {
+    fn get(&self, tie: LinkEntry) -> Option<&Ref<E>> {
         match &self.one {
             Some((one, other)) if *one == tie => Some(other),
             _ => self.more.as_ref()?.ties.get(&tie),
@@ -172,7 +172,7 @@ impl<E: ?Sized> Table<E> {
 
     /// One more, that is not there.
     #[inline]
-    fn add(&mut self, tie: Tie, other: Ref<E>) {
+    fn add(&mut self, tie: LinkEntry, other: Ref<E>) {
         if self.one.is_none() {
             self.one = Some((tie, other));
         } else {
@@ -181,7 +181,7 @@ impl<E: ?Sized> Table<E> {
     }
 
     #[inline]
-    fn cut(&mut self, tie: Tie) -> Option<Ref<E>> {
+    fn cut(&mut self, tie: LinkEntry) -> Option<Ref<E>> {
         match &self.one {
             Some((one, _)) if *one == tie => self.one.take().map(|(_, other)| other),
             _ => self.more.as_mut()?.ties.remove(&tie),
@@ -189,7 +189,7 @@ impl<E: ?Sized> Table<E> {
     }
 }
 
-impl<E: Party + ?Sized> Links<E> {
+impl<E: Linkable + ?Sized> Links<E> {
     /// Whether the exits of others come as events from now on; what held before.
     pub(crate) fn trap(&self, on: bool) -> bool {
         let mut table = self.0.lock();
@@ -214,7 +214,7 @@ impl<E: Party + ?Sized> Links<E> {
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
         let (mut fate, mut received) = (None, false);
-        let mut tell = |(tie, other): (Tie, Ref<E>)| {
+        let mut tell = |(tie, other): (LinkEntry, Ref<E>)| {
             received |= if tie.number == 0 {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
                 tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit))
@@ -227,7 +227,7 @@ impl<E: Party + ?Sized> Links<E> {
         let More { ties, watched, .. } = *more;
         ties.into_iter().for_each(tell);
         for (number, watched) in watched.into_living() {
-            let cut = watched.links().0.lock().cut(Tie::monitor(pid, number));
+            let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
             drop(cut);
         }
         received
@@ -235,7 +235,7 @@ impl<E: Party + ?Sized> Links<E> {
 }
 
 /// Tells a process of the end of one that it monitors, unless it has taken that back. Returns whether it is told.
-fn tell_watcher<E: Party + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
+fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
@@ -264,7 +264,7 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
 /// Applies to a process what `verdict` says about an exit. Returns whether the process received the exit. A process that has
 /// ended does not. One that is already condemned does only if it is condemned to a failure: then its own end reports that
 /// failure. One that is condemned by a kill ends as `Killed`, which reports nothing.
-fn tell_peer<E: Party + ?Sized>(
+fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
     exit: &Exit,
@@ -329,7 +329,7 @@ pub(crate) enum Gone {
 ///
 /// # Errors
 /// One of them has ended.
-pub(crate) fn link<E: Party + ?Sized>(
+pub(crate) fn link<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
     pid: Pid,
@@ -349,11 +349,11 @@ pub(crate) fn link<E: Party + ?Sized>(
                 return Err(Gone::Caller);
             }
             if !ended {
-                if own.get(Tie::link(pid)).is_none() {
-                    theirs.add(Tie::link(me), handle);
+                if own.get(LinkEntry::link(pid)).is_none() {
+                    theirs.add(LinkEntry::link(me), handle);
                     // Whoever finds that one has to wait for the other, as if both were locked.
                     drop(theirs);
-                    own.add(Tie::link(pid), other);
+                    own.add(LinkEntry::link(pid), other);
                 }
                 return Ok(());
             }
@@ -374,15 +374,15 @@ pub(crate) fn link<E: Party + ?Sized>(
 }
 
 /// Cuts the link between two processes; false if there was none.
-pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
+pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let me = caller.pid();
     if !me.is_beside(pid) {
         return false;
     }
     let links = caller.links();
-    let Some(other) = links.0.lock().get(Tie::link(pid)).cloned() else { return false };
+    let Some(other) = links.0.lock().get(LinkEntry::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
-    let cut = (own.cut(Tie::link(pid)), theirs.cut(Tie::link(me)));
+    let cut = (own.cut(LinkEntry::link(pid)), theirs.cut(LinkEntry::link(me)));
     // The last reference to a process is not let go under a lock: it holds values of the user's.
     drop((own, theirs));
     cut.0.is_some()
@@ -390,7 +390,7 @@ pub(crate) fn unlink<E: Party + ?Sized>(caller: &E, pid: Pid) -> bool {
 
 /// Sets a monitor. If there is nothing to watch, as `other` says or as turns out, the down is there at once. `handle` leads
 /// to the caller.
-pub(crate) fn monitor<E: Party + ?Sized>(
+pub(crate) fn monitor<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
     pid: Pid,
@@ -405,7 +405,7 @@ pub(crate) fn monitor<E: Party + ?Sized>(
             let (mut own, mut theirs) = lock_both(caller.links(), other.links());
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
-                theirs.add(Tie::monitor(me, vacant.number()), handle);
+                theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
                 // As with a link.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
@@ -429,7 +429,7 @@ pub(crate) fn monitor<E: Party + ?Sized>(
 
 /// Takes back a monitor: true if its down has not come, and now never will. With `flush` a down that came and was not
 /// read is gone too.
-pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
+pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
     let me = caller.pid();
     if !monitor.is_of(me) {
         return false;
@@ -444,7 +444,7 @@ pub(crate) fn demonitor<E: Party + ?Sized>(caller: &E, monitor: MonitorRef, flus
     };
     drop(own);
     if let Some(watched) = watched {
-        let cut = watched.links().0.lock().cut(Tie::monitor(me, monitor.number()));
+        let cut = watched.links().0.lock().cut(LinkEntry::monitor(me, monitor.number()));
         drop(cut);
     }
     true
@@ -460,7 +460,7 @@ pub(crate) struct Watch<E: ?Sized> {
     number: u64,
 }
 
-impl<E: Party + ?Sized> Watch<E> {
+impl<E: Linkable + ?Sized> Watch<E> {
     /// Sets it, before there is a child.
     pub(crate) fn set(watcher: Ref<E>) -> Self {
         let mut own = watcher.links().0.lock();
@@ -483,13 +483,13 @@ impl<E: Party + ?Sized> Watch<E> {
 
 /// How a process is tied to one that it spawns.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ties {
+pub(crate) struct SpawnLinks {
     pub(crate) link: bool,
     pub(crate) monitor: bool,
 }
 
-/// Ties a process to its child, which has not begun: before it can end, in whatever way.
-pub(crate) fn adopt<E: Party + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: Ties) -> Option<MonitorRef> {
+/// SpawnLinks a process to its child, which has not begun: before it can end, in whatever way.
+pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: SpawnLinks) -> Option<MonitorRef> {
     let pid = child.pid();
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
         // It ended just now, as if it had been linked before that.
@@ -501,7 +501,7 @@ pub(crate) fn adopt<E: Party + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: Ti
 }
 
 /// Tells a process of a child that it was to be linked to, and that never began.
-pub(crate) fn bereave<E: Party + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
+pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));
 }

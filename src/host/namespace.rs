@@ -1,4 +1,7 @@
-//! What a host has of its own where several share a runtime: a name, handlers, limits, the names of its processes.
+//! The namespace of a host: name, command handlers, limits, and the names and groups of its processes.
+//!
+//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`] builds it, and the handlers are
+//! fixed from then on. The names and groups change while the host runs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,20 +15,20 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::error::{BuildError, SpawnRefusal};
 use crate::process::limits::Limits;
 
-/// The part of a host that its siblings don't share.
+/// The part of a host that the other hosts of the runtime do not share.
 #[derive(Debug)]
-pub(crate) struct Realm {
+pub(crate) struct Namespace {
     dispatcher: Dispatcher,
     limits: Option<Limits>,
-    /// How many processes may live here at once.
+    /// Maximum number of processes in this host at a time; `usize::MAX` means no limit.
     most: usize,
-    /// How many do; kept only if that is limited.
+    /// Number of processes in this host. It is counted only if the number is limited.
     alive: CachePadded<AtomicUsize>,
     names: Names<dyn AnyControl>,
     groups: Groups<dyn AnyControl>,
 }
 
-impl Realm {
+impl Namespace {
     pub(crate) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
@@ -38,7 +41,7 @@ impl Realm {
         &self.groups
     }
 
-    /// The name of the host; empty for the runtime's own.
+    /// Name of the host; empty for the host that the runtime was built with.
     pub(crate) fn name(&self) -> &str {
         self.dispatcher.host()
     }
@@ -48,10 +51,10 @@ impl Realm {
         &self.dispatcher
     }
 
-    /// Counts a process in.
+    /// Counts a new process.
     ///
     /// # Errors
-    /// There are as many as may be.
+    /// Returns [`SpawnRefusal::Limit`] if the host already has the maximum number of processes.
     #[inline]
     pub(crate) fn enter(&self) -> Result<(), SpawnRefusal> {
         if self.most == usize::MAX {
@@ -64,7 +67,7 @@ impl Realm {
         }
     }
 
-    /// Counts a process out.
+    /// Uncounts a process that has exited or was not spawned.
     #[inline]
     pub(crate) fn leave(&self) {
         if self.most != usize::MAX {
@@ -73,9 +76,9 @@ impl Realm {
     }
 }
 
-/// What a host is to have of its own: see [`Host::add_host`](crate::Host::add_host).
+/// Configuration of a host that [`Host::add_host`](crate::Host::add_host) adds to a runtime.
 ///
-/// A turbofish is never needed: the command is the closure's argument type.
+/// The methods that register handlers need no turbofish: the argument type of the closure is the command type.
 #[must_use = "a builder adds nothing by itself"]
 pub struct HostBuilder {
     dispatcher: Dispatcher,
@@ -94,16 +97,17 @@ impl fmt::Debug for HostBuilder {
 }
 
 impl HostBuilder {
-    /// A host of this name without handlers and limits. The name is for failures and for whoever looks inside.
+    /// Creates the configuration of a host with this name, without handlers and without limits. The name appears in the
+    /// failures of commands that have no handler, and in [`Host::name`](crate::Host::name).
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
     }
 
-    pub(crate) fn build(self) -> Result<Realm, BuildError> {
+    pub(crate) fn build(self) -> Result<Namespace, BuildError> {
         let Self { dispatcher, refused, limits, most } = self;
         match refused {
             Some(error) => Err(error),
-            None => Ok(Realm {
+            None => Ok(Namespace {
                 dispatcher,
                 limits,
                 most,
@@ -132,17 +136,18 @@ impl HostBuilder {
     }
 }
 
-/// What both builders say, of the runtime's own host and of others.
+/// Methods that the builder of a runtime and the builder of a host have in common.
 macro_rules! host_methods {
     ($builder:ty, $($host:ident).*) => {
         impl $builder {
-            /// Registers the handler of a command type. A second one for the same type is an error when building.
+            /// Registers the handler of a command type. If the type already has a handler, building returns an error.
             pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
                 self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add(handler));
                 self
             }
 
-            /// Registers the handler of the commands of one name: see [`Named`].
+            /// Registers the handler of the [`Named`] commands with this name. If the name already has a handler,
+            /// building returns an error.
             pub fn handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -152,12 +157,12 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers a function that answers at once: see [`handler::inline`].
+            /// Registers a function that answers a command inline: see [`handler::inline`].
             pub fn handle<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
                 self.handler(handler::inline(f))
             }
 
-            /// Registers a function that answers by a future: see [`handler::future`].
+            /// Registers a function that returns a future of the answer: see [`handler::future`].
             pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: Command,
@@ -176,13 +181,14 @@ macro_rules! host_methods {
                 self.handler(handler::blocking(f))
             }
 
-            /// Registers the handler of a stream command. It is one of its own: a command may be performed and
-            /// streamed, by two handlers. A second one for the same type is an error when building.
+            /// Registers the handler of a stream command. It is separate from the handler of the plain command: one
+            /// command type may have both. If the type already has a stream handler, building returns an error.
             pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
                 self.handler(ByStream(handler))
             }
 
-            /// Registers the handler of the streams of one name: see [`Named`]. Its items are payloads.
+            /// Registers the handler of the [`Named`] streams with this name. The items are payloads. If the name
+            /// already has a stream handler, building returns an error.
             pub fn stream_handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -203,14 +209,16 @@ macro_rules! host_methods {
                 self.stream_handler(handler::stream(f))
             }
 
-            /// How many processes may live in this host at once. The next spawn is refused, and what was to be spawned
-            /// handed back; a process that is [finished](crate::JoinHandle::is_finished) does not count any more.
+            /// Sets the maximum number of processes in this host at a time. Default: no maximum.
+            ///
+            /// A spawn beyond the maximum is refused and returns its arguments. A process that is
+            /// [finished](crate::JoinHandle::is_finished) does not count.
             pub fn max_processes(mut self, most: usize) -> Self {
                 self$(.$host)* = self$(.$host)*.set_most(most);
                 self
             }
 
-            /// What each process of this host may use.
+            /// Sets the resource limits of each process in this host. Default: no limits.
             pub fn limits(mut self, limits: Limits) -> Self {
                 self$(.$host)* = self$(.$host)*.set_limits(limits);
                 self

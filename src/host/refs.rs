@@ -1,4 +1,4 @@
-//! A process's reference to itself. Each future of the process that waits for something outside holds one.
+//! A process's reference to itself. Each future of the process that waits for an external event holds one.
 
 use std::ops::Deref;
 
@@ -7,42 +7,42 @@ use crate::host::control::{AnyControl, Change};
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// The process that a future works for.
+/// Reference of a future to the process that polls it.
 #[derive(Debug)]
-pub(crate) struct Home(Ref<dyn AnyControl>);
+pub(crate) struct ProcessRef(Ref<dyn AnyControl>);
 
-impl Home {
+impl ProcessRef {
     #[inline]
     pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
         Self(control)
     }
 
-    /// That of the process whose turn this is, if it is one of this runtime's.
+    /// Reference to the process whose turn this thread runs, if that process belongs to this runtime.
     #[inline]
     pub(crate) fn of_turn(host: &Host) -> Option<Self> {
-        host.shared().relay.get(Current::with(Current::pid)?).map(Self)
+        host.shared().pid_table.get(Current::with(Current::pid)?).map(Self)
     }
 
-    /// The identity of the process while it lives.
+    /// Address of the control block. It identifies the process as long as the reference exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         self.identity()
     }
 
-    /// Whether this thread is stepping it.
+    /// Whether this thread is stepping the process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         Current::with(|current| current.steps(self.address()))
     }
 
-    /// Has the process count what it waits for.
+    /// Changes the number of external events that the process waits for.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change) {
         self.head().wait_for(change, self.is_here());
     }
 }
 
-impl Deref for Home {
+impl Deref for ProcessRef {
     type Target = Ref<dyn AnyControl>;
 
     #[inline]

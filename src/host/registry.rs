@@ -30,26 +30,26 @@ const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
 /// The part of a pid that is not the runtime's: an index into the table, and which of its tenants is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LocalId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-impl Place {
+impl LocalId {
     /// One that nothing ever has.
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
 /// In one word, for those who only pass it on. No index is as large as those of the highest words.
-impl From<Place> for u64 {
+impl From<LocalId> for u64 {
     #[inline]
-    fn from(place: Place) -> Self {
+    fn from(place: LocalId) -> Self {
         // As a pid has them.
         Self::from(place.generation) << 32 | Self::from(place.index)
     }
 }
 
-impl From<u64> for Place {
+impl From<u64> for LocalId {
     fn from(word: u64) -> Self {
         Self { index: word as u32, generation: (word >> 32) as u32 }
     }
@@ -73,17 +73,17 @@ pub(crate) fn own() -> usize {
 /// begin together share a count, and are counted together.
 pub(crate) trait Lane: Sized {
     /// Some of one count.
-    type Stock: fmt::Debug;
+    type CountedRefs: fmt::Debug;
 
     /// So many of the same, with a count of their own.
-    fn stock(&self, count: u32) -> Self::Stock;
+    fn stock(&self, count: u32) -> Self::CountedRefs;
 
     /// One of them, if they are of the same as this and there are some.
-    fn take(&self, stock: &mut Self::Stock) -> Option<Self>;
+    fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
 /// What a pid names. It knows its generation itself: an idle process pays for a slot too.
-pub(crate) trait Tenant {
+pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
 
@@ -97,7 +97,7 @@ const SHARE: u32 = 4096;
 #[derive(Debug)]
 struct Fresh<S> {
     /// Free slots of this shard, and the generations of their next tenants.
-    free: Vec<Place>,
+    free: Vec<LocalId>,
     /// Slots from here on were never used.
     next: u32,
     /// What the next tenants refer to.
@@ -109,7 +109,7 @@ struct Fresh<S> {
 /// What whoever ends elsewhere gives to.
 #[derive(Debug)]
 struct Returned {
-    free: Lock<Vec<Place>>,
+    free: Lock<Vec<LocalId>>,
     /// How many those are, read without the lock to know whether it is worth taking.
     len: AtomicUsize,
 }
@@ -118,7 +118,7 @@ struct Returned {
 struct Shard<E: ?Sized, L: Lane> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
     /// Where slots are taken from …
-    fresh: CachePadded<Lock<Fresh<L::Stock>>>,
+    fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
     /// … and where they are given back to by threads that take from another shard: apart, so that they meet those who take
     /// from this one only when these have run out.
     returned: CachePadded<Returned>,
@@ -128,7 +128,7 @@ struct Shard<E: ?Sized, L: Lane> {
 
 /// The table of tenants `E`, which refer to `L`, which the table is part of.
 #[derive(Debug)]
-pub(crate) struct Relay<E: ?Sized, L: Lane> {
+pub(crate) struct PidTable<E: ?Sized, L: Lane> {
     node: u32,
     incarnation: u32,
     shards: Box<[CachePadded<Shard<E, L>>]>,
@@ -148,7 +148,7 @@ const fn slots_of(chunk: usize) -> usize {
     FIRST << (chunk / ALIKE)
 }
 
-impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
+impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
     fn new() -> Self {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
@@ -173,7 +173,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
 
     /// Takes over what was given back from elsewhere, if nothing else is free.
     #[inline]
-    fn fetch(&self, fresh: &mut Fresh<L::Stock>) {
+    fn fetch(&self, fresh: &mut Fresh<L::CountedRefs>) {
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
             let mut returned = self.returned.free.lock();
             std::mem::swap(&mut fresh.free, &mut returned);
@@ -182,7 +182,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     }
 
     /// A slot that nobody else has now, and the lane of its tenant. `None` when the table is full.
-    fn reserve(&self, wanted: &L) -> Option<(Place, L)> {
+    fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
         let place = match fresh.free.pop() {
@@ -195,7 +195,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
                     fresh = self.fresh.lock();
                 }
                 fresh.next = index + 1;
-                Place { index, generation: 1 }
+                LocalId { index, generation: 1 }
             }
         };
         if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
@@ -212,7 +212,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
 
     /// Gives a slot back, for the next of these generations.
     #[inline]
-    fn give_back(&self, place: Place, here: bool) {
+    fn give_back(&self, place: LocalId, here: bool) {
         if here {
             return self.fresh.lock().free.push(place);
         }
@@ -229,7 +229,7 @@ impl<E: ?Sized + Tenant, L: Lane> Shard<E, L> {
     }
 }
 
-impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
+impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// A table with at least `shards` shards.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
@@ -259,7 +259,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
 
     /// The pid of a place in this table.
     #[inline]
-    pub(crate) fn pid(&self, place: Place) -> Pid {
+    pub(crate) fn pid(&self, place: LocalId) -> Pid {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
@@ -268,7 +268,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
     ///
     /// `None` when all pids are in use.
     #[inline]
-    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(Place, L) -> (Ref<E>, T)) -> Option<T> {
+    pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(LocalId, L) -> (Ref<E>, T)) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
         let (place, lane) = self.shards[which].reserve(lane)?;
         let place = self.globally(place, which)?;
@@ -280,9 +280,9 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
 
     /// A place of a shard as one of the table, if there is such a one.
     #[inline]
-    fn globally(&self, place: Place, which: usize) -> Option<Place> {
+    fn globally(&self, place: LocalId, which: usize) -> Option<LocalId> {
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
-        Some(Place { index, ..place })
+        Some(LocalId { index, ..place })
     }
 
     /// Keeps no lane for later tenants any more.
@@ -298,7 +298,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
 
     /// Has the slot of a tenant fetched into the cache.
     #[inline]
-    pub(crate) fn prefetch(&self, place: Place) {
+    pub(crate) fn prefetch(&self, place: LocalId) {
         let (shard, index) = self.locally(place.index);
         if let Some(slot) = shard.slot(index) {
             prefetch(slot, size_of_val(slot));
@@ -336,7 +336,7 @@ impl<E: ?Sized + Tenant, L: Lane> Relay<E, L> {
             return Some(entry);
         }
         let here = (hint ^ pid.index() as usize) & (self.shards.len() - 1) == 0;
-        shard.give_back(Place { index: index as u32, generation: pid.generation() + 1 }, here);
+        shard.give_back(LocalId { index: index as u32, generation: pid.generation() + 1 }, here);
         Some(entry)
     }
 
@@ -368,9 +368,9 @@ mod tests {
 
     use super::*;
     use crate::platform::random::Rng;
-    use crate::process::state::Counted;
+    use crate::process::state::RefCounted;
 
-    impl Tenant for Counted<Place> {
+    impl PidEntry for RefCounted<LocalId> {
         fn generation(&self) -> u32 {
             self.generation
         }
@@ -379,7 +379,7 @@ mod tests {
     struct Anywhere;
 
     impl Lane for Anywhere {
-        type Stock = ();
+        type CountedRefs = ();
 
         fn stock(&self, _: u32) {}
 
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    type Table = Relay<Counted<Place>, Anywhere>;
+    type Table = PidTable<RefCounted<LocalId>, Anywhere>;
 
     fn insert(table: &Table, hint: usize) -> Pid {
         let make = |place, _| (Ref::counted(place), table.pid(place));

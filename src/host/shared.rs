@@ -1,5 +1,5 @@
-//! What all hosts of a runtime share: the table, the timers, the counters, and where jobs go. A threaded runtime and a
-//! simulation differ in what they make it of, and in nothing else.
+//! The state that all hosts of a runtime share: pid table, timers, counters, and the functions that queue jobs. A
+//! threaded runtime and a simulation differ only in the [`Environment`] that they pass in.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use slab::Slab;
 use crate::host::control::{AnyControl, Control};
 use crate::host::job::Job;
 use crate::host::job::blocking_pool::Pool;
-use crate::host::registry::Relay;
+use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
 use crate::host::{Host, OnPanic, Package, Receiver};
 use crate::observe::{Metrics, Observer, Unobserved};
@@ -21,74 +21,74 @@ use crate::platform::sync::{Arc, Event, Mutex};
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
 
-/// Where a job goes, and where it comes from: the one seam between what runs and where it runs.
+/// Queues a job in the scheduler of its host. The source tells whether the job waited before or had a turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);
-/// The same for many at once, which are new; with [`Ground::place`].
+/// Queues many new jobs. It gets the handle in [`Environment::place`].
 pub(crate) type EnqueueAll = fn(&SchedulerHandle, Vec<Job>);
 
-/// What a threaded runtime and a simulation differ in.
-pub(crate) struct Ground {
-    pub(crate) relay: Relay<dyn AnyControl, Host>,
+/// The parts in which a threaded runtime and a simulation differ.
+pub(crate) struct Environment {
+    pub(crate) pid_table: PidTable<dyn AnyControl, Host>,
     pub(crate) clock: Clock,
     pub(crate) timers: Arc<Timers>,
-    /// `None` where blocking work is run in turn with all else.
+    /// Blocking pool. `None` in a simulation, where blocking work runs as a task like any other.
     pub(crate) pool: Option<Pool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) on_panic: OnPanic,
-    /// Is told, once for each, of the exits that are counted as `unobserved`; on the thread that finds out.
+    /// Called once for each exit that is counted as `unobserved`, on the thread that detects it.
     pub(crate) on_unobserved: Option<Box<dyn Fn(Unobserved) + Send + Sync>>,
     pub(crate) schedule: Enqueue,
     pub(crate) schedule_all: EnqueueAll,
-    /// Whatever `schedule` needs to find its queues.
+    /// Handle of the scheduler; `schedule` finds its queues through it.
     pub(crate) place: SchedulerHandle,
-    /// Its address, to compare.
+    /// Address of the scheduler. A thread compares it to tell whether it runs this scheduler.
     pub(crate) home: usize,
-    /// Tells whoever sleeps until the nearest deadline that there is a nearer one.
+    /// Notifies the thread that waits for the earliest deadline that there is an earlier one.
     pub(crate) rearm: Box<dyn Fn() + Send + Sync>,
-    /// Asks whoever has this word as its pid's to let others run; false if it does not run.
+    /// Requests that the process with this pid word yields its worker. False if no worker is running it.
     pub(crate) preempt: Box<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) chance: Mutex<Rng>,
 }
 
-/// What all hosts of a runtime share.
+/// State that all hosts of a runtime share.
 pub(crate) struct Shared {
-    ground: Ground,
+    environment: Environment,
     pub(crate) phase: AtomicU8,
-    /// When what still runs during a shutdown is killed.
+    /// Time in ns at which a shutdown kills the processes that are left.
     pub(crate) deadline: AtomicU64,
-    /// The futures of nobody's that wait, to be found when the runtime ends.
+    /// Wakers of the pending futures that belong to no process. A closing runtime wakes them.
     pub(crate) futures: Mutex<Slab<Waker>>,
-    /// Told when the last process has ended, while the runtime shuts down.
+    /// Notified when the last process has exited while the runtime shuts down.
     pub(crate) emptied: Event,
-    /// Supervisors that have none themselves, and live.
+    /// Number of running supervisors that have no supervisor themselves.
     pub(crate) roots: AtomicUsize,
-    pub(crate) mourners: Mutex<Vec<counted::Weak<Control<Package>>>>,
+    pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Package>>>>,
     pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
 }
 
 impl Shared {
-    /// As it is at the beginning.
-    pub(crate) fn new(ground: Ground) -> Self {
+    /// State of a runtime that has just been built.
+    pub(crate) fn new(environment: Environment) -> Self {
         panic::watch();
         Self {
-            ground,
+            environment,
             phase: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             futures: Mutex::default(),
             emptied: Event::new(),
             roots: AtomicUsize::new(0),
-            mourners: Mutex::default(),
+            dead_letter_mailboxes: Mutex::default(),
             nodes: Mutex::default(),
         }
     }
 }
 
 impl Deref for Shared {
-    type Target = Ground;
+    type Target = Environment;
 
     #[inline]
-    fn deref(&self) -> &Ground {
-        &self.ground
+    fn deref(&self) -> &Environment {
+        &self.environment
     }
 }

@@ -1,4 +1,7 @@
-//! The end of a runtime: how far it is on its way there, and who is told to end when.
+//! Shutdown of a runtime: its phase, and the order in which processes are cancelled and killed.
+//!
+//! A shutdown cancels the top-level supervisors first, and the other processes when the supervisors have exited. At the
+//! deadline the runtime kills the processes that are left. This module does not stop the worker threads.
 
 use std::fmt;
 use std::future::Future;
@@ -15,34 +18,34 @@ use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// How far a runtime is on its way to its end.
+/// Phase of the life cycle of a runtime. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
     Open,
-    /// Refuses work from outside, runs what is there.
+    /// The runtime refuses work from outside, and runs the existing processes.
     Closing,
-    /// Refuses all work.
+    /// The runtime refuses all work.
     Closed,
 }
 
-/// How a shutdown went.
+/// Result of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Who had not ended at the deadline, and was killed then.
+    /// The processes that had not exited at the deadline and were killed then.
     pub left: Vec<Left>,
 }
 
-/// A process that had not ended at the deadline of a shutdown, and what it was doing.
+/// A process that had not exited at the deadline of a shutdown, and its state at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// Who.
+    /// Pid of the process.
     pub pid: Pid,
-    /// In which state; `Running` for a step that does not return.
+    /// State of the process; `Running` for a process whose step did not return.
     pub state: Option<State>,
-    /// How many answers it was waiting for.
+    /// Number of answers that the process was waiting for.
     pub outstanding: usize,
 }
 
@@ -68,12 +71,13 @@ impl Host {
         }
     }
 
-    /// Moves on to `phase`; never back.
+    /// Moves on to `phase`; never back to an earlier phase.
     pub(crate) fn advance(&self, phase: Phase) {
         self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Whether every process that was spawned is at its end: the last that is left of it is to be [buried](Self::bury).
+    /// Whether every spawned process has been counted as exited. For the last of them, [`bury`](Self::bury) may still
+    /// be running.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
@@ -83,14 +87,14 @@ impl Host {
         Instant::from_ns(self.shared().deadline.load(Ordering::SeqCst))
     }
 
-    /// The processes that have not ended.
+    /// The processes that have not exited.
     pub(crate) fn alive(&self) -> Vec<Ref<dyn AnyControl>> {
-        let mut all = self.shared().relay.all();
+        let mut all = self.shared().pid_table.all();
         all.retain(|control| !control.head().has(flag::OUTSIDE) && !control.head().has_ended());
         all
     }
 
-    /// The same, and what each is doing.
+    /// The processes that have not exited, with the state of each.
     pub(crate) fn left(&self) -> Vec<Left> {
         let alive = self.alive();
         let left = alive.iter().map(|control| {
@@ -100,20 +104,24 @@ impl Host {
         left.collect()
     }
 
-    /// Refuses work from outside and tells every process to end: first the supervisors, each of which ends its own
-    /// children in its order, and when they have ended, the rest.
+    /// Refuses work from outside and cancels the processes. Top-level supervisors are cancelled first; each terminates
+    /// its children in its own order. The other unsupervised processes are cancelled when the last top-level supervisor
+    /// has exited.
+    ///
+    /// A repeated call can only bring the deadline forward.
     pub(crate) fn begin_shutdown(&self, deadline: Instant) {
         self.shared().deadline.fetch_min(deadline.ns(), Ordering::SeqCst);
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
-        // Whoever is the last of them counts itself out first and looks at the phase then: one of the two does it.
+        // The count of roots is read after the phase is set. An exiting root decrements the count before it reads the
+        // phase. So if this reads a count above zero, the last root reads the new phase and calls `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
     }
 
-    /// Resolves to true when every process has ended, or to false at the deadline. `ring` sets an alarm that needs no
-    /// worker: it wakes the waker after this time.
+    /// Returns a future that resolves to true when every process has exited, or to false at the deadline. `ring` sets
+    /// an alarm that wakes the waker after this time. The alarm must not depend on a worker.
     pub(crate) fn ended_by<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin>(
         self,
         deadline: Instant,
@@ -122,11 +130,12 @@ impl Host {
         AllEnded { host: self, listening: Listening::default(), deadline, ring, alarm: None }
     }
 
-    /// A supervisor begins that nobody supervises.
+    /// Registers a supervisor that has no supervisor itself.
     pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
-        // Whoever shuts down sets the phase first and looks for roots then.
+        // `begin_shutdown` sets the phase before it looks for roots. This sets `ROOT` before it reads the phase. So a
+        // shutdown that starts now either finds the root or is seen here.
         if self.phase() != Phase::Open {
             root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
@@ -149,11 +158,12 @@ impl Host {
         }
     }
 
-    /// The end: refuses all work, and condemns what is left. Whoever calls this runs the queue dry.
+    /// Refuses all work and kills the processes that are left. The caller then runs the queued tasks until no task is
+    /// left.
     pub(crate) fn condemn(&self) {
         self.advance(Phase::Closed);
-        self.shared().relay.close();
-        for control in self.shared().relay.all() {
+        self.shared().pid_table.close();
+        for control in self.shared().pid_table.all() {
             control.kill();
         }
         let futures: Vec<Waker> = self.shared().futures.lock().iter().map(|(_, waker)| waker.clone()).collect();
@@ -176,19 +186,20 @@ impl<A: Unpin, R: Fn(Duration, Waker) -> A + Unpin> Future for AllEnded<A, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
         let host = &this.host;
-        // One that was spawned when the shutdown began may have its pid and not be counted yet: it will end, and say so.
+        // A process that was being spawned when the shutdown began may have a pid and not be counted as spawned yet.
+        // The second check finds it. It exits later and notifies this future then.
         let ended = || (host.all_ended() && host.alive().is_empty()).then_some(());
         if poll_news(&host.shared().emptied, &mut this.listening, cx, ended).is_ready() {
             return Poll::Ready(true);
         }
-        // Another shutdown may have an earlier deadline.
+        // Another call of `begin_shutdown` may have set an earlier deadline.
         let deadline = this.deadline.min(host.shutdown_deadline());
         let now = host.now();
         if now >= deadline {
             return Poll::Ready(false);
         }
-        // This alarm is for the deadline, whatever has woken this before, and replaces the former one, which may have the
-        // waker of a former poll.
+        // Each poll sets a new alarm for the deadline, whatever woke this future. It replaces the former alarm, which
+        // may have the waker of an earlier poll.
         this.alarm = Some((this.ring)(deadline - now, cx.waker().clone()));
         Poll::Pending
     }
@@ -200,7 +211,7 @@ mod tests {
     use crate::Simulation;
     use crate::platform::sync::Mutex;
 
-    /// The clock is a simulation's: it moves when the test says so.
+    /// The clock of a simulation moves only when the test advances it.
     #[test]
     fn the_alarm_of_a_shutdown_is_set_for_its_deadline() {
         let ms = Duration::from_millis;
@@ -217,15 +228,15 @@ mod tests {
             clock.advance(time);
             ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
-        // The first poll comes late, as after a long `begin_shutdown`.
+        // The first poll happens late, as after a `begin_shutdown` that took long.
         assert!(poll_after(ms(20)).is_pending());
-        // A process has ended, perhaps.
+        // A wake-up before the deadline, as after the exit of a process.
         assert!(poll_after(ms(29)).is_pending());
         host.begin_shutdown(deadline + ms(9));
         assert!(poll_after(ms(0)).is_pending());
         assert_eq!(poll_after(ms(1)), Poll::Ready(false));
         assert_eq!(*alarms.lock(), [ms(30), ms(1), ms(1)]);
-        // Of two shutdowns, the earlier deadline counts.
+        // The earlier deadline of two shutdowns applies.
         let mut later = Box::pin(host.ended_by(deadline + ms(9), |_, _| ()));
         assert_eq!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(false));
     }

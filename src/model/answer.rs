@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use crate::context::call::answer::{Answerer, Asker, Party};
+use crate::context::call::answer::{CallParty, ReplyReceiver, ReplySender};
 use crate::model::{Waiter, join};
 use crate::platform::sync::{Arc, thread};
 use crate::process::state::RunState;
@@ -13,7 +13,7 @@ struct Task {
     worker: Arc<Waiter>,
 }
 
-impl Party for Arc<Task> {
+impl CallParty for Arc<Task> {
     fn wake(&self) {
         if self.state.wake() {
             self.worker.waker().wake();
@@ -24,20 +24,20 @@ impl Party for Arc<Task> {
 type Token = Arc<()>;
 
 /// A question of a task that runs here.
-fn ask() -> (Arc<Task>, Asker<Arc<Task>, (), Token>, Answerer<Arc<Task>, (), Token>) {
+fn ask() -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
-    let (asker, answerer) = Asker::new(|| Arc::clone(&task), || ());
+    let (asker, answerer) = ReplyReceiver::new(|| Arc::clone(&task), || ());
     (task, asker, answerer)
 }
 
 /// Answers; what it was answered with, and whether that was refused.
-fn answer(answerer: Answerer<Arc<Task>, (), Token>, token: &Token) -> thread::JoinHandle<bool> {
+fn answer(answerer: ReplySender<Arc<Task>, (), Token>, token: &Token) -> thread::JoinHandle<bool> {
     let token = Arc::clone(token);
     thread::spawn(move || answerer.answer(token).is_err())
 }
 
 /// Waits by a waker of its own.
-fn wait_elsewhere(asker: &mut Asker<Arc<Task>, (), Token>) -> Token {
+fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     let waiter = Waiter::here();
     loop {
         match asker.poll(false, &waiter.waker()) {

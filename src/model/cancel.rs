@@ -6,7 +6,7 @@ use crate::host::cancel::tree::{Cause, Node, Subject};
 use crate::model::{join, spawn};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::exit::Reason;
-use crate::process::state::{Counted, Ref};
+use crate::process::state::{Ref, RefCounted};
 
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
@@ -15,7 +15,7 @@ const BRANCH: Reason = Reason::new("branch");
 #[derive(Default)]
 struct Ward {
     told: Mutex<Vec<Reason>>,
-    child: Option<Ref<Counted<Ward>>>,
+    child: Option<Ref<RefCounted<Ward>>>,
 }
 
 impl Ward {
@@ -24,7 +24,7 @@ impl Ward {
     }
 }
 
-impl Subject for Counted<Ward> {
+impl Subject for RefCounted<Ward> {
     fn tell(this: &Ref<Self>, cause: &Cause) {
         if let Some(child) = &this.child {
             assert_eq!(child.told().len(), 1, "a parent was told before its child");
@@ -35,8 +35,8 @@ impl Subject for Counted<Ward> {
 
 /// A token and one below it.
 struct World {
-    root: Arc<Node<Counted<Ward>>>,
-    branch: Arc<Node<Counted<Ward>>>,
+    root: Arc<Node<RefCounted<Ward>>>,
+    branch: Arc<Node<RefCounted<Ward>>>,
 }
 
 impl World {
@@ -46,7 +46,7 @@ impl World {
         Arc::new(Self { root, branch })
     }
 
-    fn cancel(node: &Arc<Node<Counted<Ward>>>, reason: Reason) -> bool {
+    fn cancel(node: &Arc<Node<RefCounted<Ward>>>, reason: Reason) -> bool {
         node.cancel(&Cause { reason, grace: Duration::ZERO })
     }
 }

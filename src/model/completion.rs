@@ -5,9 +5,9 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
-use crate::process::mailbox::{Bound, Front, Inbox};
+use crate::process::mailbox::{Bound, Inbox, ReadAhead};
 use crate::process::payload::Payload;
-use crate::process::yields::{Answered, Batch, Ear, Late, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Batch, Late, Yields};
 
 struct Ask;
 
@@ -35,7 +35,7 @@ struct World {
 }
 
 impl World {
-    fn new(ear: Ear) -> Arc<Self> {
+    fn new(ear: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Ask>(ear, None, None, None).expect("the tag was not chosen").erase();
         Self::with(yields, tag)
@@ -79,7 +79,7 @@ impl World {
             Ok(Answered::Event) => self.push(&mut answer),
             Ok(Answered::Own) => self.own.waker().wake(),
             Ok(Answered::Other(waker)) => waker.wake(),
-            Ok(Answered::Unheard) => drop(answer),
+            Ok(Answered::Discard) => drop(answer),
             Ok(Answered::Notices(_)) => unreachable!("it is no stream"),
             Err(late) => {
                 assert_eq!(late, Late::Spent);
@@ -100,7 +100,7 @@ impl World {
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
     yields.expect_many();
-    let started = yields.start::<Ask>(Ear::Event, None, Some(Payload::new(Ask)), None);
+    let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
     assert!(taken.iter().flatten().all(|yielded| yielded.tag == tag && !yields.is_overtaken(tag)));
@@ -109,7 +109,7 @@ fn perform(yields: &Yields) -> Tag {
 
 /// Of two answers one is the answer, and the other comes back.
 pub fn two_answers() {
-    one_of_two(&World::new(Ear::Event));
+    one_of_two(&World::new(AnswerTarget::Event));
 }
 
 /// The same of a plain yield.
@@ -132,7 +132,7 @@ fn one_of_two(world: &Arc<World>) {
 
 /// An answer against the exit: it is dropped once, whoever drops it, and none is taken afterwards.
 pub fn answer_against_exit() {
-    end(&World::new(Ear::Event));
+    end(&World::new(AnswerTarget::Event));
 }
 
 /// The same of a plain yield.
@@ -152,7 +152,7 @@ fn end(world: &Arc<World>) {
 
 /// An answer against a cancel: one of them has had its way, and knows it.
 pub fn answer_against_cancel() {
-    cancel(&World::new(Ear::Event));
+    cancel(&World::new(AnswerTarget::Event));
 }
 
 /// The same of a plain yield; and its word, which is used again, is another's.
@@ -180,7 +180,7 @@ fn cancel(world: &Arc<World>) -> Tag {
 pub fn answer_wakes_who_reads() {
     let world = World::plain();
     let answer = spawn(&world, World::answer);
-    while world.inbox.next(&world.own.waker(), &mut Front::default()).is_none() {
+    while world.inbox.next(&world.own.waker(), &mut ReadAhead::default()).is_none() {
         world.own.wait();
     }
     assert!(join(answer));
@@ -190,10 +190,10 @@ pub fn answer_wakes_who_reads() {
 
 /// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.
 pub fn answer_against_poll() {
-    let world = World::new(Ear::Own);
+    let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());
     let answer = spawn(&world, World::answer);
-    let ears = [Ear::Other(former.waker()), Ear::Other(latter.waker()), Ear::Own];
+    let ears = [AnswerTarget::Other(former.waker()), AnswerTarget::Other(latter.waker()), AnswerTarget::Own];
     for (ear, waits) in ears.into_iter().zip([None, Some(&latter), Some(&world.own)]) {
         match world.yields.poll(world.tag, ear).expect("nobody cancels it") {
             Ok(answer) => {
@@ -211,9 +211,9 @@ pub fn answer_against_poll() {
 /// A future that was polled with another waker and goes back to its task's own.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
-    let world = World::new(Ear::Other(other.waker()));
+    let world = World::new(AnswerTarget::Other(other.waker()));
     let answer = spawn(&world, World::answer);
-    while world.yields.poll(world.tag, Ear::Own).expect("nobody cancels it").is_err() {
+    while world.yields.poll(world.tag, AnswerTarget::Own).expect("nobody cancels it").is_err() {
         world.own.wait();
     }
     assert!(join(answer));
@@ -222,7 +222,7 @@ pub fn answer_against_poll_by_the_task() {
 
 /// A handler that asks to be told of a cancel is told, or knows at once.
 pub fn watch_against_cancel() {
-    watch(&World::new(Ear::Event), |world| world.yields.cancel(world.tag));
+    watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
 /// The same of a plain yield.

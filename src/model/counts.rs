@@ -5,7 +5,7 @@ use crate::model::join;
 use crate::platform::sync::counts::explored;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, UnsafeCell};
-use crate::process::state::{Counted, Ref, Weak};
+use crate::process::state::{Ref, RefCounted, Weak};
 
 /// Notes when it is dropped. The checker reports an access that is not ordered before the drop.
 struct Value {
@@ -27,7 +27,7 @@ impl Drop for Value {
     }
 }
 
-type Strong = Ref<Counted<Value>>;
+type Strong = Ref<RefCounted<Value>>;
 
 /// A value with one strong reference, and the number of its drops.
 fn value() -> (Strong, Arc<AtomicUsize>) {
@@ -41,7 +41,7 @@ fn with<T: 'static>(reference: T, f: impl FnOnce(T) + 'static) -> crate::platfor
     crate::platform::sync::thread::spawn(move || f(reference))
 }
 
-fn upgrade(weak: Weak<Counted<Value>>) {
+fn upgrade(weak: Weak<RefCounted<Value>>) {
     if let Some(strong) = weak.upgrade() {
         strong.read();
     }

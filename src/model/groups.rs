@@ -2,26 +2,26 @@
 
 use std::task::Waker;
 
-use crate::host::link::{Links, Party};
+use crate::host::link::{Links, Linkable};
 use crate::host::registry::groups::{Groups, Own};
 use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
-use crate::process::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::process::mailbox::{Bound, Inbox, ReadAhead, Wakes};
 use crate::process::pid::Pid;
-use crate::process::state::{Counted, Ref};
+use crate::process::state::{Ref, RefCounted};
 
 /// A tenant that is marked from the start.
 struct Guest {
     pid: Pid,
     own: Own,
     inbox: Inbox<()>,
-    links: Links<Counted<Guest>>,
+    links: Links<RefCounted<Guest>>,
 }
 
 impl Guest {
-    fn new(number: u32) -> Ref<Counted<Self>> {
+    fn new(number: u32) -> Ref<RefCounted<Self>> {
         Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             own: Own::default(),
@@ -31,7 +31,7 @@ impl Guest {
     }
 }
 
-impl Party for Counted<Guest> {
+impl Linkable for RefCounted<Guest> {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -65,9 +65,9 @@ impl Party for Counted<Guest> {
 
 /// A group, one who watches and one who comes and goes.
 struct World {
-    groups: Groups<Counted<Guest>>,
-    watcher: Ref<Counted<Guest>>,
-    member: Ref<Counted<Guest>>,
+    groups: Groups<RefCounted<Guest>>,
+    watcher: Ref<RefCounted<Guest>>,
+    member: Ref<RefCounted<Guest>>,
 }
 
 impl World {
@@ -106,7 +106,7 @@ pub fn watch_against_join() {
     let present = world.watch();
     join(joins);
     let mut heard: Vec<_> = present.iter().map(|_| "joined").collect();
-    let mut front = Front::default();
+    let mut front = ReadAhead::default();
     while let Some(Err(signal)) = world.watcher.inbox.next(Waker::noop(), &mut front) {
         heard.push(match signal {
             Signal::Joined { .. } => "joined",

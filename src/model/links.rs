@@ -2,15 +2,15 @@
 
 use std::task::Waker;
 
-use crate::host::link::{Gone, Links, Party, Watch, demonitor, link, monitor, unlink};
+use crate::host::link::{Gone, Linkable, Links, Watch, demonitor, link, monitor, unlink};
 use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::{Bound, Front, Inbox, Wakes};
+use crate::process::mailbox::{Bound, Inbox, ReadAhead, Wakes};
 use crate::process::pid::Pid;
-use crate::process::state::{Counted, Ref};
+use crate::process::state::{Ref, RefCounted};
 
 const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;
@@ -20,12 +20,12 @@ const KILLED: u8 = 1 << 2;
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
-    links: Links<Counted<Peer>>,
+    links: Links<RefCounted<Peer>>,
     inbox: Inbox<u8>,
 }
 
 impl Peer {
-    fn new(number: u32) -> Ref<Counted<Self>> {
+    fn new(number: u32) -> Ref<RefCounted<Self>> {
         Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             flags: AtomicU8::new(0),
@@ -35,7 +35,7 @@ impl Peer {
     }
 
     /// Two, in the order of their addresses, by which they are locked: an execution can be done again.
-    fn pair() -> Arc<(Ref<Counted<Self>>, Ref<Counted<Self>>)> {
+    fn pair() -> Arc<(Ref<RefCounted<Self>>, Ref<RefCounted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
         Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
     }
@@ -54,7 +54,7 @@ impl Peer {
 
     /// What is in its mailbox, as `Mailbox::event` reads it: messages by their numbers, downs and exits by 0.
     fn read(&self) -> Vec<u8> {
-        let (mut front, mut read) = (Front::default(), Vec::new());
+        let (mut front, mut read) = (ReadAhead::default(), Vec::new());
         loop {
             match self.inbox.next(Waker::noop(), &mut front) {
                 Some(Ok(message)) => read.push(message),
@@ -66,7 +66,7 @@ impl Peer {
     }
 }
 
-impl Party for Counted<Peer> {
+impl Linkable for RefCounted<Peer> {
     fn pid(&self) -> Pid {
         self.pid
     }
@@ -103,7 +103,7 @@ impl Party for Counted<Peer> {
 }
 
 /// Nothing leads from it to others, nor from them to it.
-fn is_alone(peer: &Ref<Counted<Peer>>) -> bool {
+fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
 
@@ -174,13 +174,13 @@ pub fn demonitor_against_exit() {
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
     // Not as `read` does, which would leave out what was taken back.
-    let down = peers.0.inbox.next(Waker::noop(), &mut Front::default()).is_some();
+    let down = peers.0.inbox.next(Waker::noop(), &mut ReadAhead::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
 /// As a child that carries a monitor does: it ends, and then tells.
-fn end_and_tell(child: &Peer, watch: Watch<Counted<Peer>>) {
+fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
 }
@@ -193,7 +193,7 @@ pub fn carried_monitor_against_demonitor() {
     let ends = spawn(&peers, move |(_, child)| end_and_tell(child, watch));
     let in_time = demonitor(&*peers.0, monitor, false);
     join(ends);
-    let down = peers.0.inbox.next(Waker::noop(), &mut Front::default()).is_some();
+    let down = peers.0.inbox.next(Waker::noop(), &mut ReadAhead::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }

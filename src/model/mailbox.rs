@@ -9,7 +9,7 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::{Bound, Front, Glance, Inbox, Own, Reader, Seat, Taken, Unsent};
+use crate::process::mailbox::{Bound, Glance, Inbox, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
 use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
@@ -31,7 +31,7 @@ impl Deref for Mail {
 }
 
 /// What came of a turn.
-enum Turned {
+enum TurnOutcome {
     Over,
     /// For mail, with the slot lent, or not.
     Waits(bool),
@@ -46,7 +46,7 @@ impl Mail {
     }
 
     /// Gives it turns until it has what it wants.
-    fn run(&self, mut turn: impl FnMut(&Self) -> Turned) {
+    fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
                 && let Some(reader) = self.recalled(InTurn::of_right())
@@ -54,8 +54,8 @@ impl Mail {
                 reader.wake();
             }
             match turn(self) {
-                Turned::Over => return,
-                Turned::Waits(open) => {
+                TurnOutcome::Over => return,
+                TurnOutcome::Waits(open) => {
                     if self.own.0.model_wait(open) {
                         self.worker.wait();
                     }
@@ -65,7 +65,7 @@ impl Mail {
     }
 
     /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
-    fn receive(&self, front: &mut Front<u32>) -> Result<u32, bool> {
+    fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.seat_if_read(InTurn::of_right()).is_some() {
             match self.glance() {
@@ -84,7 +84,7 @@ impl Mail {
 
     /// As a hand-written process asks for its first event in a turn; and whether it waits with the slot lent.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
-        let seat = Seat::of_events(InTurn::of_right());
+        let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
             Glance::Unknown => {
                 let (only, admitted, lent) = self.drain_or_pop(&self.own, seat, taken);
@@ -98,16 +98,16 @@ impl Mail {
 
     /// Gives it turns in which it reads, until it has read what comes to so much.
     fn read(&self, sum: u32) {
-        let mut front = Front::default();
+        let mut front = ReadAhead::default();
         let mut left = sum;
         self.run(|mail| {
             while left != 0 {
                 match mail.receive(&mut front) {
                     Ok(message) => left -= message,
-                    Err(lent) => return Turned::Waits(lent),
+                    Err(lent) => return TurnOutcome::Waits(lent),
                 }
             }
-            Turned::Over
+            TurnOutcome::Over
         });
     }
 }
@@ -137,7 +137,7 @@ fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>)
                 break;
             }
         }
-        if read.len() == messages && heard.len() == signals { Turned::Over } else { Turned::Waits(lent) }
+        if read.len() == messages && heard.len() == signals { TurnOutcome::Over } else { TurnOutcome::Waits(lent) }
     });
     (read, heard)
 }
@@ -175,15 +175,15 @@ pub fn delivered_in_order() {
     let mail = Mail::new();
     let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
     let other = spawn(&mail, |mail| mail.len());
-    let (mut front, mut read) = (Front::default(), Vec::new());
+    let (mut front, mut read) = (ReadAhead::default(), Vec::new());
     mail.run(|mail| {
         while read.len() != 2 {
             match mail.receive(&mut front) {
                 Ok(message) => read.push(message),
-                Err(lent) => return Turned::Waits(lent),
+                Err(lent) => return TurnOutcome::Waits(lent),
             }
         }
-        Turned::Over
+        TurnOutcome::Over
     });
     assert_eq!(read, [1, 2]);
     assert!(join(other) <= 2);
@@ -195,7 +195,7 @@ pub fn delivered_in_order() {
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
-    let (mut front, mut sender) = (Front::default(), None);
+    let (mut front, mut sender) = (ReadAhead::default(), None);
     mail.run(|own| match (own.receive(&mut front), &sender) {
         (Ok(message), None) => {
             assert_eq!(message, 1);
@@ -204,13 +204,13 @@ pub fn no_wait_after_all() {
                 drop(mail.own.wake());
             }));
             own.unwait(InTurn::of_right());
-            Turned::Waits(false)
+            TurnOutcome::Waits(false)
         }
         (Ok(message), Some(_)) => {
             assert_eq!(message, 2);
-            Turned::Over
+            TurnOutcome::Over
         }
-        (Err(lent), _) => Turned::Waits(lent),
+        (Err(lent), _) => TurnOutcome::Waits(lent),
     });
     join(first);
     sender.into_iter().for_each(join);
@@ -219,7 +219,7 @@ pub fn no_wait_after_all() {
 /// A receiver that is handed to somebody else, while its process waits for mail, or is about to.
 pub fn read_elsewhere() {
     let mail = Mail::new();
-    let mut front = Front::default();
+    let mut front = ReadAhead::default();
     assert_eq!(mail.receive(&mut front), Err(true), "nothing was sent");
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
@@ -236,14 +236,16 @@ pub fn read_elsewhere() {
     let sender = spawn(&mail, |mail| send(mail, 1));
     // The turn in which it was handed over, and those in which it does something else.
     let mut open = true;
-    mail.run(|_| if done.load(Ordering::Acquire) { Turned::Over } else { Turned::Waits(std::mem::take(&mut open)) });
+    mail.run(|_| {
+        if done.load(Ordering::Acquire) { TurnOutcome::Over } else { TurnOutcome::Waits(std::mem::take(&mut open)) }
+    });
     join(reader);
     join(sender);
 }
 
 /// Polls a receiver on another thread until it is refused, for at most `polls` times, each with a waker of its own. What it
 /// has received until then.
-fn poll_elsewhere(mail: &Mail, front: &mut Front<u32>, polls: usize) -> Vec<u32> {
+fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
         let (message, spare) = mail.pop_or_wait(&mail.own, front, Reader::Other(Waiter::here().waker()));
@@ -259,7 +261,7 @@ fn poll_elsewhere(mail: &Mail, front: &mut Front<u32>, polls: usize) -> Vec<u32>
 /// two bodies. A message that is sent after the failure is read by the old body.
 pub fn failed_trial() {
     let mail = Mail::new();
-    let mut former = Front::default();
+    let mut former = ReadAhead::default();
     let (mut next, trial, _) = mail.begin_trial(InTurn::of_right(), &mut former).expect("it is the receiver");
     send(&mail, 1);
     let elsewhere = spawn(&mail, move |mail| poll_elsewhere(mail, &mut next, 2));
@@ -270,10 +272,10 @@ pub fn failed_trial() {
         while !read.contains(&2) {
             match mail.receive(&mut former) {
                 Ok(message) => read.push(message),
-                Err(lent) => return Turned::Waits(lent),
+                Err(lent) => return TurnOutcome::Waits(lent),
             }
         }
-        Turned::Over
+        TurnOutcome::Over
     });
     join(sender);
     read.extend(join(elsewhere));
@@ -294,7 +296,7 @@ pub fn reclaimed_by_events() {
         let (only, lent) = mail.next_of_events(&mut taken);
         read.extend(only);
         read.extend(taken.as_deref_mut().and_then(Taken::pop));
-        if read.is_empty() { Turned::Waits(lent) } else { Turned::Over }
+        if read.is_empty() { TurnOutcome::Waits(lent) } else { TurnOutcome::Over }
     });
     join(sender);
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
@@ -304,7 +306,7 @@ pub fn reclaimed_by_events() {
 pub fn other_waker() {
     let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
-    let (mut front, mut sum) = (Front::default(), 0);
+    let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
         // The first is forgotten, as when a `select` is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
@@ -341,15 +343,15 @@ pub fn signal_wakes_both() {
     let inbox = Mail::new();
     let other = Waiter::here();
     let signaller = spawn(&inbox, signal);
-    let next = || inbox.next_or_wait(&inbox.own, &mut Front::default(), &mut None, Reader::Other(other.waker())).0;
+    let next = || inbox.next_or_wait(&inbox.own, &mut ReadAhead::default(), &mut None, Reader::Other(other.waker())).0;
     let mut waits = None;
     inbox.run(|_| match waits {
         None => {
             let waiting = next().is_none();
             waits = Some(waiting);
-            if waiting { Turned::Waits(false) } else { Turned::Over }
+            if waiting { TurnOutcome::Waits(false) } else { TurnOutcome::Over }
         }
-        Some(_) => Turned::Over,
+        Some(_) => TurnOutcome::Over,
     });
     if waits == Some(true) {
         other.wait();
@@ -367,20 +369,20 @@ pub fn downs_wake_who_reads() {
             wakes.expect("it is open").wake_behind();
         })
     });
-    let (mut front, mut heard) = (Front::default(), 0);
+    let (mut front, mut heard) = (ReadAhead::default(), 0);
     inbox.run(|inbox| {
         while heard != 2 {
             if inbox.glance() == Glance::Empty {
-                return Turned::Waits(true);
+                return TurnOutcome::Waits(true);
             }
-            let seat = Seat::of_events(InTurn::of_right());
+            let seat = ReceiverTurn::of_events(InTurn::of_right());
             let reader = Reader::Task { seat, lends: true };
             match inbox.next_or_wait(&inbox.own, &mut front, &mut None, reader) {
                 (Some(_), _) => heard += 1,
-                (None, spare) => return Turned::Waits(spare.lent),
+                (None, spare) => return TurnOutcome::Waits(spare.lent),
             }
         }
-        Turned::Over
+        TurnOutcome::Over
     });
     tellers.into_iter().for_each(join);
 }
@@ -404,7 +406,7 @@ pub fn close_against_push() {
             ) => Some(refused),
         })
     });
-    let mut front = Front::default();
+    let mut front = ReadAhead::default();
     let mut seen = Vec::from_iter(inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(other.waker())).0);
     let waits = seen.is_empty();
     let remains = inbox.close();

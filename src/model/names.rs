@@ -4,11 +4,11 @@ use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
-use crate::process::state::{Counted, Ref};
+use crate::process::state::{Ref, RefCounted};
 
 /// A tenant that is marked and keeps a list, as processes do.
 #[derive(Default)]
-struct Lodger {
+struct TestEntry {
     known: AtomicBool,
     own: Own,
     /// Whether its mailbox is closed.
@@ -16,7 +16,7 @@ struct Lodger {
 }
 
 struct World {
-    names: Names<Counted<Lodger>>,
+    names: Names<RefCounted<TestEntry>>,
 }
 
 impl World {
@@ -25,13 +25,13 @@ impl World {
     }
 
     /// As `Me::register` does.
-    fn register(&self, lodger: &Ref<Counted<Lodger>>) -> Result<(), Unclaimed<Counted<Lodger>, Gone>> {
+    fn register(&self, lodger: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
         lodger.known.swap(true, Ordering::SeqCst);
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
     /// As `Turn::end` does.
-    fn end(&self, lodger: &Ref<Counted<Lodger>>) {
+    fn end(&self, lodger: &Ref<RefCounted<TestEntry>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {
             self.names.release(&lodger.own);
@@ -42,11 +42,11 @@ impl World {
 /// A tenant is registered while it ends: when that is over its name is free for another one, for good.
 pub fn register_against_end() {
     let world = World::new();
-    let first = Ref::counted(Lodger::default());
+    let first = Ref::counted(TestEntry::default());
     let ending = first.clone();
     let ends = spawn(&world, move |world| {
         world.end(&ending);
-        let second = Ref::counted(Lodger::default());
+        let second = Ref::counted(TestEntry::default());
         assert!(world.register(&second).is_ok(), "the end is known, and the name taken");
         second
     });
@@ -60,7 +60,7 @@ pub fn register_against_end() {
 /// Two tenants want one name: one gets it.
 pub fn two_want_a_name() {
     let world = World::new();
-    let (one, other) = (Ref::counted(Lodger::default()), Ref::counted(Lodger::default()));
+    let (one, other) = (Ref::counted(TestEntry::default()), Ref::counted(TestEntry::default()));
     let rival = one.clone();
     let registers = spawn(&world, move |world| world.register(&rival).is_ok());
     let got = world.register(&other).is_ok();

@@ -4,7 +4,7 @@ use std::task::{Poll, Waker};
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
-use crate::process::mailbox::{Bound, Front, Inbox, Reader, Relieved};
+use crate::process::mailbox::{Bound, Inbox, ReadAhead, Reader, RoomWaiter};
 
 /// An inbox for one message, which is there.
 fn full() -> Arc<Inbox<u32>> {
@@ -33,14 +33,14 @@ fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
 }
 
 /// As `Control::relieve` does.
-fn relieve(relieved: Option<Relieved>) {
-    if let Some(Relieved::Sender(waker) | Relieved::Watcher(waker)) = relieved {
+fn relieve(relieved: Option<RoomWaiter>) {
+    if let Some(RoomWaiter::Sender(waker) | RoomWaiter::Watcher(waker)) = relieved {
         waker.wake();
     }
 }
 
 /// The next message, as a `Mailbox` receives it.
-fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
+fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
         let (message, spare) = inbox.pop_or_wait(Waker::noop(), front, Reader::Other(waiter.waker()));
@@ -56,7 +56,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut Front<u32>) -> u32 {
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
-    let mut front = Front::default();
+    let mut front = ReadAhead::default();
     let mut read = [(); 3].map(|()| receive(&inbox, &mut front));
     assert_eq!(read[0], 0);
     read.sort_unstable();
@@ -68,7 +68,7 @@ pub fn two_wait_for_room() {
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
-    let (message, spare) = inbox.pop(&mut Front::default());
+    let (message, spare) = inbox.pop(&mut ReadAhead::default());
     assert_eq!(message, Some(0));
     relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
@@ -95,7 +95,7 @@ pub fn given_up_against_pop() {
             Err(_) => unreachable!("it waits, and is open"),
         }
     });
-    let mut front = Front::default();
+    let mut front = ReadAhead::default();
     let mut read = Vec::new();
     for _ in 0..2 {
         let (message, spare) = inbox.pop(&mut front);

@@ -6,10 +6,10 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::command::Command;
 use crate::process::event::{Signal, Tag};
-use crate::process::mailbox::{Bound, Front, Inbox};
+use crate::process::mailbox::{Bound, Inbox, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
-use crate::process::yields::{Answered, Ear, Pulled, Sent, Yields};
+use crate::process::yields::{AnswerTarget, Answered, Pulled, Sent, Yields};
 
 struct Count;
 
@@ -27,7 +27,7 @@ struct World {
 }
 
 impl World {
-    fn new(ear: Ear) -> Arc<Self> {
+    fn new(ear: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
         Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None), own: Waiter::here(), tag })
@@ -49,7 +49,7 @@ impl World {
             match self.yields.send(self.tag, &mut item, cx.waker()) {
                 Poll::Pending => waiter.wait(),
                 Poll::Ready(Err(())) => return false,
-                Poll::Ready(Ok(Sent::Kept)) => return true,
+                Poll::Ready(Ok(Sent::Nothing)) => return true,
                 Poll::Ready(Ok(Sent::Notices(count))) => break self.notice(count),
                 Poll::Ready(Ok(Sent::Own)) => break self.own.waker().wake(),
                 Poll::Ready(Ok(Sent::Other(waker))) => break waker.wake(),
@@ -74,7 +74,7 @@ fn number(payload: Payload) -> u64 {
 
 /// A future pulls what a handler sends: all of it, in order, the end last; neither waits for the other for ever.
 pub fn items_against_pulls() {
-    let world = World::new(Ear::Own);
+    let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {
         let waiter = Waiter::here();
         assert!(world.send(0, &waiter) && world.send(1, &waiter));
@@ -82,7 +82,7 @@ pub fn items_against_pulls() {
     });
     let mut came = Vec::new();
     loop {
-        match world.yields.pull(world.tag, Ear::Own).expect("nobody gives it up") {
+        match world.yields.pull(world.tag, AnswerTarget::Own).expect("nobody gives it up") {
             Pulled::Item(item) => came.push(number(item)),
             Pulled::Wait => world.own.wait(),
             Pulled::End(answer) => break came.push(number(answer.expect("it was answered"))),
@@ -95,7 +95,7 @@ pub fn items_against_pulls() {
 
 /// The same by notices: a hand-written process that pulls one item after another.
 pub fn notices_against_pulls() {
-    let world = World::new(Ear::Event);
+    let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {
         let waiter = Waiter::here();
         assert!(world.send(0, &waiter) && world.send(1, &waiter));
@@ -104,7 +104,7 @@ pub fn notices_against_pulls() {
     let pull = || world.notice(world.yields.want(world.tag).expect("it is not over"));
     let mut came = Vec::new();
     pull();
-    let heard = || world.inbox.next(&world.own.waker(), &mut Front::default());
+    let heard = || world.inbox.next(&world.own.waker(), &mut ReadAhead::default());
     while came.last() != Some(&9) {
         match heard() {
             None => world.own.wait(),
@@ -124,7 +124,7 @@ pub fn notices_against_pulls() {
 
 /// A handler that waits for room is told that nobody pulls any more.
 pub fn sender_against_cancel() {
-    let world = World::new(Ear::Own);
+    let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {
         let waiter = Waiter::here();
         let sent = (0..2).take_while(|n| world.send(*n, &waiter)).count();

@@ -154,7 +154,7 @@ impl fmt::Display for Counters {
 /// Each worker has a *slot*: whoever runs as that worker enters it, and then counts in the slot's own block with a plain
 /// load and store. That is exact as long as one thread at a time is in a slot, and the next one enters after it has
 /// synchronised with the one before, which the hand-over of the worker itself does. A thread that is in no slot counts in
-/// the block of its [desk](Desk), likewise, if it got one.
+/// the block of its [desk](CounterBlock), likewise, if it got one.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
@@ -181,12 +181,12 @@ const SHARED: usize = 4;
 
 /// The right of one thread at a time to write in the blocks of this number: so its counts need no atomic
 /// read-modify-write, which would be one in four of an answer's (bench `command-thread`).
-struct Desk(usize);
+struct CounterBlock(usize);
 
 /// Which desks are taken.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-impl Desk {
+impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < DESKS as u32).then_some(taken | (taken + 1));
         // Acquire pairs with the release in drop: what its last owner counted is there.
@@ -195,7 +195,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for CounterBlock {
     fn drop(&mut self) {
         // What this thread counts from here on is counted among others'.
         let _ = HERE.try_with(|here| here.outside.set(Some(Outside::shared())));
@@ -222,7 +222,7 @@ impl Outside {
     #[cold]
     fn begin(outside: &Cell<Option<Self>>) -> Self {
         let own = DESK.try_with(|desk| {
-            let taken = Desk::take();
+            let taken = CounterBlock::take();
             let own = taken.as_ref().map(|desk| Self { block: desk.0, own: true });
             desk.set(taken);
             own
@@ -268,7 +268,7 @@ thread_local! {
     static HERE: Here =
         const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
     /// Kept for as long as the thread lives.
-    static DESK: Cell<Option<Desk>> = const { Cell::new(None) };
+    static DESK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
 /// While it lives, this thread counts in its slot. Guards of one thread are dropped in the reverse order.
@@ -574,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_desk_is_one_threads_at_a_time() {
-        let held: Vec<_> = std::iter::from_fn(Desk::take).collect();
+        let held: Vec<_> = std::iter::from_fn(CounterBlock::take).collect();
         let numbers: std::collections::BTreeSet<_> = held.iter().map(|desk| desk.0).collect();
         assert!(numbers.len() == held.len() && numbers.iter().all(|number| *number < DESKS));
     }

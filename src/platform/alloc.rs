@@ -172,7 +172,7 @@ impl<T> Kept<T> {
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
-        // Given back also if the value's drop panics.
+        // SpawnSettings back also if the value's drop panics.
         let block = Block(self.0);
         // SAFETY: it is there, and not looked at again.
         unsafe { block.0.drop_in_place() };

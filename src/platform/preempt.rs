@@ -7,13 +7,13 @@
 use std::cell::RefCell;
 
 use crate::platform::sync::tally::{AtomicU64, Ordering};
-use crate::platform::sync::{Arc, CachePadded, Lasting, thread_local};
+use crate::platform::sync::{Arc, CachePadded, NeverDropped, thread_local};
 
 const NOBODY: u64 = u64::MAX;
 
 thread_local! {
     /// The word of the place that this thread is at.
-    static HERE: Lasting<RefCell<Option<Arc<Asked>>>> = const { Lasting::new(RefCell::new(None)) };
+    static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
 }
 
 /// Who is asked at one place.
@@ -31,16 +31,16 @@ impl Asked {
     }
 
     /// From here until what is returned is dropped, this thread is at this place.
-    pub(crate) fn sit(self: &Arc<Self>) -> Seat {
-        Seat(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
+    pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
+        PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
     }
 }
 
 /// Restores where this thread was before.
 #[must_use]
-pub(crate) struct Seat(Option<Arc<Asked>>);
+pub(crate) struct PreemptGuard(Option<Arc<Asked>>);
 
-impl Drop for Seat {
+impl Drop for PreemptGuard {
     fn drop(&mut self) {
         HERE.with(|here| here.replace(self.0.take()));
     }

@@ -280,15 +280,15 @@ impl<T> ThreadCell<T> {
 
 /// A value of a thread that is not dropped when the thread ends, so that the destructors of other thread-locals can use it.
 /// It must own nothing when the thread ends.
-pub(crate) struct Lasting<T>(ManuallyDrop<T>);
+pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
 
-impl<T> Lasting<T> {
+impl<T> NeverDropped<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
 }
 
-impl<T> std::ops::Deref for Lasting<T> {
+impl<T> std::ops::Deref for NeverDropped<T> {
     type Target = T;
 
     #[inline]

@@ -1,4 +1,6 @@
-//! Running what may panic: the text of the panic becomes a reason, and nothing unwinds further.
+//! Runs user code that may panic. The message of a panic becomes a `Reason`, and the panic does not unwind further.
+//!
+//! A panic hook records the location of each panic. This module does not decide how a process exits after a panic.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,19 +13,20 @@ use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 
-/// A panic: its message, if it has one, and its location.
+/// Message and location of a panic. The message is `None` if the payload is not a string.
 type Panic = (Option<String>, String);
 
 thread_local! {
-    /// The last panic of this thread that was not taken yet.
+    /// The last panic of this thread, until `text` takes it.
     static LAST: Cell<Option<Panic>> = const { Cell::new(None) };
 }
 
-/// Notes where a panic happens, for the [`Reason`] that is made of it. Only a panic hook is told the location.
+/// Records the message and the location of a panic, for the [`Reason`] that `text` makes of it. Only a panic hook
+/// receives the location.
 fn note_location(panic: &PanicHookInfo<'_>) {
     let message = message_of(panic.payload()).map(str::to_owned);
     if let Some(location) = panic.location() {
-        // A thread that ends may have no locals any more.
+        // A thread that exits may have dropped its thread-locals already.
         let _ = LAST.try_with(|last| last.set(Some((message, location.to_string()))));
     }
 }
@@ -35,28 +38,29 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
     }
 }
 
-/// Runs `f`; a panic comes back as its text.
+/// Runs `f`, and returns the message of a panic as an error.
 ///
-/// Unwind safety: whatever a panic may have left half done belongs to one process or one command, and is dropped and
-/// never looked at again.
+/// `AssertUnwindSafe` is sound here: state that a panic may leave inconsistent belongs to one process or to one
+/// command. It is dropped and not read again.
 #[inline]
 pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Reason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(text)
 }
 
-/// How often what a panic carries may panic in its turn, when it is dropped, before it is forgotten.
+/// Maximum number of times that the drop of a panic payload may panic in its turn. After that, the payload is leaked.
 const PANICS_IN_PANICS: u32 = 8;
 
 fn text(mut panic: Box<dyn Any + Send>) -> Reason {
     let message = message_of(&*panic);
     let text = message.unwrap_or("a panic without a text");
-    // `resume_unwind` calls no hook: what was noted is of an earlier panic then.
+    // `resume_unwind` does not call the panic hook. In that case `LAST` holds an earlier panic, and its message
+    // differs.
     let last = LAST.try_with(Cell::take).ok().flatten().filter(|(noted, _)| noted.as_deref() == message);
     let reason = match last {
         Some((_, location)) => Reason::panic(text, location),
         None => Reason::from(text),
     };
-    // What a panic carries is the user's, and its own `Drop` may panic too.
+    // The payload of a panic is a user type, and its `Drop` may panic too.
     for _ in 0..PANICS_IN_PANICS {
         match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             Ok(()) => return reason,
@@ -67,12 +71,12 @@ fn text(mut panic: Box<dyn Any + Send>) -> Reason {
     reason
 }
 
-/// Drops something of the user's.
+/// Drops a value of a user type, and catches a panic of its `Drop`.
 pub(crate) fn drop_caught<T>(value: T) -> Result<(), Reason> {
     catch(|| drop(value))
 }
 
-/// A value of the user's in somebody else's hands, who could not bear a panic in its `Drop`.
+/// A user value in a structure that must not unwind when it is dropped: a panic in the value's `Drop` is caught.
 #[derive(Debug, Clone)]
 pub(crate) struct Held<T>(Option<T>);
 
@@ -101,7 +105,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// Until the guard is dropped, messages of aborts on this thread name this process.
+/// Makes the message of an abort on this thread name this process, until the guard is dropped.
 pub(crate) fn name(pid: Pid, code: &'static str) -> Named {
     Named(Current::with(|current| current.dropped.replace(Some((pid, code)))))
 }
@@ -115,15 +119,15 @@ impl Drop for Named {
     }
 }
 
-/// Adds a panic hook in front of the present one, once in a program. It notes the location of each panic, and prints which
-/// process is to blame for a panic that aborts the program. A hook that the program sets later replaces it: then locations
-/// are not known.
+/// Adds a panic hook before the present one, once per program. The hook records the location of each panic. If a panic
+/// aborts the program, it prints the process that panicked. A hook that the program sets later replaces it: then the
+/// locations are unknown.
 ///
-/// Only a hook can do this. A panic in a destructor during unwinding aborts inside the frames of the user's code, so no
-/// guard and no `catch_unwind` of the runtime runs after it.
+/// Only a hook can do this. A panic in a destructor during unwinding aborts inside the frames of the user code. No
+/// guard and no `catch_unwind` of the runtime runs after such a panic.
 pub(crate) fn watch() {
     static ADDED: OnceLock<()> = OnceLock::new();
-    // The model checkers have hooks of their own. A thread that panics can't set a hook: the next runtime adds it.
+    // The model checkers set their own hooks. A thread that panics cannot set a hook: the next runtime adds it.
     if cfg!(any(procession_loom, procession_shuttle)) || thread::panicking() {
         return;
     }
@@ -135,7 +139,7 @@ pub(crate) fn watch() {
                 && let Some((pid, code)) =
                     Current::try_with(|current| current.dropped.get().or_else(|| current.running())).flatten()
             {
-                // Without a standard error, there is nothing to tell.
+                // A failed write to standard error cannot be reported.
                 let _ = writeln!(stderr(), "process {pid} ({code}) aborts the program by this panic:");
             }
             former(panic);
@@ -143,20 +147,20 @@ pub(crate) fn watch() {
     });
 }
 
-/// Whether the program ends by this panic. The standard library has no stable way to ask, so the texts of its own fatal
-/// panics are compared.
+/// Whether this panic aborts the program. The standard library has no stable way to ask, so this compares the texts of
+/// its own fatal panics.
 fn is_fatal(panic: &PanicHookInfo<'_>) -> bool {
     const FATAL: [&str; 2] = ["panic in a destructor during cleanup", "panic in a function that cannot unwind"];
     cfg!(panic = "abort") || panic.payload().downcast_ref::<&str>().is_some_and(|text| FATAL.contains(text))
 }
 
-/// Wakes with somebody else's waker, whose panic is not ours.
+/// Calls `wake` on a waker of unknown origin, and catches a panic in it.
 pub(crate) fn wake(waker: Waker) {
     let _ = catch(|| waker.wake());
 }
 
-/// Somebody else's waker, for code that can't bear a panic in one: async-task would abort, a list of listeners would be
-/// left half told.
+/// A waker of unknown origin that never panics when it is woken. A panic would abort inside async-task, and would leave
+/// a list of listeners only partly notified.
 #[derive(Debug)]
 struct Guarded(Held<Waker>);
 
@@ -170,13 +174,13 @@ impl Wake for Guarded {
     }
 }
 
-/// Remembers the guard of a waker that is polled with again and again.
+/// Cache for the guarded waker of a future that is polled repeatedly.
 #[derive(Debug, Default)]
 pub(crate) struct Guard(Option<Arc<Guarded>>);
 
 impl Guard {
-    /// Polls with the context's waker itself if it is the task's that is being stepped, for that is ours; else with a
-    /// guarded one.
+    /// Calls `poll` with the waker of the context, if that is the waker of the task that this thread steps: it belongs
+    /// to the runtime. Otherwise, it calls `poll` with a guarded waker.
     pub(crate) fn over<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let waker = cx.waker();
         if Current::with(|current| current.is_own_waker(waker)) {

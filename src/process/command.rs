@@ -1,11 +1,14 @@
-//! What a process may want from the world: commands, typed or by name.
+//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`Named`] for commands that are identified by
+//! name.
+//!
+//! A process yields a command, and a handler answers it. The dispatch is in `host::dispatch`.
 
 use std::any::type_name;
 use std::borrow::Cow;
 
 use crate::process::payload::Payload;
 
-/// What a process may want from the world, and what it is answered with.
+/// A request that a process hands to the runtime, and that a handler answers with a [`Reply`](Self::Reply).
 ///
 /// ```
 /// struct ReadLine { file: u32 }
@@ -14,32 +17,34 @@ use crate::process::payload::Payload;
 /// }
 /// ```
 pub trait Command: Send + 'static {
-    /// What a handler answers.
+    /// Type of the handler's answer.
     type Reply: Send + 'static;
 }
 
-/// A command that is answered many times: with items, which the process pulls at its own pace, and then with the reply.
+/// A command that is answered several times: with items, which the process pulls at its own pace, and then with the
+/// reply.
 ///
 /// ```
 /// use procession::{Command, StreamCommand};
 /// struct Lines { file: u32 }
 /// impl Command for Lines {
-///     type Reply = usize;                 // how many there were
+///     type Reply = usize;                 // the number of lines
 /// }
 /// impl StreamCommand for Lines {
 ///     type Item = String;
 /// }
 /// ```
 pub trait StreamCommand: Command {
-    /// What comes before the reply.
+    /// Type of the items, which precede the reply.
     type Item: Send + 'static;
 
-    /// How many items the handler may be ahead of the process: sent, and not pulled yet. One more waits in
-    /// [`Replier::send`](crate::Replier::send). 0 means 1.
+    /// Maximum number of items that were sent and not pulled yet. If the buffer is full,
+    /// [`Replier::send`](crate::Replier::send) waits. 0 means 1. Default: 8.
     const BUFFER: usize = 8;
 }
 
-/// A stream command as it is dispatched: a type of its own, so that its handler is one of its own.
+/// A stream command as it is dispatched. It is a distinct type, because a command may have another handler for its use
+/// as a stream.
 #[derive(Debug)]
 pub(crate) struct Streamed<C>(pub(crate) C);
 
@@ -47,29 +52,30 @@ impl<C: StreamCommand> Command for Streamed<C> {
     type Reply = C::Reply;
 }
 
-/// The name of a command's type as its user knows it.
+/// Returns the name of a command's type as the user wrote it, without the wrapper [`Streamed`].
 pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
     let prefix = type_name::<Streamed<()>>().strip_suffix("()>");
     let inner = prefix.and_then(|prefix| full.strip_prefix(prefix)?.strip_suffix('>'));
     inner.map_or(Cow::Borrowed(full), |inner| format!("{inner}, as a stream").into())
 }
 
-/// A command by name, for hosts of scripts: it goes to the handler that was registered under that name.
+/// A command that is identified by name, for hosts of scripts. It goes to the handler that was registered under that
+/// name.
 #[derive(Debug)]
 pub struct Named {
-    /// The name that the handler was registered under.
+    /// Name under which the handler was registered.
     pub name: Cow<'static, str>,
-    /// The arguments.
+    /// Arguments of the command.
     pub payloads: Vec<Payload>,
 }
 
 impl Named {
-    /// A command without arguments.
+    /// Creates a command without arguments.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self { name: name.into(), payloads: Vec::new() }
     }
 
-    /// One argument more.
+    /// Appends an argument.
     #[must_use]
     pub fn with<T: Send + 'static>(mut self, value: T) -> Self {
         self.payloads.push(Payload::new(value));
@@ -85,7 +91,7 @@ impl StreamCommand for Named {
     type Item = Payload;
 }
 
-/// The command behind a call or a sleep of a hand-written process: its reply is the answer.
+/// Command type of the tag of a call or a sleep of a hand-written process. The reply has type `T`.
 #[derive(Debug)]
 pub struct Asked<T>(std::marker::PhantomData<fn() -> T>);
 

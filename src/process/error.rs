@@ -1,5 +1,7 @@
-//! What was refused, and why: a send, a spawn, a start, a yield, an answer, a build. Each hands back what was not consumed;
-//! none of them says how a process ended.
+//! Errors of refused operations: a send, a spawn, a start, a yield, an answer, the build of a runtime.
+//!
+//! Most of them return the value that the operation did not consume. How a process exits is an `Exit`, and what a
+//! command fails with is a `Failure`.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,7 +13,7 @@ use crate::process::failure::{CallError, Failure};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 
-/// There is no process with this pid (any more).
+/// No process has this pid, or no longer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoProcess(pub Pid);
 
@@ -27,14 +29,14 @@ impl Error for NoProcess {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It is taken.
+    /// Another process has the name.
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The process that has the name.
         holder: Pid,
     },
-    /// The process that was to have it has ended.
+    /// The process that was to get the name has exited.
     NoProcess {
         /// The name.
         name: String,
@@ -58,13 +60,13 @@ impl Error for NameError {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no such process (any more).
+    /// No process has this pid, or no longer does.
     NoProcess,
-    /// Its mailbox is full.
+    /// The mailbox of the process is full.
     Full,
-    /// It does not take messages of this type.
+    /// The process does not take messages of this type.
     WrongType {
-        /// The type that it takes.
+        /// The type that the process takes.
         expected: &'static str,
     },
     /// The runtime has shut down.
@@ -79,7 +81,7 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-/// A call is refused as its request is.
+/// A call is refused for the same reasons as its request.
 impl From<Refusal> for CallError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -91,32 +93,32 @@ impl From<Refusal> for CallError {
     }
 }
 
-/// A message was refused; it is inside.
+/// Error of a refused send. It contains the message.
 ///
-/// It is `Sync`, and so fits any boxed error, also for a message that is only `Send`.
+/// It is `Sync` even for a message that is only `Send`, so it converts into a boxed error.
 pub struct SendError<M> {
     refusal: Refusal,
-    /// Never locked: the lock makes this `Sync`.
+    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
     message: Mutex<M>,
 }
 
 impl<M> SendError<M> {
-    /// A refusal, for a [`Receiver`](crate::Receiver) that hands a package back.
+    /// Creates a refusal. A [`Receiver`](crate::Receiver) uses it to return a package that it does not take.
     pub fn new(refusal: Refusal, message: M) -> Self {
         Self { refusal, message: Mutex::new(message) }
     }
 
-    /// Why it was refused.
+    /// Why the send was refused.
     pub fn refusal(&self) -> Refusal {
         self.refusal
     }
 
-    /// The message that was refused.
+    /// Returns the message that was refused.
     pub fn into_message(self) -> M {
         self.message.into_inner()
     }
 
-    /// The same refusal of what the message was made from, or of what it is carried in.
+    /// Converts the message with `f`: for example, into the value that it was made from, or was wrapped in.
     pub fn map<N>(self, f: impl FnOnce(M) -> N) -> SendError<N> {
         SendError::new(self.refusal, f(self.message.into_inner()))
     }
@@ -140,15 +142,16 @@ impl<M> Error for SendError<M> {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpawnRefusal {
-    /// So many processes live already, and no more may.
+    /// The limit on the number of processes is reached. The value is the limit.
     Limit(usize),
-    /// The name is taken, by this process.
+    /// Another process has the name. The value is its pid.
     NameTaken(Pid),
-    /// The message that was to come with it was refused, by its own mailbox or by the process that has the name.
+    /// The first message of the process was refused, by its own mailbox or by the process that has the name.
     MessageRefused(Refusal),
-    /// It was to be linked or monitored by a builder of a [`Host`](crate::Host), which is nobody to tie it to.
+    /// The process was to be linked or monitored, but its builder belongs to a [`Host`](crate::Host), which has no
+    /// process to link it with.
     NoParent,
-    /// The [scope](crate::Scope) that was to have it is over.
+    /// The [scope](crate::Scope) of the process is over.
     ScopeOver,
     /// The runtime has shut down.
     ShutDown,
@@ -169,13 +172,13 @@ impl fmt::Display for SpawnRefusal {
 
 impl Error for SpawnRefusal {}
 
-/// A spawn was refused; what was to be spawned is inside.
+/// Error of a refused spawn. It contains the body that was not spawned.
 ///
-/// It is `Sync`, and so fits any boxed error, also for a body that is only `Send`.
+/// It is `Sync` even for a body that is only `Send`, so it converts into a boxed error.
 pub struct SpawnError<B> {
     refusal: SpawnRefusal,
-    /// Never locked: the lock makes this `Sync`. A body may be large: in a box it does not make every `Result` of a spawn as
-    /// large.
+    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`. A body may be large, and the box keeps the `Result`
+    /// of each spawn small.
     body: Mutex<Box<B>>,
 }
 
@@ -188,17 +191,17 @@ impl<B> SpawnError<B> {
         Self { refusal, body: Mutex::new(body) }
     }
 
-    /// Why it was refused.
+    /// Why the spawn was refused.
     pub fn refusal(&self) -> &SpawnRefusal {
         &self.refusal
     }
 
-    /// What was to be spawned.
+    /// Returns the body that was not spawned.
     pub fn into_body(self) -> B {
         *self.body.into_inner()
     }
 
-    /// The same refusal of what the body was made from, or of what it is carried in.
+    /// Converts the body with `f`: for example, into the value that it was made from, or was wrapped in.
     pub fn map<C>(self, f: impl FnOnce(B) -> C) -> SpawnError<C> {
         SpawnError::new(self.refusal, f(*self.body.into_inner()))
     }
@@ -222,28 +225,28 @@ impl<B> Error for SpawnError<B> {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InitError {
-    /// It has no entry method of this name.
+    /// The process has no entry method of this name.
     UnknownMethod {
-        /// The name that was asked for.
+        /// The requested name.
         method: String,
-        /// The names that there are.
+        /// The names of the existing entry methods.
         known: Vec<&'static str>,
     },
-    /// The method does not take this input.
+    /// The entry method does not take this input.
     WrongInput {
-        /// The method that was asked for.
+        /// The requested method.
         method: String,
-        /// The type that it takes.
+        /// Name of the type that the method takes.
         expected: &'static str,
-        /// The type that it was given.
+        /// Name of the type of the given input.
         found: &'static str,
     },
-    /// Something of its own went wrong.
+    /// The initialization of the process failed with this error.
     Failed(BoxError),
 }
 
 impl InitError {
-    /// `Failed` with this error; an `InitError` inside it comes out flat.
+    /// Creates `Failed` with this error. If the error is an `InitError` itself, returns it unchanged.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         match error.into().downcast::<Self>() {
             Ok(error) => *error,
@@ -302,11 +305,12 @@ impl From<String> for InitError {
     }
 }
 
-/// A yield was refused, as its tag is still in flight or can't be chosen; the command is inside.
+/// Error of a refused yield. Its tag is still in flight, or is not one that a process may choose. The error contains
+/// the command.
 ///
-/// It is `Sync`, and so fits any boxed error, also for a command that is only `Send`.
+/// It is `Sync` even for a command that is only `Send`, so it converts into a boxed error.
 pub struct YieldError<C> {
-    /// Never locked: the lock makes this `Sync`.
+    /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
     command: Mutex<C>,
 }
 
@@ -315,7 +319,7 @@ impl<C> YieldError<C> {
         Self { command: Mutex::new(command) }
     }
 
-    /// The command that was refused.
+    /// Returns the command that was refused.
     pub fn into_command(self) -> C {
         self.command.into_inner()
     }
@@ -335,19 +339,20 @@ impl<C> fmt::Display for YieldError<C> {
 
 impl<C> Error for YieldError<C> {}
 
-/// Why an answer by pid and tag was refused.
+/// Why an answer to a yield that is identified by pid and tag was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompleteRefusal {
-    /// There is no such process (any more).
+    /// No process has this pid, or no longer does.
     NoProcess,
-    /// It never made a yield with this tag.
+    /// The process never made a yield with this tag. A tag that the process chose itself is also unknown after its
+    /// answer was read, or its yield was cancelled.
     UnknownTag,
-    /// The yield with this tag has been answered or cancelled.
+    /// The yield with this tag was already answered or cancelled.
     Spent,
-    /// The answer is not the reply that the command wants.
+    /// The answer does not have the reply type of the command.
     WrongType {
-        /// The type that it wants.
+        /// Name of the command's reply type.
         expected: &'static str,
     },
 }
@@ -365,7 +370,7 @@ impl fmt::Display for CompleteRefusal {
 
 impl Error for CompleteRefusal {}
 
-/// An answer by pid and tag was refused; it is inside.
+/// Error of a refused answer to a yield that is identified by pid and tag. It contains the answer.
 #[derive(Debug)]
 pub struct CompleteError {
     refusal: CompleteRefusal,
@@ -377,12 +382,12 @@ impl CompleteError {
         Self { refusal, answer }
     }
 
-    /// Why it was refused.
+    /// Why the answer was refused.
     pub fn refusal(&self) -> CompleteRefusal {
         self.refusal
     }
 
-    /// The answer that was refused.
+    /// Returns the answer that was refused.
     pub fn into_answer(self) -> Result<Payload, Failure> {
         self.answer
     }
@@ -400,18 +405,18 @@ impl Error for CompleteError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A handler for this command is registered already.
+    /// Another handler for this command is registered already.
     DuplicateHandler(Cow<'static, str>),
-    /// More workers than one runtime can have.
+    /// The number of workers exceeds the maximum of one runtime.
     TooManyWorkers {
-        /// How many were asked for.
+        /// Requested number of workers.
         asked: usize,
-        /// How many there can be.
+        /// Maximum number of workers.
         most: usize,
     },
-    /// An option that has no meaning, and why.
+    /// An option has no meaning. The text says why.
     Invalid(&'static str),
-    /// The system refused something, a thread for example.
+    /// An operation of the operating system failed: for example, the start of a thread.
     Io(io::Error),
 }
 
@@ -520,7 +525,7 @@ mod tests {
         assert_eq!(format!("{boxed:?}"), "SendError { refusal: Full, .. }");
         let _ = BoxError::from(SpawnError::new(SpawnRefusal::ShutDown, Cell::new(1)));
         let _ = BoxError::from(YieldError::new(Cell::new(1)));
-        // A message of a short life can't be boxed, and still becomes an exit.
+        // A message that is not `'static` can't be boxed, but it still converts into an exit.
         let short = String::from("x");
         let exit = Exit::from(SendError::new(Refusal::Full, short.as_str()));
         assert_eq!(exit.error::<Refusal>(), Some(&Refusal::Full));

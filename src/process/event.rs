@@ -1,4 +1,7 @@
-//! All that can reach a process, and the tags by which answers find their yields.
+//! Events of a process, and the tags by which answers find their yields.
+//!
+//! `Event` is the public form. `Signal` is the form in which an event waits in a mailbox. The mailbox itself is in
+//! `process::mailbox`.
 
 use std::any::type_name;
 use std::fmt;
@@ -12,74 +15,75 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 
-/// All that can reach a process, in the order it came.
+/// An event of a process: a message, an answer to a yield, or a signal. A process reads its events in the order in
+/// which they arrived.
 ///
-/// A hand-written process sees every kind; an async body sees them by [`Context::event`](crate::Context::event), but
-/// never `Completed` or `Item`: those resolve its futures.
+/// A hand-written process receives every kind of event. An async body receives events through
+/// [`Context::event`](crate::Context::event), but never `Completed` or `Item`: these resolve its futures.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M = Payload> {
-    /// Somebody sent a message.
+    /// Another process or the application sent a message.
     Message(M),
     /// A yield was answered.
     Completed(Completed),
-    /// A stream sent an item that was pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
+    /// A stream sent an item that the process had pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
     Item(Item),
-    /// The process is asked to end, once; what still runs at `deadline` is killed.
+    /// The process is asked to exit. It receives this once. If it still runs at `deadline`, it is killed.
     Cancel {
-        /// Why.
+        /// Reason of the cancellation.
         reason: Reason,
-        /// When it is killed.
+        /// Time at which the process is killed.
         deadline: Instant,
     },
-    /// A process that is [monitored](crate::Me::monitor) has ended; told once for each monitor.
+    /// A process that is [monitored](crate::Me::monitor) has exited. One event per monitor.
     Down {
-        /// Which monitor told it.
+        /// The monitor that reports this.
         monitor: MonitorRef,
-        /// Who has ended.
+        /// The process that exited.
         pid: Pid,
-        /// How.
+        /// How it exited.
         reason: Exit,
     },
-    /// A process that was [linked](crate::Me::link) has ended, and this one [traps exits](crate::Me::trap_exit).
+    /// A [linked](crate::Me::link) process has exited, and this process [traps exits](crate::Me::trap_exit).
     Exit {
-        /// Who has ended.
+        /// The process that exited.
         from: Pid,
-        /// How.
+        /// How it exited.
         reason: Exit,
     },
     /// A process has joined a group that is [monitored](crate::Me::monitor_group).
     Joined {
-        /// Which monitor told it.
+        /// The monitor that reports this.
         monitor: MonitorRef,
-        /// The name of the group.
+        /// Name of the group.
         group: Arc<str>,
-        /// Who has joined it.
+        /// The process that joined.
         pid: Pid,
     },
-    /// A process has left a group that is [monitored](crate::Me::monitor_group), or has ended in it.
+    /// A process has left a group that is [monitored](crate::Me::monitor_group), or has exited while it was a member.
     Left {
-        /// Which monitor told it.
+        /// The monitor that reports this.
         monitor: MonitorRef,
-        /// The name of the group.
+        /// Name of the group.
         group: Arc<str>,
-        /// Who has left it.
+        /// The process that left.
         pid: Pid,
     },
 }
 
-/// What waits in a mailbox beside the messages. A parent may have a million of these: monitors are known by their numbers,
-/// for whose they are is plain.
+/// An event other than a message, as it waits in a mailbox. A parent may have a million of them, so their size matters.
+/// A monitor is stored as its number: the reader of the mailbox is the process that set it.
 #[derive(Debug)]
 pub(crate) enum Signal {
     Completed(Completed),
-    /// An item of this stream is there that was pulled, or its answer.
+    /// A notice of this stream: an item that was pulled is in its buffer, or the answer has arrived.
     Notice(Tag),
     Cancel {
         reason: Reason,
         deadline: Instant,
     },
-    /// Whoever reads it asks whether the monitor still stands.
+    /// The reader checks whether the monitor still exists.
     Down {
         number: u64,
         pid: Pid,
@@ -89,13 +93,13 @@ pub(crate) enum Signal {
         from: Pid,
         reason: Exit,
     },
-    /// Whoever reads it asks whether the monitor still stands.
+    /// The reader checks whether the monitor still exists.
     Joined {
         number: u64,
         group: Arc<str>,
         pid: Pid,
     },
-    /// As `Joined`.
+    /// The reader checks whether the monitor still exists.
     Left {
         number: u64,
         group: Arc<str>,
@@ -106,12 +110,12 @@ pub(crate) enum Signal {
 const _: () = assert!(size_of::<Signal>() <= 56);
 
 impl Signal {
-    /// Whether it answers a yield of a hand-written process, which hears of that by reading its events.
+    /// Whether the signal answers a yield of a hand-written process, which receives the answer by reading its events.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Notice(_))
     }
 
-    /// The same as the process sees it whose mailbox this was in.
+    /// Converts the signal into an event of `reader`, the process in whose mailbox it was.
     #[inline]
     pub(crate) fn into_event<M>(self, reader: Pid) -> Event<M> {
         let monitor = |number| MonitorRef::new(reader, number);
@@ -127,10 +131,10 @@ impl Signal {
     }
 }
 
-/// What a yield comes to.
+/// The answer to a yield: its reply, or its failure.
 pub(crate) type Answer = Result<Payload, Failure>;
 
-/// An answer that came to a hand-written process.
+/// The answer to a yield of a hand-written process.
 #[derive(Debug)]
 pub struct Completed {
     pub(crate) tag: Tag,
@@ -138,15 +142,17 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// Which yield this answers.
+    /// The tag of the answered yield.
     pub fn tag(&self) -> Tag {
         self.tag
     }
 
-    /// The typed answer, for whom holds the tag of this yield; itself back to whom does not.
+    /// Returns the typed answer if `tag` is the tag of this yield.
+    ///
+    /// The outer `Result` says whether the tag matches. The inner one is the answer of the handler.
     ///
     /// # Errors
-    /// `Err(self)` when `tag` is another yield's.
+    /// Returns `self` if `tag` is the tag of another yield.
     pub fn take<C: Command>(self, tag: Tag<C>) -> Result<Result<C::Reply, Failure>, Completed> {
         if self.tag != tag {
             return Err(self);
@@ -154,16 +160,16 @@ impl Completed {
         Ok(typed(self.answer))
     }
 
-    /// The answer as it came.
+    /// Returns the untyped answer.
     ///
     /// # Errors
-    /// The failure that the command was answered with.
+    /// Returns the failure that the command was answered with.
     pub fn into_result(self) -> Result<Payload, Failure> {
         self.answer
     }
 }
 
-/// An item that came to a hand-written process.
+/// An item of a stream, for a hand-written process.
 #[derive(Debug)]
 pub struct Item {
     pub(crate) tag: Tag,
@@ -171,15 +177,15 @@ pub struct Item {
 }
 
 impl Item {
-    /// Which stream sent it.
+    /// The tag of the stream.
     pub fn tag(&self) -> Tag {
         self.tag
     }
 
-    /// The typed item, for whom holds the tag of this stream; itself back to whom does not.
+    /// Returns the typed item if `tag` is the tag of this stream.
     ///
     /// # Errors
-    /// `Err(self)` when `tag` is another yield's.
+    /// Returns `self` if `tag` is the tag of another yield, or if the item is not of the type `C::Item`.
     pub fn take<C: StreamCommand>(self, tag: Tag<C>) -> Result<C::Item, Item> {
         if self.tag != tag {
             return Err(self);
@@ -187,14 +193,14 @@ impl Item {
         self.item.downcast::<C::Item>().map_err(|item| Item { tag: self.tag, item })
     }
 
-    /// The item as it came.
+    /// Returns the untyped item.
     pub fn into_payload(self) -> Payload {
         self.item
     }
 }
 
-/// The answer of the type that was asked for. Answers are checked when they are given, so a mismatch can only come
-/// from a host that was told the wrong tag; it is a failure, never a panic.
+/// Converts an answer to the expected type. Answers are checked when they are given, so a mismatch occurs only if a
+/// host was given the wrong tag. A mismatch is a failure, not a panic.
 #[inline]
 pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Result<T, Failure> {
     answer?.downcast::<T>().map_err(|payload| {
@@ -202,23 +208,23 @@ pub(crate) fn typed<T: Send + 'static>(answer: Result<Payload, Failure>) -> Resu
     })
 }
 
-/// Names one monitor: `Copy`, comparable, hashable; no other one is ever called the same.
+/// Identifies one monitor. It is never used for another monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MonitorRef {
     watcher: Pid,
-    /// Which of its monitors; none has 0.
+    /// Number of the monitor among those of the same process; never 0.
     number: u64,
 }
 
 impl MonitorRef {
-    /// Marks the numbers of those that watch groups.
+    /// Set in the numbers of monitors of groups.
     const GROUP: u64 = 1 << 63;
 
     pub(crate) fn new(watcher: Pid, number: u64) -> Self {
         Self { watcher, number }
     }
 
-    /// One that watches a group; they are counted by themselves.
+    /// A monitor of a group. Monitors of groups have a number sequence of their own.
     pub(crate) fn of_group(watcher: Pid, number: u64) -> Self {
         Self { watcher, number: number | Self::GROUP }
     }
@@ -227,7 +233,7 @@ impl MonitorRef {
         self.number & Self::GROUP != 0
     }
 
-    /// Whether this process set it.
+    /// Whether this process set the monitor.
     pub(crate) fn is_of(self, watcher: Pid) -> bool {
         self.watcher == watcher
     }
@@ -244,37 +250,40 @@ impl fmt::Debug for MonitorRef {
     }
 }
 
-/// Which yield an answer belongs to: `Copy`, comparable with any other tag of the same process, never used twice.
+/// Identifies one yield, and thereby the answer to it. Tags of the same process can be compared. A tag is never used
+/// twice, unless the process [chose](Self::chosen) it.
 pub struct Tag<C = Payload> {
-    /// Counts the yields of one process, or was chosen by it; the top bits say of what kind it is.
+    /// Sequence number of the yield in its process, or the number that the process chose. The top bits tell the kind of
+    /// the yield.
     pub(crate) number: u64,
-    /// Where the tag table keeps it.
+    /// Index of the yield's slot in the tag table, or of its word in the lock-free table.
     pub(crate) key: u32,
     marker: PhantomData<fn() -> C>,
 }
 
 impl<C> Tag<C> {
-    /// Marks the numbers that processes choose themselves.
+    /// Set in the numbers that a process chose itself.
     pub(crate) const CHOSEN: u64 = 1 << 63;
-    /// Marks those of plain yields.
+    /// Set in the numbers of lock-free yields.
     const PLAIN: u64 = 1 << 62;
 
     pub(crate) fn issued(number: u64, key: u32) -> Self {
         Self { number, key, marker: PhantomData }
     }
 
-    /// Of a yield that is kept apart: see `yields/plain.rs`.
+    /// Tag of a lock-free yield: see `yields/lock_free.rs`.
     pub(crate) fn plain(number: u64, key: u32) -> Self {
         Self { number: Self::PLAIN | number, key, marker: PhantomData }
     }
 
-    /// A tag of the process's own choosing, for [`StepOutput::perform_as`](crate::StepOutput::perform_as): hosts of
-    /// scripts often number their calls themselves. It may be used again once it was answered.
+    /// Creates a tag with a number of the process's choice, for
+    /// [`StepOutput::perform_as`](crate::StepOutput::perform_as). Hosts of scripts often number their calls themselves.
+    /// The tag may be used again once its yield was answered and the answer was read, or once the yield was cancelled.
     pub fn chosen(number: u32) -> Self {
         Self { number: Self::CHOSEN | u64::from(number), key: u32::MAX, marker: PhantomData }
     }
 
-    /// The same tag, whatever its command.
+    /// Returns the same tag without the type of its command.
     pub fn erase(self) -> Tag {
         self.cast()
     }
@@ -293,7 +302,7 @@ impl<C> Tag<C> {
         self.number & Self::PLAIN != 0
     }
 
-    /// Its number without what says of what kind it is.
+    /// The number without the bits that tell the kind of the yield.
     #[inline]
     pub(crate) fn serial(self) -> u64 {
         self.number & !(Self::CHOSEN | Self::PLAIN)

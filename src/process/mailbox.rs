@@ -31,12 +31,12 @@ use std::task::Waker;
 use crate::platform::sync::Lock;
 pub use crate::process::mailbox::bounded::Bound;
 use crate::process::mailbox::bounded::Bounded;
-pub(crate) use crate::process::mailbox::bounded::Relieved;
+pub(crate) use crate::process::mailbox::bounded::RoomWaiter;
 pub(crate) use crate::process::mailbox::drained::Taken;
-use crate::process::mailbox::locked::{Aside, Locked, State, Waiting};
-pub(crate) use crate::process::mailbox::locked::{Remains, Unsent};
+pub(crate) use crate::process::mailbox::locked::{ClosedContents, Unsent};
+use crate::process::mailbox::locked::{Locked, RareParts, State, Waiting};
 use crate::process::mailbox::queue::Buffer;
-pub(crate) use crate::process::mailbox::read_ahead::{Front, Seat, Trial};
+pub(crate) use crate::process::mailbox::read_ahead::{ReadAhead, ReceiverTurn, Trial};
 pub(crate) use crate::process::mailbox::receiver::{Gathered, Glance, Reader, Spare};
 pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
@@ -55,7 +55,7 @@ impl<M> Inbox<M> {
     #[inline(always)]
     pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
         let bounded =
-            |(policy, most)| Box::new(Aside { bounded: Some(Bounded::new(policy, most)), ..Aside::default() });
+            |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
         // First, and not in the midst of what is written in its place.
         let aside = bound.within(limit).map(bounded);
         let (slot, lent) = Slot::new();
@@ -127,7 +127,7 @@ impl<M> Inbox<M> {
     /// Refuses everything from now on, and hands out what was there, if anything was. Whoever waits, or begins to before
     /// the end is known, is woken by [`disperse`](Self::disperse) once it is: sooner it would find nothing and wait again.
     #[inline]
-    pub(crate) fn close(&self) -> Option<Remains<M>> {
+    pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();
         state.closed = true;
         let is_bare = state.aside.is_none() && state.messages().is_bare();

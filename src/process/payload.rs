@@ -218,9 +218,9 @@ mod tests {
     use crate::platform::sync::atomic::Ordering::Relaxed;
 
     /// Counts its drops; `N` words big beside the counter.
-    struct Counted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
+    struct RefCounted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
 
-    impl<const N: usize> Drop for Counted<N> {
+    impl<const N: usize> Drop for RefCounted<N> {
         fn drop(&mut self) {
             self.0.fetch_add(1, Relaxed);
         }
@@ -276,12 +276,12 @@ mod tests {
 
     fn drops<const N: usize>() {
         let count = Arc::new(AtomicUsize::new(0));
-        let new = || Payload::new(Counted(Arc::clone(&count), [7; N]));
+        let new = || Payload::new(RefCounted(Arc::clone(&count), [7; N]));
         let payload = new();
         assert_eq!(count.load(Relaxed), 0);
         drop(payload);
         assert_eq!(count.load(Relaxed), 1);
-        let value = new().downcast::<Counted<N>>().expect("counted");
+        let value = new().downcast::<RefCounted<N>>().expect("counted");
         assert_eq!((count.load(Relaxed), value.1), (1, [7; N]));
         drop(value);
         assert_eq!(count.load(Relaxed), 2);
@@ -301,19 +301,19 @@ mod tests {
     #[test]
     fn a_payload_in_a_payload_stays_flat() {
         let count = Arc::new(AtomicUsize::new(0));
-        let payload = Payload::new(Payload::new(Payload::new(Counted(Arc::clone(&count), [0; 1]))));
-        assert_eq!(payload.type_id(), TypeId::of::<Counted<1>>());
-        assert!(payload.is::<Payload>() && payload.is::<Counted<1>>());
+        let payload = Payload::new(Payload::new(Payload::new(RefCounted(Arc::clone(&count), [0; 1]))));
+        assert_eq!(payload.type_id(), TypeId::of::<RefCounted<1>>());
+        assert!(payload.is::<Payload>() && payload.is::<RefCounted<1>>());
         let payload = payload.downcast::<Payload>().expect("every payload is one");
         assert_eq!(count.load(Relaxed), 0);
-        drop(payload.downcast::<Counted<1>>().expect("flat"));
+        drop(payload.downcast::<RefCounted<1>>().expect("flat"));
         assert_eq!(count.load(Relaxed), 1);
         assert_eq!(Payload::new(Payload::new(5_u8)).downcast::<u8>().expect("flat"), 5);
     }
 
     #[test]
     fn a_panic_in_the_values_drop_drops_nothing_twice() {
-        struct Bomb<const N: usize>(Counted<0>, #[allow(dead_code)] [u64; N]);
+        struct Bomb<const N: usize>(RefCounted<0>, #[allow(dead_code)] [u64; N]);
         impl<const N: usize> Drop for Bomb<N> {
             fn drop(&mut self) {
                 assert_eq!(self.0.0.load(Relaxed) % 2, 0);
@@ -322,7 +322,7 @@ mod tests {
         }
         fn explode<const N: usize>() {
             let count = Arc::new(AtomicUsize::new(0));
-            let payload = Payload::new(Bomb(Counted(Arc::clone(&count), []), [1; N]));
+            let payload = Payload::new(Bomb(RefCounted(Arc::clone(&count), []), [1; N]));
             assert!(catch_unwind(AssertUnwindSafe(|| drop(payload))).is_err());
             assert_eq!((count.load(Relaxed), Arc::strong_count(&count)), (1, 1));
         }
@@ -354,10 +354,10 @@ mod tests {
         for turn in 0..if cfg!(miri) { 300 } else { 10_000 } {
             let shared = Arc::clone(&count);
             match rng.below(8) {
-                0 => held.push(Payload::new(Counted(shared, [turn; 0]))),
-                1 => held.push(Payload::new(Counted(shared, [turn; 1]))),
-                2 => held.push(Payload::new(Counted(shared, [turn; 5]))),
-                3 => held.push(Payload::new(Payload::new(Counted(shared, [turn; 1])))),
+                0 => held.push(Payload::new(RefCounted(shared, [turn; 0]))),
+                1 => held.push(Payload::new(RefCounted(shared, [turn; 1]))),
+                2 => held.push(Payload::new(RefCounted(shared, [turn; 5]))),
+                3 => held.push(Payload::new(Payload::new(RefCounted(shared, [turn; 1])))),
                 _ if held.is_empty() => continue,
                 kind => {
                     let at = rng.below(held.len());
@@ -365,11 +365,11 @@ mod tests {
                     match kind {
                         4 => drop(payload),
                         5 => held.push(payload.downcast::<u64>().expect_err("there is none")),
-                        6 => match payload.downcast::<Counted<1>>() {
+                        6 => match payload.downcast::<RefCounted<1>>() {
                             Ok(value) => held.push(Payload::new(value)),
                             Err(payload) => held.push(payload),
                         },
-                        _ => drop(payload.downcast::<Counted<5>>()),
+                        _ => drop(payload.downcast::<RefCounted<5>>()),
                     }
                     continue;
                 }

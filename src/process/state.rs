@@ -1,5 +1,5 @@
 //! References to processes: counted in the process itself, so that it is one allocation with its task, and a reference is
-//! one word where the type of its messages is known; and the right to run it, of which there is [one](Ready). A file with
+//! one word where the type of its messages is known; and the right to run it, of which there is [one](RunnableProcess). A file with
 //! unsafe code, which is `Arc`'s, if that could hold a value together with others of which it is the beginning; the
 //! [cell](crate::task::cell) is made of it, and says what it bought.
 //!
@@ -30,7 +30,7 @@ use crate::platform::alloc as memory;
 use crate::platform::sync::counts::{AtomicU32, Ordering, fence};
 use crate::platform::sync::planted;
 pub(crate) use crate::process::state::run_state::RunState;
-pub(crate) use crate::process::state::runnable::{Owed, Ready, Schedule, Stepped, Task};
+pub(crate) use crate::process::state::runnable::{PendingSchedule, RunnableProcess, Schedule, Stepped, Task};
 
 /// The largest count. A program that exceeds it leaks references; it is aborted before the count wraps.
 const MOST: u32 = u32::MAX / 2;
@@ -38,38 +38,38 @@ const MOST: u32 = u32::MAX / 2;
 /// The header of each counted value: its counts, and the operations of its type.
 ///
 /// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
-/// borrow of the header: see [`Rooted::clear`].
+/// borrow of the header: see [`HeaderFirst::clear`].
 ///
 /// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also where a
 /// pointer has four bytes.
 #[derive(Debug)]
 #[repr(align(8))]
-pub(crate) struct Life {
+pub(crate) struct Header {
     strong: AtomicU32,
     weak: AtomicU32,
-    kind: &'static Kind,
+    kind: &'static VTable,
 }
 
 /// The operations of a value whose type is not known.
-pub(crate) struct Kind {
-    /// [`Rooted::clear`] of the value's type.
-    clear: unsafe fn(NonNull<Life>),
+pub(crate) struct VTable {
+    /// [`HeaderFirst::clear`] of the value's type.
+    clear: unsafe fn(NonNull<Header>),
     layout: Layout,
     task: Task,
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for VTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kind").field("layout", &self.layout).finish_non_exhaustive()
+        f.debug_struct("VTable").field("layout", &self.layout).finish_non_exhaustive()
     }
 }
 
 /// A value that is counted.
 ///
 /// # Safety
-/// The type is `repr(C)`, and its first field is a [`Life`], or is `Rooted` itself. So a pointer to the value is a pointer to
+/// The type is `repr(C)`, and its first field is a [`Header`], or is `HeaderFirst` itself. So a pointer to the value is a pointer to
 /// its life. [`clear`](Self::clear) drops every field except the life, and accesses no byte of the life.
-pub(crate) unsafe trait Rooted {
+pub(crate) unsafe trait HeaderFirst {
     /// Drops the fields other than the life, each through a pointer to that field alone: others may read the life at the same
     /// time. If the drop of one field panics, the remaining fields are dropped nevertheless, as in compiler-generated drops.
     ///
@@ -104,23 +104,23 @@ impl<T> Drop for Clear<T> {
 /// A value that does not need to know its life.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Counted<T> {
-    life: Life,
+pub(crate) struct RefCounted<T> {
+    life: Header,
     value: T,
 }
 
 // SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the only other field through a pointer to that field.
-unsafe impl<T> Rooted for Counted<T> {
+unsafe impl<T> HeaderFirst for RefCounted<T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // SAFETY: `this` points to a whole `Counted`, by contract, so its fields are in bounds.
+        // SAFETY: `this` points to a whole `RefCounted`, by contract, so its fields are in bounds.
         let value = unsafe { &raw mut (*this.as_ptr()).value };
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         drop(unsafe { Clear::new(value) });
     }
 }
 
-impl<T> Deref for Counted<T> {
+impl<T> Deref for RefCounted<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -128,34 +128,34 @@ impl<T> Deref for Counted<T> {
     }
 }
 
-impl<T> Ref<Counted<T>> {
+impl<T> Ref<RefCounted<T>> {
     pub(crate) fn counted(value: T) -> Self {
-        Self::new(|life| Counted { life, value })
+        Self::new(|life| RefCounted { life, value })
     }
 }
 
-/// A counted reference, to what is [`Rooted`]: none is made to anything else.
+/// A counted reference, to what is [`HeaderFirst`]: none is made to anything else.
 pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
 /// References to one value that were counted beforehand: each is taken without a locked operation.
-pub(crate) struct Stock<T> {
+pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
 }
 
-impl<T> Stock<Counted<T>> {
+impl<T> CountedRefs<RefCounted<T>> {
     /// Makes a value, and `count` references to it in stock.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `Counted<T>`. Of the `1 + count` references one is returned by `with`, and `Clones`
+        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`, and `Clones`
         // owns the others.
-        let one = unsafe { Ref::with(Ref::<Counted<T>>::PLAIN, 1 + count, |life| Counted { life, value }) };
+        let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |life| RefCounted { life, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
 }
 
-impl<T> Stock<T> {
+impl<T> CountedRefs<T> {
     /// One of them, while there are some.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ref<T>> {
@@ -169,9 +169,9 @@ impl<T> Stock<T> {
     }
 }
 
-impl<T> fmt::Debug for Stock<T> {
+impl<T> fmt::Debug for CountedRefs<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stock").field("left", &self.left.left).finish_non_exhaustive()
+        f.debug_struct("CountedRefs").field("left", &self.left.left).finish_non_exhaustive()
     }
 }
 
@@ -197,7 +197,7 @@ impl<T: ?Sized> Drop for Clones<T> {
     fn drop(&mut self) {
         if self.left != 0 {
             // SAFETY: this owns `left` counts, which keep the value alive; they are given up here and not used again.
-            unsafe { Life::release_many(self.at.cast(), self.left) };
+            unsafe { Header::release_many(self.at.cast(), self.left) };
         }
     }
 }
@@ -239,8 +239,8 @@ unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
 // SAFETY: a shared one can be upgraded to `Ref`s on other threads, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Weak<T> {}
 
-impl Life {
-    fn new(kind: &'static Kind, strong: u32) -> Self {
+impl Header {
+    fn new(kind: &'static VTable, strong: u32) -> Self {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
@@ -296,12 +296,12 @@ impl Life {
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
         /// The weak count of the strong references, given up also if the value's drop panics.
-        struct Rest(NonNull<Life>);
+        struct Rest(NonNull<Header>);
         impl Drop for Rest {
             fn drop(&mut self) {
                 // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is called
                 // once, so that count is given up once.
-                unsafe { Life::release_weak(self.0) };
+                unsafe { Header::release_weak(self.0) };
             }
         }
         // What others did with the value was released with their counts.
@@ -319,7 +319,7 @@ impl Life {
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
         // SAFETY: the memory stays as long as there is a weak count, and one is the caller's until the decrement below. The life
-        // is valid in it: `Rooted::clear` does not access the life, and the life has no drop of its own. After a decrement
+        // is valid in it: `HeaderFirst::clear` does not access the life, and the life has no drop of its own. After a decrement
         // that was not the last one the reference is not used: another thread may free the memory then.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
@@ -348,30 +348,30 @@ fn too_many() -> ! {
     std::process::abort()
 }
 
-impl<T: Rooted> Ref<T> {
-    const PLAIN: &'static Kind = &Self::kind(Task::NONE);
+impl<T: HeaderFirst> Ref<T> {
+    const PLAIN: &'static VTable = &Self::kind(Task::NONE);
 
     /// The kind of a `T` that is this task.
-    pub(crate) const fn kind(task: Task) -> Kind {
-        Kind { clear: Self::clear, layout: Layout::new::<T>(), task }
+    pub(crate) const fn kind(task: Task) -> VTable {
+        VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
     }
 
     /// # Safety
-    /// `this` is the life of a `T`; beyond that as [`Rooted::clear`].
-    unsafe fn clear(this: NonNull<Life>) {
+    /// `this` is the life of a `T`; beyond that as [`HeaderFirst::clear`].
+    unsafe fn clear(this: NonNull<Header>) {
         // SAFETY: a life is the beginning of its value, which is a `T` by contract. `T::clear` has no other requirements than
         // this function.
         unsafe { T::clear(this.cast()) };
     }
 
     /// Counts a value, which is no task. The life that it is given goes into its place in it.
-    pub(crate) fn new(make: impl FnOnce(Life) -> T) -> Self {
+    pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: `PLAIN` is the kind of a `T`. The one count is that of the reference that is returned.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
     /// The same, with two references to it.
-    pub(crate) fn pair(make: impl FnOnce(Life) -> T) -> (Self, Self) {
+    pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
         // SAFETY: `PLAIN` is the kind of a `T`. Both counts become references here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
         // SAFETY: of the two counts `one` owns the first; the second is owned by nothing else.
@@ -383,12 +383,12 @@ impl<T: Rooted> Ref<T> {
     /// # Safety
     /// `kind` is [that](Self::kind) of a `T`, and `strong` is at least 1.
     #[inline]
-    pub(crate) unsafe fn with(kind: &'static Kind, strong: u32, make: impl FnOnce(Life) -> T) -> Self {
-        // SAFETY: a `T` is `Rooted`, so it contains a life, and its size is not zero.
+    pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
+        // SAFETY: a `T` is `HeaderFirst`, so it contains a life, and its size is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
         // For `Stepped::wake`.
         let _ = at.as_ptr().expose_provenance();
-        let value = make(Life::new(kind, strong));
+        let value = make(Header::new(kind, strong));
         // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics it is leaked.
         unsafe { at.write(value) };
         // SAFETY: the value begins with a life that has `strong` counts, none of which is owned yet.
@@ -417,10 +417,10 @@ impl<T: ?Sized> Ref<T> {
     }
 
     #[inline]
-    pub(crate) fn life(&self) -> &Life {
-        // SAFETY: each value that a `Ref` points to was made as a `Rooted` type, and such a value begins with its life. It is
+    pub(crate) fn life(&self) -> &Header {
+        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and such a value begins with its life. It is
         // alive, because this reference owns a count.
-        unsafe { self.at.cast::<Life>().as_ref() }
+        unsafe { self.at.cast::<Header>().as_ref() }
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
@@ -433,7 +433,7 @@ impl<T: ?Sized> Ref<T> {
     /// Which one it is, while it lives.
     #[inline]
     pub(crate) fn identity(&self) -> usize {
-        self.at.cast::<Life>().as_ptr() as usize
+        self.at.cast::<Header>().as_ptr() as usize
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -465,7 +465,7 @@ impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used afterwards.
-        unsafe { Life::release(self.at.cast()) };
+        unsafe { Header::release(self.at.cast()) };
     }
 }
 
@@ -489,8 +489,8 @@ impl<T: ?Sized> Weak<T> {
     /// A strong reference, if there still is one.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
         // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The life is valid in it, also
-        // while the value is dropped and afterwards: see `Rooted::clear`.
-        let strong = unsafe { &self.0.cast::<Life>().as_ref().strong };
+        // while the value is dropped and afterwards: see `HeaderFirst::clear`.
+        let strong = unsafe { &self.0.cast::<Header>().as_ref().strong };
         let more = |count| {
             if count > MOST {
                 too_many();
@@ -507,7 +507,7 @@ impl<T: ?Sized> Weak<T> {
 impl<T: ?Sized> Drop for Weak<T> {
     fn drop(&mut self) {
         // SAFETY: this reference owns a weak count; it is dropped once and not used afterwards.
-        unsafe { Life::release_weak(self.0.cast()) };
+        unsafe { Header::release_weak(self.0.cast()) };
     }
 }
 
@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn a_stock_gives_out_as_many_as_it_has_and_keeps_none() {
         let told = Arc::new(());
-        let mut stock = Stock::new(Arc::clone(&told), 3);
+        let mut stock = CountedRefs::new(Arc::clone(&told), 3);
         let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));
         assert!(one.is_same(&other) && Arc::ptr_eq(stock.get(), &told));
         assert_eq!(one.count(), 4);
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!((other.count(), Arc::strong_count(&told)), (1, 2));
         drop(other);
         assert_eq!(Arc::strong_count(&told), 1);
-        let mut stock = Stock::new(Arc::clone(&told), 1);
+        let mut stock = CountedRefs::new(Arc::clone(&told), 1);
         assert!(stock.take().is_some() && stock.take().is_none());
         drop(stock);
         assert_eq!(Arc::strong_count(&told), 1);
@@ -583,7 +583,7 @@ mod tests {
     fn overflow(operation: &str) {
         let near = |strong| {
             // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
-            unsafe { Ref::with(Ref::<Counted<u64>>::PLAIN, strong, |life| Counted { life, value: 7 }) }
+            unsafe { Ref::with(Ref::<RefCounted<u64>>::PLAIN, strong, |life| RefCounted { life, value: 7 }) }
         };
         let twice = |more: &dyn Fn()| {
             more();
@@ -611,7 +611,7 @@ mod tests {
             "wake" => {
                 let at = NonNull::from(one.life());
                 // SAFETY: the value is no task, so the right is never used; it is not dropped.
-                let ready = ManuallyDrop::new(unsafe { Ready::new(at) });
+                let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(at) });
                 twice(&|| forget((*ready.waker()).clone()));
             }
             other => unreachable!("{other} is not tested"),

@@ -47,7 +47,7 @@ pub(crate) struct Yield {
 
 /// Who hears of the answer.
 #[derive(Debug)]
-pub(crate) enum Ear {
+pub(crate) enum AnswerTarget {
     /// The process, as an event.
     Event,
     /// A future that is polled with the task's own waker.
@@ -71,7 +71,7 @@ pub(crate) enum Answered {
     /// Wake this waker.
     Other(Waker),
     /// Drop the answer: nobody waits for it any more.
-    Unheard,
+    Discard,
 }
 
 /// What the one who sent an item has to do now.
@@ -79,7 +79,7 @@ pub(crate) enum Answered {
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// Nothing: the process comes when it likes.
-    Kept,
+    Nothing,
     /// Push so many notices into the mailbox.
     Notices(usize),
     /// Wake the task.
@@ -118,7 +118,7 @@ impl Late {
 
 /// What became of a command that took the short way.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum InlineOutcome {
     Answered(Answer),
     /// Its handler waits for something itself: it is in flight, like any other.
     Flying(Tag),
@@ -210,7 +210,7 @@ impl Yields {
     /// The command, when the chosen tag is in flight.
     pub(crate) fn start<C: Command>(
         &self,
-        ear: Ear,
+        ear: AnswerTarget,
         chosen: Option<Tag<C>>,
         command: Option<Payload>,
         buffer: Option<Buffer>,
@@ -223,7 +223,7 @@ impl Yields {
             return Err(command);
         }
         let tag = match (self.words(), chosen) {
-            (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, Ear::Event) => {
+            (Some(words), None) if command.is_some() && buffer.is_none() && matches!(ear, AnswerTarget::Event) => {
                 let number = table.issued;
                 Tag::plain(number, table.plain().begin(words, number, reply_to::<C>))
             }
@@ -307,7 +307,7 @@ impl Yields {
     ///
     /// # Errors
     /// It was given up.
-    pub(crate) fn keep(&self, number: Number, kept: Kept) -> Result<(), Kept> {
+    pub(crate) fn keep(&self, number: Number, kept: InlineOutcome) -> Result<(), InlineOutcome> {
         let mut guard = self.parts().table.lock();
         let table = &mut *guard;
         if table.take_kept(number).is_some() && !planted!("yields_keep_what_was_given_up") {
@@ -318,17 +318,17 @@ impl Yields {
     }
 
     /// Takes out what was kept.
-    pub(crate) fn take_kept(&self, number: Number) -> Option<Kept> {
+    pub(crate) fn take_kept(&self, number: Number) -> Option<InlineOutcome> {
         self.table()?.take_kept(number)
     }
 
     /// Gives up a command that took the short way and is not in reach; hands out what was kept.
-    pub(crate) fn give_up(&self, number: Number) -> Option<Kept> {
+    pub(crate) fn give_up(&self, number: Number) -> Option<InlineOutcome> {
         let mut guard = self.parts().table.lock();
         let table = &mut *guard;
         let kept = table.take_kept(number);
         if kept.is_none() {
-            table.kept.push((number, Kept::GivenUp));
+            table.kept.push((number, InlineOutcome::GivenUp));
         }
         kept
     }
@@ -378,22 +378,22 @@ impl Yields {
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
         let mut keep = || Phase::Answered(answer.take().expect("whoever answers has an answer"));
         let answered = match (ear, &mut slot.buffer) {
-            (Ear::Event, None) => Answered::Event,
-            (Ear::Event, Some(buffer)) => {
+            (AnswerTarget::Event, None) => Answered::Event,
+            (AnswerTarget::Event, Some(buffer)) => {
                 slot.phase = keep();
                 Answered::Notices(buffer.due(true))
             }
-            (Ear::Own, _) => {
+            (AnswerTarget::Own, _) => {
                 slot.phase = keep();
                 Answered::Own
             }
-            (Ear::Other(waker), _) => {
+            (AnswerTarget::Other(waker), _) => {
                 slot.phase = keep();
                 Answered::Other(waker)
             }
-            (Ear::Nobody, _) => {
+            (AnswerTarget::Nobody, _) => {
                 drop(table.remove(key));
-                Answered::Unheard
+                Answered::Discard
             }
         };
         self.ended(tag);
@@ -407,7 +407,7 @@ impl Yields {
     }
 
     /// Collects a future's answer, or leaves word whom to tell. `None` when the tag is gone: cancelled from outside.
-    pub(crate) fn poll(&self, tag: Tag, ear: Ear) -> Option<Result<Answer, ()>> {
+    pub(crate) fn poll(&self, tag: Tag, ear: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
         let (key, slot) = table.find(tag)?;
@@ -458,7 +458,7 @@ impl Yields {
                 key.map(|key| table.remove(key)).is_some()
             };
             if !there {
-                // Given up after it was read.
+                // SpawnSettings up after it was read.
                 table.forget_recall(tag);
             }
         }
@@ -474,7 +474,7 @@ impl Yields {
         let table = &mut *guard;
         let Some((key, slot)) = table.find(tag) else { return };
         if let Phase::InFlight(ear) = &mut slot.phase {
-            let former = mem::replace(ear, Ear::Nobody);
+            let former = mem::replace(ear, AnswerTarget::Nobody);
             drop(guard);
             drop(former);
         } else {

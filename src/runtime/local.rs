@@ -19,7 +19,7 @@ use crate::host::job::Job;
 use crate::observe::State;
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::state::wake_order::WakeSource;
-use crate::process::state::{Ready, Ref, Schedule, Weak};
+use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::task::Machine;
 use crate::task::body::{Outcome, with_machine, with_process};
@@ -69,7 +69,7 @@ impl fmt::Debug for Local<'_> {
 /// Where local tasks wait for their thread.
 #[derive(Debug, Default)]
 struct Queue {
-    ready: Mutex<VecDeque<Ready>>,
+    ready: Mutex<VecDeque<RunnableProcess>>,
     /// Whoever drives them.
     driver: AtomicWaker,
 }
@@ -83,7 +83,7 @@ struct OnThread {
 }
 
 impl Schedule for OnThread {
-    fn schedule(self, ready: Ready, _: WakeSource<'_>) {
+    fn schedule(self, ready: RunnableProcess, _: WakeSource<'_>) {
         self.queue.push(ready);
     }
 
@@ -94,14 +94,14 @@ impl Schedule for OnThread {
 
 impl Queue {
     /// From any thread. The process is there before the driver is woken, and the driver leaves its waker before it looks.
-    fn push(&self, ready: Ready) {
+    fn push(&self, ready: RunnableProcess) {
         // All that run here are normal.
         let _ = ready.head().ready();
         self.ready.lock().push_back(ready);
         self.driver.wake();
     }
 
-    fn pop(&self) -> Option<Ready> {
+    fn pop(&self) -> Option<RunnableProcess> {
         self.ready.lock().pop_front()
     }
 }

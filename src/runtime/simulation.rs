@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use crate::host::job::Job;
 use crate::host::namespace::HostBuilder;
-use crate::host::registry::Relay;
+use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
-use crate::host::{Ground, Host, Left, OnPanic, Phase, Shared, Shutdown};
+use crate::host::{Environment, Host, Left, OnPanic, Phase, Shared, Shutdown};
 use crate::observe::{Counter, Metrics, Observer, Unobserved};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
@@ -183,7 +183,7 @@ impl Simulation {
     /// # Errors
     /// Two handlers for one command.
     pub fn with(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
-        let realm = host.build()?;
+        let namespace = host.build()?;
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
         let queue = Arc::new(Queue::new(rng));
@@ -192,8 +192,8 @@ impl Simulation {
         let reported = Arc::clone(&unobserved);
         let clock = Clock::virtual_();
         let place: Arc<dyn Any + Send + Sync> = queue.clone();
-        let shared = Shared::new(Ground {
-            relay: Relay::new(0, incarnation(), 1),
+        let shared = Shared::new(Environment {
+            pid_table: PidTable::new(0, incarnation(), 1),
             timers: Arc::new(Timers::new(clock.clone(), 0)),
             clock,
             pool: None,
@@ -209,7 +209,7 @@ impl Simulation {
             preempt: Box::new(|_| false),
             chance: Mutex::new(chance),
         });
-        let host = Host::new(Arc::new(shared), realm);
+        let host = Host::new(Arc::new(shared), namespace);
         Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
@@ -327,13 +327,13 @@ impl Simulation {
     /// As the one worker of this simulation, and in nobody's turn.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
-        let _pids = Simulated::enter(self.host.shared().relay.incarnation());
+        let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
         Current::with(|current| current.outside(|| current.waking(WakeOrder::NextSlot, || f(self))))
     }
 
     /// Who is next, of those that are ready now.
     fn next(&mut self) -> Option<Entry> {
-        let Ground { timers, clock, .. } = &***self.host.shared();
+        let Environment { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
             self.turns = 0;
             clock.advance(Duration::from_millis(1));
@@ -366,7 +366,7 @@ impl Simulation {
 
     /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
     fn pass_time(&mut self, until: Instant) -> bool {
-        let Ground { timers, clock, .. } = &***self.host.shared();
+        let Environment { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
         if let Some(to) = nearest.or((until != Instant::FAR).then_some(until)) {
             self.turns = 0;

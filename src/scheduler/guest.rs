@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 
 use crate::platform::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, EventListener, Mutex, this_thread, thread};
-use crate::scheduler::worker::Seat;
+use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
 
 /// How many tasks a polled lender runs in one poll, at most.
@@ -300,7 +300,7 @@ impl<T: Task> Lender<T> {
 
 /// A lender's thread at its place, until this is dropped.
 struct Seated<'a, T: Task> {
-    seat: Option<Seat<T>>,
+    seat: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
 }
 

@@ -11,14 +11,14 @@ const GLOBAL_TAKE: usize = 16;
 
 /// The queue that all share.
 #[derive(Debug)]
-pub(crate) struct Global<T> {
+pub(crate) struct Injector<T> {
     /// Read without the lock: an empty queue costs a load. Whoever pushes tells somebody after that, behind a fence, and who is
     /// about to sleep looks behind one: see `idle`.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
 }
 
-impl<T> Global<T> {
+impl<T> Injector<T> {
     pub(crate) fn new() -> Self {
         Self { len: AtomicUsize::new(0), queue: Mutex::new((VecDeque::new(), false)) }
     }

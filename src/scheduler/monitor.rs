@@ -8,7 +8,7 @@ use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::atomic::{AtomicU8, Ordering, fence};
 use crate::platform::sync::{Arc, Condvar, planted, thread, wait_while};
 use crate::scheduler::slot::OWN_FUTURE;
-use crate::scheduler::threads::Counted;
+use crate::scheduler::threads::RefCounted;
 use crate::scheduler::{Scheduler, Task};
 
 /// The shortest time between two looks.
@@ -82,7 +82,7 @@ impl<T: Task> Scheduler<T> {
             self.monitor.ring();
             return;
         }
-        let counted = Counted::new(&mut crew, Arc::clone(self));
+        let counted = RefCounted::new(&mut crew, Arc::clone(self));
         drop(crew);
         let scheduler = Arc::clone(self);
         let name = format!("{}-monitor", self.options.name);
@@ -93,7 +93,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// The whole life of the monitor's thread.
-    fn monitor(self: Arc<Self>, counted: Counted<T>) {
+    fn monitor(self: Arc<Self>, counted: RefCounted<T>) {
         let mut seen = vec![None; self.posts.len()];
         let mut quiet = 0;
         while self.pause() {

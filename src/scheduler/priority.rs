@@ -4,7 +4,7 @@
 //! Nobody looks here as long as the number of those who wait is 0, which costs a load.
 
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
-use crate::scheduler::injector::Global;
+use crate::scheduler::injector::Injector;
 
 /// Which class a task is of that is not normal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,16 +19,16 @@ const NORMAL_EVERY: u32 = 4;
 
 /// The queues of the two classes.
 #[derive(Debug)]
-pub(super) struct Ranks<T> {
-    high: Global<T>,
-    low: Global<T>,
+pub(super) struct PriorityQueues<T> {
+    high: Injector<T>,
+    low: Injector<T>,
     /// At least as many as wait in both.
     waiting: AtomicUsize,
 }
 
-impl<T> Ranks<T> {
+impl<T> PriorityQueues<T> {
     pub(super) fn new() -> Self {
-        Self { high: Global::new(), low: Global::new(), waiting: AtomicUsize::new(0) }
+        Self { high: Injector::new(), low: Injector::new(), waiting: AtomicUsize::new(0) }
     }
 
     #[inline]
@@ -69,7 +69,7 @@ impl<T> Ranks<T> {
         self.take(&self.high).or_else(|| self.take(&self.low))
     }
 
-    fn take(&self, queue: &Global<T>) -> Option<T> {
+    fn take(&self, queue: &Injector<T>) -> Option<T> {
         let item = queue.pop()?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(item)
@@ -91,21 +91,21 @@ mod tests {
 
     #[test]
     fn each_class_has_its_share_of_looks() {
-        let ranks = Ranks::new();
-        assert!(ranks.is_empty() && ranks.last().is_none());
+        let priorities = PriorityQueues::new();
+        assert!(priorities.is_empty() && priorities.last().is_none());
         for n in 0..16 {
-            ranks.push(Rank::High, n).unwrap();
-            ranks.push(Rank::Low, 100 + n).unwrap();
+            priorities.push(Rank::High, n).unwrap();
+            priorities.push(Rank::Low, 100 + n).unwrap();
         }
-        let taken: Vec<_> = (0..16).map(|look| ranks.first(look)).collect();
+        let taken: Vec<_> = (0..16).map(|look| priorities.first(look)).collect();
         assert_eq!(taken[..6], [Some(100), Some(0), Some(1), Some(2), None, Some(3)]);
         assert_eq!(taken.iter().filter(|taken| taken.is_none()).count(), 3);
         assert_eq!(taken.iter().flatten().filter(|&&taken| taken < 100).count(), 12);
-        assert_eq!(ranks.last(), Some(12), "the high ones before the low ones");
+        assert_eq!(priorities.last(), Some(12), "the high ones before the low ones");
         let mut rest = Vec::new();
-        ranks.drain(&mut rest);
+        priorities.drain(&mut rest);
         assert_eq!(rest, [13, 14, 15].into_iter().chain(101..116).collect::<Vec<_>>());
-        ranks.close();
-        assert_eq!((ranks.push(Rank::Low, 7), ranks.is_empty()), (Err(7), true));
+        priorities.close();
+        assert_eq!((priorities.push(Rank::Low, 7), priorities.is_empty()), (Err(7), true));
     }
 }

@@ -15,8 +15,8 @@ use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::tally::AtomicUsize as Tally;
 use crate::platform::sync::{Arc, Lock};
-use crate::scheduler::injector::Global;
-use crate::scheduler::spawned::{Nursery, NurseryRemote, certain};
+use crate::scheduler::injector::Injector;
+use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
 /// How many run from the slot, and of those that have had no turn, in a row while others wait.
 const BUDGET: u8 = 16;
@@ -78,18 +78,18 @@ impl<T> Batch<T> {
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
     slot: Stealer<T>,
-    nursery: NurseryRemote<T>,
+    new_tasks: NewTasksRemote<T>,
     deque: Stealer<T>,
     batch: Arc<Batch<T>>,
 }
 
 impl<T> Remote<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.deque.is_empty() && self.nursery.is_empty() && self.slot.is_empty() && self.batch.is_empty()
+        self.deque.is_empty() && self.new_tasks.is_empty() && self.slot.is_empty() && self.batch.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.deque.len() + self.nursery.len() + self.slot.len() + self.batch.len()
+        self.deque.len() + self.new_tasks.len() + self.slot.len() + self.batch.len()
     }
 
     /// Half of the deque, rounded up, but no more than 32; or, if there is nothing, the oldest that has had no turn; or the
@@ -100,7 +100,7 @@ impl<T> Remote<T> {
         if !stolen.is_empty() {
             return stolen;
         }
-        let stolen = self.nursery.steal();
+        let stolen = self.new_tasks.steal();
         if !stolen.is_empty() || self.batch.is_empty() {
             return stolen;
         }
@@ -121,7 +121,7 @@ impl<T> Remote<T> {
     /// Takes everything, from whoever has it; the owner may still add.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
         into.extend(std::iter::from_fn(|| certain(|| self.slot.steal())));
-        into.extend(std::iter::from_fn(|| certain(|| self.nursery.steal())));
+        into.extend(std::iter::from_fn(|| certain(|| self.new_tasks.steal())));
         into.extend(std::iter::from_fn(|| certain(|| self.deque.steal())));
         self.batch.with(|items| into.append(items));
     }
@@ -137,7 +137,7 @@ pub(crate) struct Queues<T> {
     budget: Cell<u8>,
     /// How often it was spent.
     spent: Cell<u32>,
-    nursery: Nursery<T>,
+    new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
     /// The thieves' end of its own deque, if that is newest first.
@@ -163,16 +163,20 @@ impl<T> Queues<T> {
             LocalOrder::Lifo => Deque::new_lifo(),
         };
         let (slot, batch) = (Deque::new_fifo(), Batch::new());
-        let (nursery, nursery_remote) = Nursery::new();
+        let (new_tasks, nursery_remote) = NewTasks::new();
         let oldest = (order == LocalOrder::Lifo).then(|| deque.stealer());
-        let remote =
-            Remote { slot: slot.stealer(), nursery: nursery_remote, deque: deque.stealer(), batch: Arc::clone(&batch) };
+        let remote = Remote {
+            slot: slot.stealer(),
+            new_tasks: nursery_remote,
+            deque: deque.stealer(),
+            batch: Arc::clone(&batch),
+        };
         let queues = Self {
             slot,
             slot_is_new: Cell::new(false),
             budget: Cell::new(BUDGET),
             spent: Cell::new(0),
-            nursery,
+            new_tasks,
             deque,
             batch,
             oldest,
@@ -197,7 +201,7 @@ impl<T> Queues<T> {
 
     /// Whether nothing waits behind the slot.
     fn nothing_behind(&self) -> bool {
-        self.deque.is_empty() && self.nursery.is_empty() && self.batch.is_empty()
+        self.deque.is_empty() && self.new_tasks.is_empty() && self.batch.is_empty()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -232,7 +236,7 @@ impl<T> Queues<T> {
         if !was_new {
             return self.push_back(displaced);
         }
-        match self.nursery.push(displaced) {
+        match self.new_tasks.push(displaced) {
             Ok(waiting) => Pushed::ToDeque(waiting + self.deque.len()),
             Err(displaced) => self.push_back(displaced),
         }
@@ -273,7 +277,7 @@ impl<T> Queues<T> {
     }
 
     /// Sends the batch to the global queue.
-    pub(crate) fn overflow(&self, global: &Global<T>) {
+    pub(crate) fn overflow(&self, global: &Injector<T>) {
         self.batch.with(|items| global.append(items));
     }
 
@@ -289,8 +293,8 @@ impl<T> Queues<T> {
             self.budget.set(budget - 1);
             return Some(item);
         }
-        if !self.nursery.is_idle()
-            && let Some(item) = self.nursery.pop()
+        if !self.new_tasks.is_idle()
+            && let Some(item) = self.new_tasks.pop()
         {
             self.budget.set(budget - 1);
             return Some(item);
@@ -314,8 +318,8 @@ impl<T> Queues<T> {
         }
         let spent = self.spent.get().wrapping_add(1);
         self.spent.set(spent);
-        let new = if spent.is_multiple_of(NEW_EVERY) { self.nursery.pop() } else { None };
-        new.or_else(|| self.pop()).or_else(|| self.nursery.pop())
+        let new = if spent.is_multiple_of(NEW_EVERY) { self.new_tasks.pop() } else { None };
+        new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
     /// The next of the deque, which is refilled from the batch when it runs low.
@@ -343,7 +347,7 @@ impl<T> Queues<T> {
     /// Everything, the slot first.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
-        all.extend(std::iter::from_fn(|| self.nursery.pop()));
+        all.extend(std::iter::from_fn(|| self.new_tasks.pop()));
         all.extend(std::iter::from_fn(|| self.deque.pop()));
         self.batch.with(|items| all.append(items));
         all

@@ -27,7 +27,7 @@ const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
 
 /// The post of one place.
-pub(crate) struct Post {
+pub(crate) struct WorkerSlot {
     duty: AtomicU8,
     /// Which task was begun last.
     label: AtomicU64,
@@ -37,7 +37,7 @@ pub(crate) struct Post {
     lent: tally::AtomicBool,
 }
 
-impl fmt::Debug for Post {
+impl fmt::Debug for WorkerSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.duty.load(Ordering::Relaxed) {
             FREE => "Free",
@@ -47,7 +47,7 @@ impl fmt::Debug for Post {
     }
 }
 
-impl Post {
+impl WorkerSlot {
     pub(crate) fn new() -> Self {
         Self {
             duty: AtomicU8::new(FREE),

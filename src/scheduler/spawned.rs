@@ -34,7 +34,7 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
 
 /// As their owner sees them.
 #[derive(Debug)]
-pub(super) struct Nursery<T> {
+pub(super) struct NewTasks<T> {
     deque: Deque<T>,
     oldest: Stealer<T>,
     /// None was there when one was last wanted, and none has come since: costs less than to look.
@@ -46,9 +46,9 @@ pub(super) struct Nursery<T> {
 
 /// What others see of it.
 #[derive(Debug)]
-pub(super) struct NurseryRemote<T>(Stealer<T>);
+pub(super) struct NewTasksRemote<T>(Stealer<T>);
 
-impl<T> NurseryRemote<T> {
+impl<T> NewTasksRemote<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -63,10 +63,10 @@ impl<T> NurseryRemote<T> {
     }
 }
 
-impl<T> Nursery<T> {
-    pub(super) fn new() -> (Self, NurseryRemote<T>) {
+impl<T> NewTasks<T> {
+    pub(super) fn new() -> (Self, NewTasksRemote<T>) {
         let deque = Deque::new_lifo();
-        let (oldest, remote) = (deque.stealer(), NurseryRemote(deque.stealer()));
+        let (oldest, remote) = (deque.stealer(), NewTasksRemote(deque.stealer()));
         (Self { deque, oldest, idle: Cell::new(true), crowded: Cell::new(false), taken: Cell::new(0) }, remote)
     }
 

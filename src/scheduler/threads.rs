@@ -25,7 +25,7 @@ pub(super) const TOO_MANY: usize = 2;
 
 /// Who works.
 #[derive(Debug)]
-pub(super) struct Crew<T: Task> {
+pub(super) struct WorkerThreads<T: Task> {
     /// How many are to work.
     target: usize,
     /// How many do, or are about to.
@@ -44,7 +44,7 @@ pub(super) struct Crew<T: Task> {
     pub(super) stopping: bool,
 }
 
-impl<T: Task> Crew<T> {
+impl<T: Task> WorkerThreads<T> {
     pub(super) fn new(target: usize) -> Self {
         Self {
             target,
@@ -61,16 +61,16 @@ impl<T: Task> Crew<T> {
 }
 
 /// A thread that is counted, until it is over, also if it unwinds.
-pub(super) struct Counted<T: Task>(Arc<Scheduler<T>>);
+pub(super) struct RefCounted<T: Task>(Arc<Scheduler<T>>);
 
-impl<T: Task> Counted<T> {
-    pub(super) fn new(crew: &mut Crew<T>, scheduler: Arc<Scheduler<T>>) -> Self {
+impl<T: Task> RefCounted<T> {
+    pub(super) fn new(crew: &mut WorkerThreads<T>, scheduler: Arc<Scheduler<T>>) -> Self {
         crew.threads += 1;
         Self(scheduler)
     }
 }
 
-impl<T: Task> Drop for Counted<T> {
+impl<T: Task> Drop for RefCounted<T> {
     fn drop(&mut self) {
         self.0.crew.lock().threads -= 1;
         self.0.left.notify_all();
@@ -119,7 +119,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Has one more worker, if there are too few; false if not, or if there can be no more.
     fn hire(self: &Arc<Self>) -> bool {
-        let lacks = |crew: &Crew<T>| {
+        let lacks = |crew: &WorkerThreads<T>| {
             // The number of substitutes is bounded, so that a thousand steps that block do not start a thousand threads. The
             // bound may be `usize::MAX`.
             crew.active < crew.target
@@ -148,7 +148,7 @@ impl<T: Task> Scheduler<T> {
     /// Has a thread work at this place: one that is there with nothing to do, or a new one.
     fn employ(
         self: &Arc<Self>,
-        mut crew: MutexGuard<'_, Crew<T>>,
+        mut crew: MutexGuard<'_, WorkerThreads<T>>,
         local: Local<T>,
     ) -> Result<(), (io::Error, Option<Box<Local<T>>>)> {
         if crew.spare > crew.calls.len() {
@@ -163,7 +163,7 @@ impl<T: Task> Scheduler<T> {
         }
         let place = Arc::new(Mutex::new(Some(local)));
         let (at, around) = (Arc::clone(&place), self.options.around.clone());
-        let counted = Counted::new(&mut crew, Arc::clone(self));
+        let counted = RefCounted::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
         // It must not be under the lock when what was to run there is dropped.

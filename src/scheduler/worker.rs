@@ -13,10 +13,10 @@ use crossbeam_deque::Steal;
 use crate::observe::{Counter, SlotGuard, WorkerState};
 use crate::platform::preempt;
 use crate::platform::random::Rng;
-use crate::platform::sync::{Arc, CachePadded, Lasting, hint, planted, this_thread, thread};
+use crate::platform::sync::{Arc, CachePadded, NeverDropped, hint, planted, this_thread, thread};
 use crate::scheduler::idle::Woken;
 use crate::scheduler::queue::{Pushed, Queues};
-use crate::scheduler::slot::{OWN_FUTURE, Post};
+use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
@@ -24,7 +24,7 @@ use crate::scheduler::{Placement, Scheduler, Task, hooks};
 const GLOBAL_EVERY: u32 = 61;
 /// Where the newest is first, every so many looks take the oldest.
 const OLDEST_EVERY: u32 = 16;
-/// These are no looks that others have a right to, see `ranks.rs`.
+/// These are no looks that others have a right to, see `priorities.rs`.
 const OLDEST_AT: u32 = 8;
 /// How often a search passes over all victims.
 const PASSES: u32 = 4;
@@ -42,7 +42,7 @@ pub(crate) struct Local<T: Task> {
     /// The scheduler's address, by which those who wake a task ask whether this is theirs.
     home: usize,
     slot: usize,
-    post: Arc<CachePadded<Post>>,
+    post: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,
@@ -58,18 +58,18 @@ pub(crate) struct Local<T: Task> {
 }
 
 /// Which worker a thread is, if it is one.
-pub(crate) type Here<T> = Lasting<RefCell<Option<Rc<Local<T>>>>>;
+pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
 
 /// A thread as a worker; where that worker was before, it is again when this is dropped.
 #[must_use]
-pub(super) struct Seat<T: Task> {
+pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
     outer: Option<Rc<Local<T>>>,
     _counting: SlotGuard,
-    _asked: preempt::Seat,
+    _asked: preempt::PreemptGuard,
 }
 
-impl<T: Task> Deref for Seat<T> {
+impl<T: Task> Deref for WorkerGuard<T> {
     type Target = Local<T>;
 
     fn deref(&self) -> &Local<T> {
@@ -77,7 +77,7 @@ impl<T: Task> Deref for Seat<T> {
     }
 }
 
-impl<T: Task> Seat<T> {
+impl<T: Task> WorkerGuard<T> {
     /// Leaves it, for another thread to take.
     pub(super) fn rise(self) -> Local<T> {
         let local = Rc::clone(&self.local);
@@ -86,7 +86,7 @@ impl<T: Task> Seat<T> {
     }
 }
 
-impl<T: Task> Drop for Seat<T> {
+impl<T: Task> Drop for WorkerGuard<T> {
     fn drop(&mut self) {
         let own = T::current().with(|here| here.replace(self.outer.take()));
         drop(own);
@@ -121,12 +121,12 @@ impl<T: Task> Local<T> {
     }
 
     /// Makes this thread the worker, until what is returned is dropped.
-    pub(super) fn sit(self) -> Seat<T> {
+    pub(super) fn sit(self) -> WorkerGuard<T> {
         let _counting = self.scheduler.metrics.enter(self.slot);
         let _asked = self.post.asked().sit();
         let local = Rc::new(self);
         let outer = T::current().with(|here| here.replace(Some(Rc::clone(&local))));
-        Seat { local, outer, _counting, _asked }
+        WorkerGuard { local, outer, _counting, _asked }
     }
 
     /// The worker that this thread is.
@@ -278,8 +278,8 @@ impl<T: Task> Local<T> {
             }
         }
         // Those who are not normal, at the looks that are theirs.
-        if !self.scheduler.ranks.is_empty()
-            && let Some(task) = self.scheduler.ranks.first(looks)
+        if !self.scheduler.priorities.is_empty()
+            && let Some(task) = self.scheduler.priorities.first(looks)
         {
             return Some(task);
         }
@@ -308,7 +308,7 @@ impl<T: Task> Local<T> {
     }
 
     fn take_ranked(&self) -> Option<T> {
-        if self.scheduler.ranks.is_empty() { None } else { self.scheduler.ranks.last() }
+        if self.scheduler.priorities.is_empty() { None } else { self.scheduler.priorities.last() }
     }
 
     fn take_global(&self) -> Option<T> {

@@ -4,7 +4,7 @@
 //! quarter cheaper by that, a message as well, and a yield by two fifths (benches `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
-//!  Cell ┬ Shell ┬ Control ┬ Life     counts, what kind of cell it is
+//!  Cell ┬ JoinBlock ┬ Control ┬ Header     counts, what kind of cell it is
 //!       │       │         ├ Head     whether it is to be run, who it is, and what it does now
 //!       │       │         └ Inbox    what others have for it
 //!       │       └ outcome           for the handle
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Each is the first field of the one around it, so a reference to the cell is one to all of them; addresses know it as the
-//! [`Control`], handles as the [`Shell`].
+//! [`Control`], handles as the [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
@@ -28,16 +28,18 @@ use std::task::{Context, Poll, Waker};
 use crate::context::address::Address;
 use crate::context::address::recipient::Takes;
 use crate::context::me::Me;
-use crate::host::Blank;
+use crate::host::ControlParts;
 use crate::host::control::{AnyControl, Control, Head};
 use crate::platform::sync::Lock;
 use crate::process::catch as panic;
 use crate::process::catch::Held;
 use crate::process::exit::Exit;
 use crate::process::state::wake_order::WakeSource;
-use crate::process::state::{Borrowed, Clear, Kind, Life, Ready, Ref, Rooted, RunState, Schedule, Stepped, Task};
+use crate::process::state::{
+    Borrowed, Clear, Header, HeaderFirst, Ref, RunState, RunnableProcess, Schedule, Stepped, Task, VTable,
+};
 use crate::task;
-use crate::task::{Machine, Turned};
+use crate::task::{Machine, TurnOutcome};
 
 /// What becomes of what a process returns.
 enum Outcome<T> {
@@ -51,13 +53,13 @@ enum Outcome<T> {
 
 /// A process as its handle knows it.
 #[repr(C)]
-struct Shell<M, T> {
+struct JoinBlock<M, T> {
     control: Control<M>,
     outcome: Lock<Outcome<T>>,
 }
 
 // SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the other fields, each through a pointer to it alone.
-unsafe impl<M> Rooted for Control<M> {
+unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         // Names every field: one that is added must be dropped here, too.
@@ -76,11 +78,11 @@ unsafe impl<M> Rooted for Control<M> {
 // SAFETY: the head follows the life without padding, which the assertion below checks, and begins with the run state: both
 // types are `repr(C)`. The crate makes control blocks only by `Ref::with`.
 unsafe impl<M> Stepped for Control<M> {}
-const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Life>() && offset_of!(Head, run) == 0);
+const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
-// SAFETY: it is `repr(C)`, and its first field, a control block, is `Rooted`. `clear` drops the outcome through a pointer to it
+// SAFETY: it is `repr(C)`, and its first field, a control block, is `HeaderFirst`. `clear` drops the outcome through a pointer to it
 // alone, and leaves the control block to that type's `clear`.
-unsafe impl<M, T> Rooted for Shell<M, T> {
+unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { control: _, outcome: _ }| ();
@@ -96,15 +98,15 @@ unsafe impl<M, T> Rooted for Shell<M, T> {
 
 #[repr(C)]
 struct Cell<X: Machine, S> {
-    shell: Shell<X::Message, X::Output>,
+    shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// There from `hatch` until it ends. It is pinned.
+    /// There from `start` until it ends. It is pinned.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
-// SAFETY: it is `repr(C)`, and its first field, a shell, is `Rooted`. `clear` drops the schedule through a pointer to it alone,
+// SAFETY: it is `repr(C)`, and its first field, a shell, is `HeaderFirst`. `clear` drops the schedule through a pointer to it alone,
 // and leaves the shell to that type's `clear`. The machine is not dropped there: `finish` has dropped it, or it never came.
-unsafe impl<X: Machine, S> Rooted for Cell<X, S> {
+unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { shell: _, schedule: _, machine: _ }| ();
@@ -113,20 +115,20 @@ unsafe impl<X: Machine, S> Rooted for Cell<X, S> {
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         let _schedule = unsafe { Clear::new(schedule) };
         // SAFETY: a cell begins with its shell. What the contract says of the cell's fields holds for those of the shell.
-        unsafe { Shell::<X::Message, X::Output>::clear(this.cast()) };
+        unsafe { JoinBlock::<X::Message, X::Output>::clear(this.cast()) };
     }
 }
 
 impl<X: Machine, S: Schedule> Cell<X, S> {
-    const KIND: &'static Kind =
+    const KIND: &'static VTable =
         &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule });
 
     /// # Safety
     /// `at` is the life of a cell of this type, whose process has hatched and not ended; the caller has the right to run it,
     /// and gives it up.
-    unsafe fn run(at: NonNull<Life>) {
+    unsafe fn run(at: NonNull<Header>) {
         // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
-        let ready = unsafe { Ready::new(at) };
+        let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if cell.shell.control.head.run.begin() {
@@ -141,22 +143,22 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         let mut end = None;
         // Panics of user code are caught in there. If the runtime's own code panics, the process ends, as its right is dropped.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
-            Turned::Again => ready.schedule(WakeSource::Turn),
-            Turned::Waits => ready.wait(),
+            TurnOutcome::Again => ready.schedule(WakeSource::Turn),
+            TurnOutcome::Waits => ready.wait(),
             // SAFETY: the turn has noted that its process waits for mail. The note is made, in the process's own turn, when its
             // slot is lent under the mailbox's lock, and is taken back before the slot is.
-            Turned::WaitsOpen => unsafe { ready.wait_open() },
+            TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
             // SAFETY: `ready` is the right to run this cell, and the turn has ended the process. `left` says whether the table's
             // count is left to it.
-            Turned::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
+            TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn cancel(at: NonNull<Life>) {
+    unsafe fn cancel(at: NonNull<Header>) {
         // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
-        let ready = unsafe { Ready::new(at) };
+        let ready = unsafe { RunnableProcess::new(at) };
         // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if !cell.schedule.is_here() {
@@ -183,7 +185,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         // SAFETY: the machine is accessed only with the right to run the process, of which there is one. The caller has it for
         // as long as it uses the result.
         let machine = unsafe { &mut *self.machine.get() };
-        // SAFETY: `hatch` initializes the machine before it makes the first right to run, and `finish`, which drops it, makes no
+        // SAFETY: `start` initializes the machine before it makes the first right to run, and `finish`, which drops it, makes no
         // right again.
         let machine = unsafe { machine.assume_init_mut() };
         // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
@@ -195,7 +197,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`run`](Self::run): it is used no longer than the caller has the right to run it.
     #[inline]
-    unsafe fn me<'a>(at: NonNull<Life>) -> Borrowed<'a, Me<X::Message>> {
+    unsafe fn me<'a>(at: NonNull<Header>) -> Borrowed<'a, Me<X::Message>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
         // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
         Borrowed::new(Me::new(unsafe { Ref::from_at(at.cast()) }))
@@ -206,7 +208,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`me`](Self::me).
     #[inline]
-    unsafe fn own<'a>(at: NonNull<Life>) -> Borrowed<'a, Ref<dyn AnyControl>> {
+    unsafe fn own<'a>(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
         // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
@@ -218,14 +220,14 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// `ready` is the right to run a cell of this type, whose process has ended. If `left` is true the caller also hands over the
     /// count of the pid table.
     #[inline]
-    unsafe fn finish(ready: Ready, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
+    unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
         // SAFETY: `at` is the life of a cell of this type, by contract. It is alive until its counts are released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only one, and none is made from
         // it.
         let machine = unsafe { &mut *cell.machine.get() };
-        // SAFETY: `hatch` initialized the machine; it is dropped here only, and not accessed afterwards.
+        // SAFETY: `start` initialized the machine; it is dropped here only, and not accessed afterwards.
         unsafe { machine.assume_init_drop() };
         // The process's own, and that of the table, if it is left.
         let counts = 1 + u32::from(left);
@@ -240,17 +242,17 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         unsafe { cell.shell.control.head.run.end() };
         // SAFETY: one count belonged to the right to run; the other one is the table's, which `left` leaves to this function. The
         // cell is not accessed after this.
-        unsafe { Life::release_many(at, counts) };
+        unsafe { Header::release_many(at, counts) };
     }
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn schedule(at: NonNull<Life>, source: WakeSource<'_>) {
+    unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
         // SAFETY: `at` is the life of a cell of this type, by contract, and the caller's right keeps it alive. A process that is
         // queued may run and end, and its cell may be freed, before `schedule` returns: hence the clone.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
-        // SAFETY: the caller gives up its right to run this task, with its count: the new `Ready` takes both.
-        schedule.schedule(unsafe { Ready::new(at) }, source);
+        // SAFETY: the caller gives up its right to run this task, with its count: the new `RunnableProcess` takes both.
+        schedule.schedule(unsafe { RunnableProcess::new(at) }, source);
     }
 }
 
@@ -265,7 +267,7 @@ impl<T> Outcome<T> {
     }
 }
 
-impl<M, T> Shell<M, T> {
+impl<M, T> JoinBlock<M, T> {
     /// The handle is gone: it takes neither what the process returned nor how it failed.
     #[inline]
     fn discard(&self, outcome: &mut Option<Result<T, Exit>>) {
@@ -349,7 +351,7 @@ impl<M, T> Shell<M, T> {
 }
 
 /// A process whose machine is still missing, known to others already. Dropped, it is one that never began.
-pub(crate) struct Embryo<X: Machine, S> {
+pub(crate) struct ReservedProcess<X: Machine, S> {
     /// That of the process itself.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
@@ -358,19 +360,19 @@ pub(crate) struct Embryo<X: Machine, S> {
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
 
-impl<X: Machine, S> fmt::Debug for Embryo<X, S> {
+impl<X: Machine, S> fmt::Debug for ReservedProcess<X, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Embryo")
+        f.write_str("ReservedProcess")
     }
 }
 
-impl<X: Machine, S: Schedule> Embryo<X, S> {
+impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
     /// With a reference for the table.
     #[inline]
-    pub(crate) fn new(schedule: S, blank: Blank) -> (Ref<dyn AnyControl>, Self) {
+    pub(crate) fn new(schedule: S, blank: ControlParts) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
             let shell =
-                Shell { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::Awaited(None)) };
+                JoinBlock { control: blank.fill(life, RunState::active()), outcome: Lock::new(Outcome::Awaited(None)) };
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
@@ -390,8 +392,8 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
 
     /// Puts the machine into its place: what is missing then is that it is queued.
     #[inline]
-    pub(crate) fn hatch(self, machine: X) -> (Joined<X::Output, X::Message>, Ready) {
-        let at = self.run.into_at().cast::<Life>();
+    pub(crate) fn start(self, machine: X) -> (Joined<X::Output, X::Message>, RunnableProcess) {
+        let at = self.run.into_at().cast::<Header>();
         // SAFETY: `new` has made a cell of this type, and `run` owned one of its counts, which now belongs to this function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
         // SAFETY: the machine is accessed only with the right to run the process. None exists yet: the run state was active from
@@ -403,23 +405,23 @@ impl<X: Machine, S: Schedule> Embryo<X, S> {
         }
         // SAFETY: a cell is a task. This is the first right to run it, and the run state, which is active, lets no wake make a
         // second one. The count is the one that `run` owned.
-        (Joined::new(self.handle, Stage::Begun), unsafe { Ready::new(at) })
+        (Joined::new(self.handle, JoinStage::Begun), unsafe { RunnableProcess::new(at) })
     }
 }
 
 /// The reference of a handle, which is to hear what the process returns. Dropped, it detaches the process.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
-    stage: Stage,
+    stage: JoinStage,
     _outcome: PhantomData<fn() -> T>,
 }
 
 /// How far a handle has come. A whole word, so that it is moved as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-enum Stage {
+enum JoinStage {
     /// There never was a process.
-    Stillborn,
+    StartRefused,
     /// From here on its address leads to a shell.
     Begun,
     /// What it returned is to come with a wake.
@@ -440,18 +442,18 @@ impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
 
 impl<T, M: Send + 'static> Joined<T, M> {
     #[inline]
-    fn new(control: Ref<Control<M>>, stage: Stage) -> Self {
+    fn new(control: Ref<Control<M>>, stage: JoinStage) -> Self {
         Self { address: Address::new(control), stage, _outcome: PhantomData }
     }
 
     /// Of what never began: how it ended, its control block says.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
-        Self::new(control, Stage::Stillborn)
+        Self::new(control, JoinStage::StartRefused)
     }
 
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
-        self.stage != Stage::Stillborn
+        self.stage != JoinStage::StartRefused
     }
 
     #[inline]
@@ -460,9 +462,9 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     #[inline]
-    fn shell(&self) -> Option<&Shell<M, T>> {
-        // SAFETY: only `hatch` makes a handle that has begun, with a cell whose message and output types are `M` and `T`. Such a
-        // cell begins with a `Shell<M, T>`; both are `repr(C)`. The address owns a count, which keeps the cell alive, and its
+    fn shell(&self) -> Option<&JoinBlock<M, T>> {
+        // SAFETY: only `start` makes a handle that has begun, with a cell whose message and output types are `M` and `T`. Such a
+        // cell begins with a `JoinBlock<M, T>`; both are `repr(C)`. The address owns a count, which keeps the cell alive, and its
         // pointer has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
@@ -477,13 +479,13 @@ impl<T, M: Send + 'static> Joined<T, M> {
         } else {
             match shell.await_with(cx.waker()) {
                 Ok(()) => {
-                    self.stage = Stage::Waits;
+                    self.stage = JoinStage::Waits;
                     return Poll::Pending;
                 }
                 Err(outcome) => outcome,
             }
         };
-        self.stage = Stage::Answered;
+        self.stage = JoinStage::Answered;
         Poll::Ready(outcome)
     }
 }
@@ -493,7 +495,7 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
     fn drop(&mut self) {
         // Whether the process has ended or not: either this finds how, or its end finds that the handle is gone. One of the
         // two reports a failure.
-        if matches!(self.stage, Stage::Begun | Stage::Waits)
+        if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(shell) = self.shell()
         {
             shell.detach();
@@ -501,7 +503,7 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
     }
 }
 
-impl Ready {
+impl RunnableProcess {
     /// The head of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {

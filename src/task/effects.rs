@@ -3,9 +3,9 @@
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
-use crate::host::dispatch::completion::Slip;
-use crate::host::namespace::Realm;
-use crate::host::refs::Home;
+use crate::host::dispatch::completion::UntypedCompletion;
+use crate::host::namespace::Namespace;
+use crate::host::refs::ProcessRef;
 use crate::observe::{Counter, State};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
@@ -13,7 +13,7 @@ use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::{Inlined, Number};
-use crate::process::yields::{Batch, Kept, Yield, Yields};
+use crate::process::yields::{Batch, InlineOutcome, Yield, Yields};
 
 /// A process in its turn.
 #[derive(Clone, Copy)]
@@ -29,8 +29,8 @@ impl<'a> Around<'a> {
         Self { current, head, own }
     }
 
-    fn home(&self) -> Home {
-        Home::new(self.own.clone())
+    fn home(&self) -> ProcessRef {
+        ProcessRef::new(self.own.clone())
     }
 
     /// Tells the observer that the process runs, if this is where its turn begins. Returns how the process ends if it was
@@ -104,7 +104,7 @@ impl<'a> Around<'a> {
     #[cold]
     pub(super) fn keep(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
-            let _ = self.head.yields().keep(number, Kept::Answered(answer)).map_err(drop_caught);
+            let _ = self.head.yields().keep(number, InlineOutcome::Answered(answer)).map_err(drop_caught);
         }
     }
 
@@ -146,8 +146,8 @@ impl<'a> Around<'a> {
             self.dispatch_inline::<LAST>(number, handler);
         } else if let Some((tag, command)) = self.current.inline.take_tagged() {
             let yields = self.head.yields();
-            let realm = self.head.host().realm();
-            Self::dispatch_one(realm, yields, Yield { tag, command }, self.own.clone());
+            let namespace = self.head.host().namespace();
+            Self::dispatch_one(namespace, yields, Yield { tag, command }, self.own.clone());
             yields.forget_overtaken();
         } else {
             return false;
@@ -157,7 +157,7 @@ impl<'a> Around<'a> {
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
-        if host.realm().dispatcher().dispatch_inline(self.current, number, handler, &|| self.home()) {
+        if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.home()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
             if number == 0 || LAST {
@@ -182,24 +182,24 @@ impl<'a> Around<'a> {
 
     fn dispatch_pending(&self, yields: &Yields) {
         // Looked up once: those who answer on other cores write beside where that is said.
-        let realm = self.head.host().realm();
+        let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         while yields.has_pending() {
             let count = yields.take_pending(&mut batch);
             let homes = self.own.clones(count as u32);
             for (yielded, home) in batch.iter_mut().map_while(Option::take).zip(homes) {
-                Self::dispatch_one(realm, yields, yielded, home);
+                Self::dispatch_one(namespace, yields, yielded, home);
             }
         }
         yields.forget_overtaken();
     }
 
     #[inline(always)]
-    fn dispatch_one(realm: &Realm, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
+    fn dispatch_one(namespace: &Namespace, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
         let Yield { tag, command } = yielded;
         let mut command = Some(command);
         if !yields.is_overtaken(tag) {
-            let _ = catch(|| realm.dispatcher().dispatch(&mut command, Slip::new(home, tag)));
+            let _ = catch(|| namespace.dispatcher().dispatch(&mut command, UntypedCompletion::new(home, tag)));
         }
         // Overtaken, it is still here.
         let _ = drop_caught(command);

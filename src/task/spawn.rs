@@ -9,7 +9,7 @@ use crate::context::step::Process;
 use crate::host::cancel::inherited::Inherited;
 use crate::host::control::{AnyControl, flag};
 use crate::host::job::Anywhere;
-use crate::host::link::{Ties, Watch};
+use crate::host::link::{SpawnLinks, Watch};
 use crate::host::timer::pending::call_at;
 use crate::host::{Host, Phase, link as table};
 use crate::observe::Counter;
@@ -21,14 +21,14 @@ use crate::process::limits::Limits;
 use crate::process::mailbox::Bound;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
-use crate::process::state::{Ready, Ref, Schedule};
+use crate::process::state::{Ref, RunnableProcess, Schedule};
 use crate::task::Machine;
 use crate::task::body::{Body, BodyFuture, Output, with_machine, with_process};
-use crate::task::cell::{Embryo, Joined};
+use crate::task::cell::{Joined, ReservedProcess};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::monitored::Monitored;
 pub use crate::task::spawn::builder::ProcessBuilder;
-use crate::task::spawn::builder::{Built, Wishes};
+use crate::task::spawn::builder::{Built, SpawnOptions};
 
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
@@ -95,7 +95,7 @@ impl Host {
         machine: X,
         mut wanted: impl Wanted,
         schedule: S,
-    ) -> Result<(Spawned<X>, Ready), (SpawnRefusal, X)> {
+    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnRefusal, X)> {
         let heeds = wanted.heeds();
         let admitted = wanted.take_parent().and_then(|parent| Ok((parent, wanted.admit(self, schedule)?)));
         match admitted {
@@ -107,7 +107,7 @@ impl Host {
     /// Whether the runtime takes processes now.
     #[inline]
     fn is_open(&self) -> bool {
-        let from_inside = || Current::with(Current::pid).is_some_and(|pid| self.shared().relay.is_here(pid));
+        let from_inside = || Current::with(Current::pid).is_some_and(|pid| self.shared().pid_table.is_here(pid));
         match self.phase() {
             Phase::Open => true,
             Phase::Closing => from_inside(),
@@ -124,15 +124,15 @@ impl Host {
         limits: Option<Box<Limits>>,
         bound: Bound,
         schedule: S,
-    ) -> Result<Embryo<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
         if !self.is_open() {
             return Err(SpawnRefusal::ShutDown);
         }
-        self.realm().enter()?;
-        let limits = Limits::both(self.realm().limits(), limits);
-        let make = |blank| Embryo::new(schedule, blank);
+        self.namespace().enter()?;
+        let limits = Limits::both(self.namespace().limits(), limits);
+        let make = |blank| ReservedProcess::new(schedule, blank);
         let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
-            self.realm().leave();
+            self.namespace().leave();
             return Err(SpawnRefusal::Limit(u32::MAX as usize));
         };
         Ok(embryo)
@@ -143,12 +143,12 @@ impl Host {
     fn begin<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        embryo: Embryo<X, S>,
+        embryo: ReservedProcess<X, S>,
         heeds: bool,
-        parent: Option<(Ref<dyn AnyControl>, Ties)>,
-    ) -> (Spawned<X>, Ready) {
+        parent: Option<(Ref<dyn AnyControl>, SpawnLinks)>,
+    ) -> (Spawned<X>, RunnableProcess) {
         self.shared().metrics.add(Counter::Spawned, 1);
-        let (joined, ready) = embryo.hatch(machine);
+        let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
         // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
         match self.phase() {
@@ -242,15 +242,15 @@ impl<M: Send + 'static> Me<M> {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let ties = Ties { link: true, monitor: false };
-        let mut wishes = Wishes::tied(self.any(), ties);
+        let ties = SpawnLinks { link: true, monitor: false };
+        let mut wishes = SpawnOptions::tied(self.any(), ties);
         let built = Built::new(self.passes_on(), &mut wishes);
         let handle = with_machine!(N, F, Fut, body, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, built))
         });
         let pid = handle.pid();
         if let Some(exit) = handle.refused() {
-            table::bereave(&self.any(), pid, &exit);
+            table::deliver_exit(&self.any(), pid, &exit);
         }
         handle
     }
@@ -307,10 +307,10 @@ pub(crate) trait Wanted {
     fn heeds(&self) -> bool;
 
     /// Whom it is to be tied to, if to anybody.
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal>;
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal>;
 
     /// The process, if the runtime takes it.
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal>;
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal>;
 }
 
 /// As most are: it inherits this, and that is all. A type of its own, so that a body that is spawned so has no code for the rest.
@@ -321,12 +321,12 @@ impl Wanted for Inherited {
     }
 
     #[inline]
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
         Ok(None)
     }
 
     #[inline]
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
         host.enlist(self, 0, None, Bound::Unbounded, schedule)
     }
 }

@@ -1,4 +1,4 @@
-//! Faults that end a whole program, each in a program of its own.
+//! Faults that abort the whole program. Each one runs in a child program.
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::giver::{Give, Giver};
 use crate::lives::{LONG, lone, settle};
 use crate::subprocess::{Ran, again, role};
 
-/// Panics when it is dropped, also while the thread unwinds.
+/// Panics when it is dropped, even while the thread already unwinds.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -20,7 +20,7 @@ impl Drop for Bomb {
     }
 }
 
-/// A process whose step panics while it holds a bomb.
+/// A process whose step panics while a bomb is on its stack.
 struct Careless;
 
 impl Process for Careless {
@@ -32,7 +32,7 @@ impl Process for Careless {
     }
 }
 
-/// A body that panics while it holds a bomb.
+/// A body that panics while a bomb is on its stack.
 async fn careless(_: Context) {
     let _bomb = Bomb;
     panic!("the body fails");
@@ -44,12 +44,13 @@ async fn waits_with_two_bombs(_: Context) {
     pending::<()>().await;
 }
 
-/// 4.8: a panic in a destructor that runs because of another panic aborts the program. The message names the process
-/// and its code, wherever the process runs and also where it is dropped with its runtime.
+/// 4.8: a panic in a destructor that runs while another panic unwinds aborts the program. The message names the process
+/// and its code. This holds for a guest thread, a worker and a simulation, and for a process that is killed or dropped
+/// with its runtime.
 #[test]
 fn the_abort_by_a_double_panic_names_its_process() {
     if let Some(role) = role() {
-        // The user's own hook still hears of every panic.
+        // A hook that the user installed is still called for every panic.
         let former = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             eprintln!("a hook of the user's");
@@ -103,7 +104,8 @@ fn the_abort_by_a_double_panic_names_its_process() {
     }
 }
 
-/// 4.8: a panic that ends one process only is printed as without the runtime: no process is named as the one that aborts.
+/// 4.8: a panic that ends only its process prints the same as without the runtime. No line names a process that aborts
+/// the program.
 #[test]
 fn a_single_panic_prints_nothing_more() {
     if role().is_some() {
@@ -116,7 +118,7 @@ fn a_single_panic_prints_nothing_more() {
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
 }
 
-/// A hand-written process that asks for bombs, reads one event, and then does as it is told.
+/// A hand-written process that performs `asks` commands, reads one event, and then panics or returns.
 struct Asks {
     asks: usize,
     panics: bool,
@@ -134,17 +136,18 @@ impl Process for Asks {
     }
 }
 
-/// Sends three bombs.
+/// Sends three bombs to an address.
 fn three(to: &Address<Bomb>) {
     (0..3).for_each(|_| std::mem::forget(to.send(Bomb)));
 }
 
-/// Drops what a call returned, whatever it is.
+/// Drops the result of a call.
 fn ignore<T>(_: T) {}
 
 type Place = fn(&Runtime, &Giver<Bomb>);
 
-/// Where the runtime keeps values of the user's, and how each of these places is emptied.
+/// Each place where the runtime stores user values, and a function that fills the place and then makes the runtime drop
+/// the values.
 const PLACES: [(&str, Place); 17] = [
     ("unread messages of a process that is killed", |rt, _| {
         let waits = rt.spawn(async |_: Context<Bomb>| pending::<()>().await);
@@ -245,7 +248,7 @@ const PLACES: [(&str, Place); 17] = [
         for _ in 0..3 {
             let bomb = Bomb;
             let blocking = rt.spawn_blocking(move || bomb);
-            // The result may be there already.
+            // The result may have arrived already; then the bomb explodes in this drop.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(blocking)));
         }
     }),
@@ -257,8 +260,9 @@ impl Clone for Bomb {
     }
 }
 
-/// 4.8, 11: values that panic when they are dropped end no program, however many of them lie in one place, and also if
-/// their process panics at the same time: each is dropped by itself. The runtime that holds them can be dropped too.
+/// 4.8, 11: values that panic when dropped never abort the program. This holds for many values in one place and for
+/// values of a process that panics at the same time, because the runtime drops each value separately. A runtime that
+/// holds these values can be dropped too.
 #[test]
 fn many_values_that_panic_when_dropped_abort_nothing() {
     if let Some(role) = role() {

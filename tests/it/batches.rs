@@ -1,4 +1,4 @@
-//! SPEC 4.5: many processes that are spawned at once.
+//! 4.5 of the specification: spawning many processes in one call.
 
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -9,8 +9,9 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// All of a thousand, each as early as its number says: a look that begins outside takes one before the 16 that the worker
-/// has taken over already.
+/// Checks that all thousand processes ran, each at most 17 places away from its position in the batch. At every 61st
+/// look the worker takes one task from the injector, before the up to 16 tasks that it has already moved to its local
+/// queue.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -18,7 +19,8 @@ fn in_order(seen: &[u64]) {
     }
 }
 
-/// 4.5: a batch runs whole and in its order, from outside and from inside, an empty one too.
+/// 4.5: all processes of a batch run, in the order of the batch. This holds for a batch spawned by a thread outside and
+/// by a process, and for an empty batch.
 #[test]
 fn a_batch_runs_in_its_order() {
     within(60, || {
@@ -52,7 +54,9 @@ fn a_batch_runs_in_its_order() {
     });
 }
 
-/// 4.5: a batch of k wakes up to k sleepers, and no more: they can only end together.
+/// 4.5: a batch of k wakes up to k sleeping workers. The processes of a batch share a barrier, so they finish only if
+/// every worker runs one of them. A woken worker that finds a task may wake a further worker, so up to 2 k wake-ups are
+/// counted.
 #[test]
 fn a_batch_wakes_as_many_at_once() {
     for workers in [2, 3, 8] {
@@ -87,7 +91,8 @@ fn a_batch_wakes_as_many_at_once() {
     }
 }
 
-/// 4.9: of a batch that does not fit, the first are taken and the others handed back; all of one that comes too late.
+/// 4.9: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned. After
+/// the shutdown all bodies are returned.
 #[test]
 fn what_does_not_fit_is_handed_back() {
     within(60, || {
@@ -123,7 +128,7 @@ fn what_does_not_fit_is_handed_back() {
     });
 }
 
-/// 4.4: what was spawned before the bodies ran out by a panic runs.
+/// 4.4: if the iterator of bodies panics, the processes that were spawned before the panic still run.
 #[test]
 fn a_batch_that_ends_in_a_panic_runs_so_far() {
     within(60, || {

@@ -1,5 +1,6 @@
-//! SPEC 4.7, 4.1: steps that keep their worker: they are noticed and named, others take over, and all are as many in the
-//! end as they were; workers that come and go.
+//! 4.7, 4.1 of the specification: steps that block their worker. The monitor detects and names each long step, and
+//! replacement threads run the other processes meanwhile. Afterwards the runtime has as many threads as before. Also
+//! changes of the number of workers at run time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,7 +12,7 @@ use procession::*;
 
 use crate::{patience, within};
 
-/// Counts the threads of a runtime that live.
+/// Counts the live worker threads of a runtime.
 #[derive(Clone, Default)]
 struct Threads(Arc<AtomicUsize>);
 
@@ -40,10 +41,10 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     panic!("never: {what}");
 }
 
-/// Ends the steps that wait for it: all of them when it is dropped.
+/// Sender that ends blocked steps: one per message, all of them when it is dropped.
 struct Gate(mpsc::Sender<()>);
 
-/// Where a step waits; several may.
+/// Receiver on which steps block; several steps may share it.
 #[derive(Clone)]
 struct Wait(Arc<Mutex<mpsc::Receiver<()>>>);
 
@@ -64,7 +65,7 @@ impl Wait {
     }
 }
 
-/// Spawns a process whose step blocks, and returns when it does.
+/// Spawns a process whose step blocks, and returns when that step has started.
 fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
     let wait = wait.clone();
     let (begun, has_begun) = mpsc::channel();
@@ -76,13 +77,13 @@ fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
     process
 }
 
-/// 4.7: both workers are in steps that block; a thousand others end before either returns, and time passes for them.
-/// Afterwards there are as many threads as before.
+/// 4.7: while both workers are in blocked steps, a thousand other processes run to their end, including their sleeps.
+/// After the blocked steps return, the runtime has as many threads as before.
 #[test]
 fn those_in_long_steps_keep_nobody_else() {
     within(60, || {
         let threads = Threads::default();
-        // As it is by itself, but for where all is slower by far.
+        // The default threshold, multiplied in slow environments.
         let rt = threads.builder(2).long_step(Duration::from_millis(10) * patience()).build().unwrap();
         let (gate, wait) = gate();
         let stuck = [blocked(&rt, &wait), blocked(&rt, &wait)];
@@ -100,7 +101,8 @@ fn those_in_long_steps_keep_nobody_else() {
         assert_eq!(light.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 499_500);
         assert!(stuck.iter().all(|one| !one.is_finished()));
         assert!(threads.count() > 2);
-        // On a busy machine the system may keep others from their core for as long.
+        // The comparison is `>=`: on a busy machine the system may keep other steps off their core for as long as the
+        // threshold.
         assert!(rt.counters().long_steps >= 2);
         drop(gate);
         stuck.into_iter().for_each(|one| block_on(one).unwrap());
@@ -111,8 +113,9 @@ fn those_in_long_steps_keep_nobody_else() {
     });
 }
 
-/// 4.7: what the step woke last waits in the next slot of its worker, where nobody was told of it: it is run all the
-/// same, and so is what it wakes when it is known to be long.
+/// 4.7: a task that the blocked step spawned waits in the next slot of its worker, and pushing it there woke no worker.
+/// A replacement thread runs it all the same. This holds too for tasks that the step spawns after the monitor has found
+/// it long.
 #[test]
 fn what_waits_behind_a_long_step_is_run() {
     within(60, || {
@@ -132,8 +135,8 @@ fn what_waits_behind_a_long_step_is_run() {
     });
 }
 
-/// 4.7: what a blocking step spawns and sends, before it blocks and in between, by tens, by hundreds and by thousands, is
-/// all there.
+/// 4.7: no spawn and no message of a blocking step is lost. The step spawns ten, 400 and 3000 processes per round,
+/// before and while another thread has taken over its queues.
 #[test]
 fn a_long_step_that_spawns_and_sends_loses_nothing() {
     for by_hand in [false, true] {
@@ -195,7 +198,8 @@ impl Observer for Watcher {
     }
 }
 
-/// 4.7, 5.2: a long step is counted once and named, and its worker says so; short ones never are.
+/// 4.7, 5.2: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are never
+/// reported.
 #[test]
 fn a_long_step_is_named() {
     within(60, || {
@@ -213,7 +217,8 @@ fn a_long_step_is_named() {
         eventually("it is named", || named(pid).is_some());
         let worker = named(pid).expect("it is named");
         assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
-        // The monitor looks at it again whenever it looks at another one, which it has to see several times.
+        // The monitor checks every worker in each round, and it must see the second step in several rounds. So it
+        // checks the first step again, which it must not report a second time.
         let (other_gate, wait) = self::gate();
         let other = blocked(&rt, &wait);
         let other_pid = other.pid();
@@ -227,7 +232,8 @@ fn a_long_step_is_named() {
     });
 }
 
-/// 4.7: without a monitor too, a step that says that it blocks is taken over at once; it may panic.
+/// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. Its
+/// closure may panic.
 #[test]
 fn block_in_place_hands_over_at_once() {
     within(60, || {
@@ -249,8 +255,8 @@ fn block_in_place_hands_over_at_once() {
     });
 }
 
-/// 4.7: a thread that was put in the place of a blocked worker is replaced when it blocks in turn, and each thread may be a
-/// substitute again and again: with room for one substitute, every one of many blocking steps is taken over.
+/// 4.7: a replacement thread that blocks is replaced in turn, and a thread may be a replacement many times. With a
+/// limit of one replacement thread, the queues of every one of many blocked steps are taken over.
 #[test]
 fn a_substitute_is_replaced_when_it_blocks() {
     for by_hand in [true, false] {
@@ -278,7 +284,7 @@ fn a_substitute_is_replaced_when_it_blocks() {
     }
 }
 
-/// 4.7: on any other thread it is the function itself; on a lent one too.
+/// 4.7: on a thread that is not a worker, `block_in_place` just calls its closure. This includes guest threads.
 #[test]
 fn block_in_place_works_anywhere() {
     within(60, || {
@@ -292,7 +298,8 @@ fn block_in_place_works_anywhere() {
     });
 }
 
-/// 4.7: as many stand in as may, and no more; who waits has a turn when a step returns.
+/// 4.7: the runtime has at most as many replacement threads as `substitutes` allows. If every thread is blocked, a
+/// runnable process runs when one of the steps returns.
 #[test]
 fn substitutes_are_bounded() {
     within(60, || {
@@ -317,7 +324,8 @@ fn substitutes_are_bounded() {
     });
 }
 
-/// 4.7, 6.5, 8.3: a shutdown returns though a step never ends that was taken over, and says whose it is; so does a drop.
+/// 4.7, 6.5, 8.3: if a step never returns, its worker's queues are taken over. A shutdown then returns all the same and
+/// names the process of the step. Dropping the runtime returns too.
 #[test]
 fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
     within(60, || {
@@ -339,8 +347,8 @@ fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
     });
 }
 
-/// 4.7: what a lent thread holds while its own future blocks is run by the workers, and that is no long step, though it
-/// takes until the long step of a process is named.
+/// 4.7: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
+/// block is not reported as a long step, even though it lasts until the long step of a process is reported.
 #[test]
 fn a_lenders_own_future_may_take_long() {
     within(60, || {
@@ -364,12 +372,13 @@ fn a_lenders_own_future_may_take_long() {
     });
 }
 
-/// 4.1: the number of workers changes while they run, to none and back, from outside and from a step; nobody is lost.
+/// 4.1: the number of workers changes while they run, also to zero and back, from outside and from a step. No process
+/// is lost.
 #[test]
 fn workers_come_and_go() {
     within(120, || {
         let threads = Threads::default();
-        // Nobody is to stand in for one that the machine keeps from its core.
+        // The infinite threshold prevents replacement threads, which would change the number of threads.
         let rt = Arc::new(threads.builder(1).long_step(Duration::MAX).build().unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..50_u64)
@@ -398,7 +407,7 @@ fn workers_come_and_go() {
         assert_eq!(all.into_iter().map(|one| block_on(one).unwrap()).sum::<u64>(), 1225);
         rt.set_workers(0);
         eventually("there is none", || threads.count() == 0);
-        // Those who lend themselves do it then.
+        // Without workers, guest threads run the processes.
         assert_eq!(rt.block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(7))).unwrap(), 7);
     });
 }

@@ -1,4 +1,5 @@
-//! SPEC 6.1, 6.2, 6.6: cancel tokens, which travel with the context, and deadlines, which do too.
+//! 6.1, 6.2, 6.6 of the specification: cancel tokens and deadlines, which a process passes on to the processes that it
+//! spawns.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,12 +28,12 @@ fn is_cancelled(exit: &Exit, why: &str) -> bool {
     matches!(exit, Exit::Cancelled(reason) if *reason == why)
 }
 
-/// Waits to be told to end.
+/// Waits until it is cancelled.
 async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }
 
-/// Notes its name when it is woken.
+/// Waker that records its name when it is woken.
 struct Noting(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Wake for Noting {
@@ -41,8 +42,9 @@ impl Wake for Noting {
     }
 }
 
-/// 6.6: children are told before parents: what is under a child token before what is under its parent, the newest first,
-/// and a token says that it is cancelled when all below it know.
+/// 6.6: a token notifies children before their parents. The processes below a child token come before the processes of
+/// the parent token, the newest first. A token reports its own cancellation after everything below it has been
+/// notified.
 #[test]
 fn a_token_tells_children_before_parents() {
     let rt = lone();
@@ -54,7 +56,7 @@ fn a_token_tells_children_before_parents() {
         let parent = rt.process().cancel_token(&all).spawn(async |mut ctx: Context<()>| {
             let child = ctx.spawn(async |ctx: Context<()>| Ok::<_, Exit>(ctx.cancelled()));
             let child_waits = child.await?;
-            // It lives on, and is told before its parent.
+            // This child is still alive when the token is cancelled, and it is notified before its parent.
             let child = ctx.spawn(idle);
             child.started().await?;
             let waits = [("an ended child", child_waits), ("parent", ctx.cancelled())];
@@ -123,7 +125,8 @@ fn a_token_tells_children_before_parents() {
     assert!(all.reason().is_some_and(|reason| reason == "over") && below_b.is_cancelled());
 }
 
-/// 6.6: what is spawned under a token that was cancelled is cancelled from its beginning, as is a child of the token.
+/// 6.6: a process that is spawned under a cancelled token is cancelled from its beginning. A child token of a cancelled
+/// token is cancelled too.
 #[test]
 fn a_token_that_was_cancelled_cancels_whoever_comes() {
     let rt = lone();
@@ -136,7 +139,7 @@ fn a_token_that_was_cancelled_cancels_whoever_comes() {
         let late = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
             assert!(ctx.is_cancelled(), "before its first step");
             assert!(ctx.cancelled().await == "closed");
-            // It may act on it; what it spawns is told too.
+            // The process may still run after the cancellation; a process that it spawns now is cancelled too.
             let child = ctx.spawn(idle);
             assert!(is_cancelled(&child.await.unwrap_err(), "closed"));
             ctx.receive().await
@@ -145,7 +148,8 @@ fn a_token_that_was_cancelled_cancels_whoever_comes() {
     }
 }
 
-/// 6.6: a token may be dropped by all who could cancel it: nothing comes of that, but what is above it still counts.
+/// 6.6: dropping every handle of a token cancels no process. A cancellation of its parent token still reaches the
+/// processes of the dropped token.
 #[test]
 fn dropped_tokens_cancel_nobody() {
     let rt = lone();
@@ -165,7 +169,7 @@ fn dropped_tokens_cancel_nobody() {
     });
 }
 
-/// 6.6: a token keeps nothing of those that have ended, nor of its children that nobody has any more.
+/// 6.6: a token keeps no entry for a process that has exited, nor for a child token whose handles are all dropped.
 #[test]
 fn a_token_forgets_who_has_gone() {
     let rt = lone();
@@ -181,8 +185,8 @@ fn a_token_forgets_who_has_gone() {
     assert_eq!(format!("{token:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
 }
 
-/// 6.6: long chains of tokens are cancelled and dropped on a small stack; so are long lines of processes of which each
-/// gives the next one a token and a value, and what they inherit does not grow.
+/// 6.6: a long chain of tokens is cancelled and dropped on a small stack. The same holds for a long chain of processes
+/// that each pass a token and a value to the next one. The inherited values do not grow along the chain.
 #[test]
 fn chains_of_tokens_may_be_long() {
     const CHAIN: usize = 100_000;
@@ -215,7 +219,7 @@ fn chains_of_tokens_may_be_long() {
         assert!(leaf.is_cancelled());
         drop(root);
         drop(leaf);
-        // Not cancelled, from the other end.
+        // An uncancelled chain, dropped from the leaf.
         let (root, leaf) = chain();
         drop(leaf);
         assert_eq!(format!("{root:?}"), "CancelToken { reason: None, children: 0, processes: 0 }");
@@ -235,7 +239,7 @@ fn chains_of_tokens_may_be_long() {
     });
 }
 
-/// 6.2, 6.6: a deadline is inherited, and of several the nearest holds, whoever set it.
+/// 6.2, 6.6: a deadline is inherited. Of several deadlines the nearest applies, whichever process set it.
 #[test]
 fn the_nearest_deadline_holds() {
     timed(async |host, exact| {
@@ -253,11 +257,11 @@ fn the_nearest_deadline_holds() {
                 assert!(is_cancelled(&grandchild.await.unwrap_err(), "deadline"));
                 ended
             })?;
-            // One that has less ends before.
+            // A child with a nearer deadline ends earlier.
             let at_once = ctx.process().deadline(now).spawn(idle)?;
             assert!(is_cancelled(&at_once.await.unwrap_err(), "deadline"));
             exact.check(ctx.now(), now);
-            // What its host spawns is nobody's child.
+            // A process that is spawned through the host has no parent and inherits nothing.
             let stranger = ctx.host().spawn(async |ctx: Context<()>| assert_eq!(ctx.deadline(), None));
             stranger.await?;
             let ended = ctx.receive().await;
@@ -269,7 +273,8 @@ fn the_nearest_deadline_holds() {
     });
 }
 
-/// 6.6: whatever is spawned while a token is cancelled is told, however fast a tree of processes grows.
+/// 6.6: every process that is spawned while a token is being cancelled is cancelled too, however fast a tree of
+/// processes grows.
 #[test]
 fn who_is_spawned_during_a_cancel_is_told() {
     #[derive(Default)]
@@ -280,12 +285,13 @@ fn who_is_spawned_during_a_cancel_is_told() {
     fn grow(ctx: &Context<()>, books: &Arc<Books>) -> Result<(), Exit> {
         for _ in 0..2 {
             let books = Arc::clone(books);
-            // Some under a token of their own.
+            // About half of the children get a child token.
             let token = ctx.cancel_token().expect("it was given one");
             let token = if ctx.random().is_multiple_of(2) { token.child() } else { token };
             let child = ctx.process().cancel_token(&token).spawn(async move |mut ctx: Context<()>| {
                 books.begun.fetch_add(1, SeqCst);
-                // Whoever is told grows nothing any more: one that is not would go on for ever.
+                // A cancelled process spawns no more children. If a process missed the cancellation, the tree would
+                // grow to the limit.
                 if !ctx.is_cancelled() && books.begun.load(SeqCst) < 50_000 {
                     grow(&ctx, &books)?;
                 }
@@ -321,7 +327,7 @@ fn who_is_spawned_during_a_cancel_is_told() {
     });
 }
 
-/// 6.6: a process may cancel the token that it has itself, in a step as in a body.
+/// 6.6: a process may cancel its own token, in a hand-written step and in an async body.
 #[test]
 fn a_process_cancels_its_own_token() {
     struct Raw(bool);
@@ -355,7 +361,7 @@ fn a_process_cancels_its_own_token() {
     });
 }
 
-/// 6.6: anybody may wait for a token, on any thread; one whose waker panics keeps nobody from being told.
+/// 6.6: any thread may wait for a token, in any executor. A waker that panics does not stop the other notifications.
 #[test]
 fn a_token_is_awaited_anywhere() {
     struct Fatal;
@@ -385,7 +391,7 @@ fn a_token_is_awaited_anywhere() {
             waits("smol", Box::new(smol::block_on)),
             waits("tokio", Box::new(move |wait| tokio.block_on(wait))),
         ];
-        // In a process that is not under it, too.
+        // A process that is not under the token waits for it too.
         let wait = token.cancelled();
         let other = rt.spawn(async |_: Context| Ok::<_, Exit>(wait.await));
         block_on(other.started()).unwrap();
@@ -399,8 +405,9 @@ fn a_token_is_awaited_anywhere() {
     });
 }
 
-/// 6.6: a parent and its child that are cancelled at once, each with a reason: every process is told once, by the one or
-/// the other, and who cancelled first says so.
+/// 6.6: a parent token and its child token are cancelled concurrently with two reasons. Every process is notified once,
+/// with one of the two reasons. `cancel` returns true to the first thread that cancelled the token, and the token keeps
+/// the reason of that thread.
 #[test]
 fn a_parent_and_a_child_are_cancelled_at_once() {
     within(60, || {
@@ -449,7 +456,8 @@ fn a_parent_and_a_child_are_cancelled_at_once() {
     });
 }
 
-/// 6.2: the grace of a token is the grace of each: who has not ended then is killed; however long it is, nothing overflows.
+/// 6.2: the grace of a token applies to each of its processes: a process that has not exited by then is killed. A grace
+/// of `Duration::MAX` does not overflow.
 #[test]
 fn the_grace_of_a_token_ends_in_a_kill() {
     timed(async |host, exact| {
@@ -467,7 +475,7 @@ fn the_grace_of_a_token_ends_in_a_kill() {
         patient.cancel("over", Duration::MAX);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
         exact.check(host.now(), now);
-        // A process that was told otherwise before keeps to that.
+        // A process that was cancelled earlier keeps its first reason and its first grace.
         let late = CancelToken::new();
         let process = host.process().cancel_token(&late).spawn(async |ctx: Context<()>| {
             let reason = ctx.cancelled().await;
@@ -483,8 +491,8 @@ fn the_grace_of_a_token_ends_in_a_kill() {
     });
 }
 
-/// 6.4, 6.6: a supervisor under a token, or with a deadline, ends its children itself, in its own order: none is told by
-/// the token, and none is restarted for it.
+/// 6.4, 6.6: a supervisor under a token or with a deadline stops its children itself, in its own order. The token does
+/// not cancel the children directly, and no child is restarted.
 #[test]
 fn a_supervisor_under_a_token_ends_in_order() {
     const BELOW: Name<procession::SupervisorMessage> = Name::new("cancel: below");
@@ -496,7 +504,7 @@ fn a_supervisor_under_a_token_ends_in_order() {
             Child::unnamed(move |mut ctx: Context<()>| {
                 let ended = Arc::clone(&ended);
                 async move {
-                    // Whoever it spawns is under the token itself.
+                    // The helper is not a child of the supervisor, so the inherited token cancels it directly.
                     let helper = ctx.spawn(idle);
                     let exit = ctx.receive().await;
                     ctx.yield_now().await;
@@ -529,7 +537,8 @@ fn a_supervisor_under_a_token_ends_in_order() {
     check(0..10, |host| ends_in_order(host, true));
 }
 
-/// 6.4: a child of a supervisor that is given a token of its own is ended by that too, as by anybody.
+/// 6.4: a child of a supervisor may get a token of its own. That token ends the child like any other cancellation, and
+/// the supervisor restarts it.
 #[test]
 fn a_supervised_child_may_have_a_token_of_its_own() {
     const CHILD: Name<()> = Name::new("cancel: child");
@@ -546,14 +555,16 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
         let tree = host.spawn_process(Supervisor::one_for_one().intensity(5, LONG).add(child));
         tree.started().await.unwrap();
         token.cancel("over", LONG);
-        // Each of its lives is over at once, until the supervisor gives up.
+        // The token is already cancelled when a new instance starts, so each one exits immediately. After five restarts
+        // the supervisor exceeds its intensity and fails.
         let exit = tree.await.unwrap_err();
         assert!(exit.error::<procession::GaveUp>().is_some(), "{exit}");
         assert_eq!(lives.load(SeqCst), 6);
     });
 }
 
-/// 6.6: a scope whose children are told first by the token is no failure: its body hears of the cancel itself.
+/// 6.6: the token cancels the children of a scope before the scope's body. The scope does not fail because of this: its
+/// body receives the cancellation itself.
 #[test]
 fn a_scope_under_a_token_hears_of_the_cancel() {
     timed(async |host, exact| {

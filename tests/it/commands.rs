@@ -1,4 +1,5 @@
-//! SPEC 3: deadlines of commands, handlers that are futures or that block, and what may go wrong with them.
+//! 3 of the specification: deadlines of commands, handlers that are futures, blocking handlers, inline handlers, and
+//! their failures.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,13 +19,13 @@ use procession::*;
 
 use crate::{patience, step_aside, within};
 
-/// Answered by whoever holds the completion.
+/// Command that is answered through its stored completion.
 struct Ask(u64);
 impl Command for Ask {
     type Reply = u64;
 }
 
-/// Where the handler of `Ask` leaves the completions.
+/// Handler of `Ask` that stores the completions for the test.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -35,7 +36,7 @@ impl Handler<Ask> for Shelf {
 }
 
 impl Shelf {
-    /// The youngest, which is there.
+    /// Removes and returns the newest completion. Panics if there is none.
     fn take(&self) -> Completion<u64> {
         self.0.lock().unwrap().pop().expect("it was asked")
     }
@@ -48,7 +49,7 @@ impl Shelf {
         Runtime::builder().workers(workers).handler(self.clone()).build().unwrap()
     }
 
-    /// A host beside this one.
+    /// Adds a host with this handler to the runtime of `host`.
     fn host(&self, host: &Host) -> Host {
         host.add_host(HostBuilder::new("shelf").handler(self.clone())).unwrap()
     }
@@ -64,7 +65,8 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(1);
 
-/// A hand-written process that runs one closure at its first step, and notes what comes.
+/// A hand-written process that runs one closure in its first step, and records the answers and the results of its
+/// messages.
 struct Notes<F> {
     begin: Option<F>,
     log: Arc<Mutex<Vec<String>>>,
@@ -72,7 +74,7 @@ struct Notes<F> {
 
 type Out<'a, 'b> = &'a mut StepOutput<'b, Again>;
 
-/// Has the process do something more.
+/// Message with a closure that the process runs in a step; the result is recorded.
 struct Again(Box<dyn FnOnce(Out<'_, '_>) -> String + Send>);
 
 impl<F: FnOnce(Out<'_, '_>) + Send + 'static> Process for Notes<F> {
@@ -121,7 +123,8 @@ impl Noted {
 
 // ---- Deadlines
 
-/// 3.5: once yielded, a command times out whether its future is polled or not; its handler sees it then.
+/// 3.5: a yielded command times out at its deadline whether its future is polled or not. Its completion is then
+/// cancelled.
 #[test]
 fn a_deadline_needs_no_poll() {
     for detached in [false, true] {
@@ -157,8 +160,8 @@ fn a_deadline_needs_no_poll() {
     }
 }
 
-/// 3.5, 11: a limit of zero fails the command and its handler never hears of it; an enormous one is none; of several
-/// the nearest holds; one that is given to a command that flies already holds too.
+/// 3.5, 11: with a limit of zero the command fails and does not reach its handler. An enormous limit never expires. Of
+/// several limits the nearest applies. A limit that is set while the command is in flight applies too.
 #[test]
 fn odd_deadlines_have_a_meaning() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -195,7 +198,7 @@ fn odd_deadlines_have_a_meaning() {
             host.sleep(TICK).await;
             assert_eq!(noted.log(), "5");
         }
-        // Of several the nearest holds, whenever it was given.
+        // Of several limits the nearest applies, whether it is set before or after the start.
         let begun = host.now();
         let body = host.spawn(async |ctx: Context| {
             ctx.perform(Ask(1)).timeout(LONG).timeout(SHORT).start().timeout(2 * SHORT).await.map(drop)
@@ -205,7 +208,7 @@ fn odd_deadlines_have_a_meaning() {
     });
 }
 
-/// 3.5: a hand-written process gives deadlines too, and hears of them once.
+/// 3.5: a hand-written process sets deadlines too, and receives each timeout once.
 #[test]
 fn a_hand_written_process_sets_deadlines() {
     check(0..10, async |host: Host| {
@@ -214,7 +217,7 @@ fn a_hand_written_process_sets_deadlines() {
         let noted = Noted::spawn(&host, |out| {
             let tag = out.perform_within(SHORT, Ask(1));
             out.limit(tag, LONG);
-            // A sleep and a call are yields as well.
+            // A sleep is a yield too, so a limit applies to it.
             let sleep = out.sleep(LONG);
             out.limit(sleep, SHORT);
         });
@@ -231,7 +234,8 @@ fn a_hand_written_process_sets_deadlines() {
     });
 }
 
-/// 3.5, 3.3: a deadline and an answer that race: one of them is the answer, and both sides agree which.
+/// 3.5, 3.3: when a deadline races the answer, exactly one of them completes the yield. The process and the handler
+/// agree which one.
 #[test]
 fn a_deadline_races_the_answer() {
     within(60, || {
@@ -265,7 +269,8 @@ fn a_deadline_races_the_answer() {
         assert_eq!(answered + timed_out, 400);
         assert!(rt.counters().discarded <= timed_out);
     });
-    // A tick before it is in time, and a tick after it too late; at the very tick it may be either.
+    // An answer one tick before the deadline is in time, and an answer one tick after it is late. At the deadline both
+    // results occur.
     let times_out = |at: Duration| {
         let (runs, times_out) = (Cell::new(0), Cell::new(0));
         check(0..40, async |host: Host| {
@@ -284,7 +289,7 @@ fn a_deadline_races_the_answer() {
             runs.update(|runs| runs + 1);
             times_out.update(|times| times + i32::from(is_too_late));
         });
-        // Some seeds are run twice.
+        // `check` may run a seed twice, so the number of runs is counted.
         (times_out.get(), runs.get())
     };
     assert_eq!(times_out(LONG - TICK).0, 0);
@@ -294,18 +299,19 @@ fn a_deadline_races_the_answer() {
     assert!((1..all).contains(&some));
 }
 
-// ---- Giving up
+// ---- Cancelled yields
 
-/// 1.2, 3.3: a yield can be given up in every state, and what is told of it is true.
+/// 1.2, 3.3: a yield can be cancelled in every state. `cancel_yield` returns true only for a yield that has no answer
+/// yet.
 #[test]
 fn a_yield_is_given_up_in_every_state() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let noted = Noted::spawn(&rt, |out| {
-        // Not dispatched yet: its handler never hears of it.
+        // Not dispatched yet: the command does not reach its handler.
         let tag = out.perform(Ask(1));
         assert!(out.cancel_yield(tag) && !out.cancel_yield(tag));
-        // The same with a chosen tag, which is used again at once.
+        // The same with a chosen tag, which is reused immediately.
         let chosen = Tag::<Ask>::chosen(7);
         out.perform_as(chosen, Ask(1)).unwrap();
         assert!(out.perform_as(chosen, Ask(2)).is_err());
@@ -322,7 +328,8 @@ fn a_yield_is_given_up_in_every_state() {
     assert!(completion.is_cancelled());
     assert_eq!(noted.log(), "true");
     completion.complete(1);
-    // Answered and not read yet: it is not told any more. Then read, then of nobody's.
+    // The answer has arrived and is unread: the cancellation discards it. Then: the answer was read before. Then: the
+    // tag belongs to no yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(8), Ask(1)).unwrap();
         "asked".into()
@@ -341,7 +348,8 @@ fn a_yield_is_given_up_in_every_state() {
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(9)).to_string());
     noted.tell(&rt, |out| out.cancel_yield(Tag::<Ask>::chosen(10)).to_string());
     assert_eq!(noted.log(), "asked, false, asked, 3, false, false");
-    // Answered and not read yet, and its tag used again at once: the old answer is not taken for the new one.
+    // The answer has arrived and is unread, and its tag is reused immediately: the old answer does not complete the new
+    // yield.
     noted.tell(&rt, |out| {
         out.perform_as(Tag::chosen(11), Ask(1)).unwrap();
         String::from("asked")
@@ -358,7 +366,8 @@ fn a_yield_is_given_up_in_every_state() {
     assert_eq!(noted.log(), "asked, false, 5");
 }
 
-/// 1.2: a chosen tag is free in the step that read its answer. Used again in that step, it brings the second answer too.
+/// 1.2: a chosen tag is free in the step that reads its answer. If that step reuses the tag, the second answer arrives
+/// under it.
 #[test]
 fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     const ROUNDS: u64 = 100;
@@ -389,7 +398,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
             Ok(Next::Wait)
         }
     }
-    // The answer is there when the step returns, or comes later.
+    // With the inline handler the answer exists when the step returns. With the other handler it arrives later.
     let inline = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
     assert_eq!(inline.block_on(inline.spawn_process(Reuses::default())).unwrap(), ROUNDS);
     let shelf = Shelf::default();
@@ -403,7 +412,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
     assert_eq!((shelf.len(), rt.counters().discarded), (0, 0));
 }
 
-/// 1.3, 3.3: very many answers that came and are given up before they are read take no time.
+/// 1.3, 3.3: cancelling 100,000 yields whose answers have arrived unread takes linear time.
 #[test]
 fn very_many_answers_are_given_up_unread() {
     struct Asking(Vec<Tag<Ask>>);
@@ -415,7 +424,7 @@ fn very_many_answers_are_given_up_unread() {
                 self.0 = (0..100_000).map(|n| out.perform(Ask(n))).collect();
                 return Ok(Next::Wait);
             }
-            // The youngest first; and the first of all has been read then.
+            // The newest yield is cancelled first. At that time the answer of the first event has been read.
             let mut read = 0;
             for event in events {
                 read += usize::from(matches!(event, Event::Completed(_)));
@@ -435,8 +444,8 @@ fn very_many_answers_are_given_up_unread() {
     });
 }
 
-/// 1.2, 3.3: a command that is answered before its dispatch, while the handler of one before it runs, never reaches its own
-/// handler, whichever of them has a tag that the process chose; those beside it do.
+/// 1.2, 3.3: a command may be answered before its dispatch, while the handler of an earlier command runs. It then does
+/// not reach its own handler, whether the tags are chosen or not. The other commands of the step reach theirs.
 #[test]
 fn what_is_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
@@ -449,7 +458,7 @@ fn what_is_answered_before_its_dispatch_reaches_no_handler() {
         let known = Arc::clone(&second);
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
-            // It is the same wherever the answer comes from.
+            // Another thread gives the answer; the result does not depend on the thread.
             let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
@@ -477,8 +486,8 @@ fn what_is_answered_before_its_dispatch_reaches_no_handler() {
     }
 }
 
-/// 1.3, 3.2: what a handler polls that its process has made, in the turn of that, is yielded by the process: it reaches its
-/// handler behind all that were yielded before.
+/// 1.3, 3.2: a handler may poll a command future of its process during the turn of that process. The process then
+/// yields the command. It reaches its handler after all commands that the process has yielded before.
 #[test]
 fn a_handler_polls_what_its_process_was_to() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
@@ -520,8 +529,9 @@ fn a_handler_polls_what_its_process_was_to() {
     }
 }
 
-/// 1.2, 3.3: of answers that came together those come no more that are given up while the others are read, and it does not
-/// matter to give up those that were read; what is performed meanwhile has a place of its own.
+/// 1.2, 3.3: many answers arrive together. A yield that is cancelled while the other answers are read delivers no
+/// answer. Cancelling a yield whose answer was read has no effect. A command that is performed meanwhile gets its own
+/// answer.
 #[test]
 fn of_answers_that_came_together_some_are_given_up() {
     struct Asking {
@@ -566,7 +576,8 @@ fn of_answers_that_came_together_some_are_given_up() {
     assert_eq!((asking.is_finished(), rt.counters().discarded), (false, 0));
 }
 
-/// 1.3, 11: very many performs that are dropped in the step that made them never reach their handler, and take no time.
+/// 1.3, 11: 100,000 command futures that are dropped in the step that polled them never reach the handler, and dropping
+/// them takes linear time.
 #[test]
 fn very_many_performs_are_given_up_in_their_step() {
     within(60, || {
@@ -583,8 +594,9 @@ fn very_many_performs_are_given_up_in_their_step() {
     });
 }
 
-/// 3.2, 3.3, 3.5: of many commands of one step each is a yield of its own: given up it does not reach its handler, past its
-/// deadline it has failed, and whoever holds its completion hears of either; its tag takes one answer, of its type.
+/// 3.2, 3.3, 3.5: each of many commands of one step is a separate yield. A yield that is cancelled before its dispatch
+/// does not reach its handler. A yield with a limit of zero fails. A completion is notified when its yield is cancelled
+/// or answered elsewhere. A tag accepts one answer, of the reply type.
 #[test]
 fn each_of_many_commands_of_a_step_is_a_yield_of_its_own() {
     let shelf = Shelf::default();
@@ -630,7 +642,8 @@ fn each_of_many_commands_of_a_step_is_a_yield_of_its_own() {
 
 // ---- Handlers that are futures
 
-/// 3.2, 3.4: a handler's future that answers without waiting costs no task, and its process goes on in the same turn.
+/// 3.2, 3.4: a handler's future that is ready at its first poll creates no task. Its process continues in the same
+/// turn.
 #[test]
 fn a_future_that_does_not_wait_is_no_task() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
@@ -645,7 +658,7 @@ fn a_future_that_does_not_wait_is_no_task() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 3.2: one that waits is a task: on its runtime, woken by whatever it waits for.
+/// 3.2: a handler's future that waits becomes a task of the runtime. The event that it waits for wakes it.
 #[test]
 fn a_future_that_waits_is_a_task() {
     let rt = Runtime::builder()
@@ -665,7 +678,7 @@ fn a_future_that_waits_is_a_task() {
     assert_eq!(rt.block_on(body).unwrap(), 55);
 }
 
-/// A future that counts its polls and its drops.
+/// A future that counts its polls and reports its drop.
 struct Watched {
     polls: Arc<AtomicUsize>,
     drops: mpsc::Sender<()>,
@@ -692,7 +705,7 @@ impl Drop for Watched {
 
 type Watch = Box<dyn Fn(Ask) -> Watched + Send + Sync>;
 
-/// A handler, how often its futures were polled, and what tells of their drops.
+/// Returns a handler, the number of polls of its futures, and a channel that reports their drops.
 fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receiver<()>) {
     let (told, hears) = mpsc::channel();
     let (polls, told) = (Arc::<AtomicUsize>::default(), Mutex::new(told));
@@ -704,7 +717,8 @@ fn watched(panics: bool, waits: bool) -> (Watch, Arc<AtomicUsize>, mpsc::Receive
     (Box::new(watch), polls, hears)
 }
 
-/// 3.2, 3.3: whatever ends a command drops the future of its handler, at once and once; a panic in that drop is nobody's.
+/// 3.2, 3.3: every end of a command drops the future of its handler immediately and once. A panic in that drop affects
+/// no process.
 #[test]
 fn a_handlers_future_is_dropped_with_its_command() {
     for panics in [false, true] {
@@ -772,9 +786,10 @@ fn a_handlers_future_is_dropped_with_its_command() {
     }
 }
 
-/// The first tag that a process was given.
+/// Returns the tag of the first yield of a process.
 fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
-    // A host knows tags by `Completion::into_tag`; those of one process are alike for all.
+    // A host can get a tag only from `Completion::into_tag`. Every process numbers its yields in the same way, so the
+    // tag of a twin in another runtime is equal.
     let shelf = Shelf::default();
     let twin = shelf.runtime(0);
     let other = twin.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -785,8 +800,8 @@ fn tag_of(rt: &Runtime, body: &Address<Payload>) -> Tag {
     tag
 }
 
-/// 3.2: a command that is given up while its future is being polled elsewhere: it is dropped after that poll, and not
-/// polled again.
+/// 3.2: a command is cancelled while a worker polls the future of its handler. The future is dropped after that poll
+/// and is not polled again.
 #[test]
 fn a_running_future_is_dropped_after_its_poll() {
     struct Slow {
@@ -852,7 +867,7 @@ fn a_running_future_is_dropped_after_its_poll() {
     }
 }
 
-/// 3.2: what a handler's future holds is let go before its answer is known, and a panic in that changes nothing.
+/// 3.2: a handler's future is dropped before the process receives its answer. A panic in that drop changes nothing.
 #[test]
 fn a_future_lets_go_before_its_answer() {
     for panics in [false, true] {
@@ -868,7 +883,7 @@ fn a_future_lets_go_before_its_answer() {
     }
 }
 
-/// 3.2: a panic in a handler's future is a failure, whether it comes at once or later.
+/// 3.2: a panic in a handler's future fails the command, whether it occurs in the first poll or in a later one.
 #[test]
 fn a_future_that_panics_is_a_failure() {
     let rt = Runtime::builder()
@@ -894,7 +909,8 @@ fn a_future_that_panics_is_a_failure() {
     assert_eq!(rt.block_on(body).unwrap(), 3);
 }
 
-/// 1.3, 3.2: a handler's future is not the process that asked, also where it is polled inside that one's turn.
+/// 1.3, 3.2: a handler's future does not act as the process that performed the command, even if it is polled within a
+/// turn of that process.
 #[test]
 fn a_handlers_future_is_not_its_process() {
     struct Lend(Me, u64);
@@ -922,7 +938,8 @@ fn a_handlers_future_is_not_its_process() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.4, 11: a handler's future that drives the runtime at its first poll: turns nest, and each process gets its answer.
+/// 3.4, 11: a handler's future may drive the runtime in its first poll. The turns nest, and each process receives its
+/// answer.
 #[test]
 fn a_handlers_future_may_drive_the_runtime() {
     within(20, || {
@@ -953,7 +970,7 @@ fn a_handlers_future_may_drive_the_runtime() {
     });
 }
 
-/// 3.3: whoever waits for the end of a yield is told, however it ended: by an answer from elsewhere too.
+/// 3.3: the `cancelled` future of a completion also resolves when another thread answers the yield.
 #[test]
 fn an_answer_from_elsewhere_is_told_to_the_handler() {
     let shelf = Shelf::default();
@@ -970,7 +987,7 @@ fn an_answer_from_elsewhere_is_told_to_the_handler() {
     assert_eq!(rt.block_on(body).unwrap(), 4);
 }
 
-/// 3.3, 11: a quarter of a million answers at once, from two threads.
+/// 3.3, 11: a quarter of a million answers arrive together, from two threads.
 #[test]
 fn very_many_answers_come_at_once() {
     within(100, || {
@@ -1020,7 +1037,7 @@ impl Command for Block {
     type Reply = ();
 }
 
-/// Closures that wait here say so.
+/// Blocks closures until it is opened, and counts the closures that have reached it.
 #[derive(Default)]
 struct Gate {
     waiting: AtomicUsize,
@@ -1053,7 +1070,8 @@ fn refusal(failure: &Failure) -> Option<PoolRefusal> {
     failure.error::<PoolRefusal>().copied()
 }
 
-/// 3.2, 4.9: the pool takes exactly what its bounds say; what is too much fails at once, with the reason.
+/// 3.2, 4.9: the pool accepts exactly as much work as its bounds allow. Further work fails immediately, with the
+/// reason.
 #[test]
 fn the_bounds_of_the_blocking_pool_are_exact() {
     within(20, || {
@@ -1073,7 +1091,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
             inside.reached(2);
             inside.open();
             futures::future::join_all(all).await.into_iter().collect::<Result<Vec<()>, _>>()?;
-            // There is room again.
+            // The queue has room again.
             ctx.host().spawn_blocking(|| ()).await
         });
         rt.block_on(body).unwrap();
@@ -1081,7 +1099,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
     });
 }
 
-/// 3.2, 4.9: blocking work whose requester is gone never runs, and gives its place in the queue to other work.
+/// 3.2, 4.9: blocking work whose requester is gone never runs, and its place in the queue becomes free.
 #[test]
 fn abandoned_blocking_work_gives_its_place_back() {
     within(20, || {
@@ -1101,7 +1119,7 @@ fn abandoned_blocking_work_gives_its_place_back() {
         let third = rt.spawn_blocking(|| 3);
         assert!(is_full());
         drop(first);
-        // Its place is taken by a command, whose process is killed.
+        // A command takes the free place; its process is then killed.
         let inside = gate.clone();
         let asks = rt.spawn(async move |ctx: Context| ctx.perform(Block(inside)).await);
         rt.block_on(asks.started()).unwrap();
@@ -1117,7 +1135,8 @@ fn abandoned_blocking_work_gives_its_place_back() {
     });
 }
 
-/// 3.2, 4.9: where the oldest gives way, it is told, and what runs goes on.
+/// 3.2, 4.9: with `WhenFull::DropOldest` a full queue drops its oldest work, which fails with the reason. Running work
+/// continues.
 #[test]
 fn the_oldest_gives_way_if_so_asked() {
     within(20, || {
@@ -1141,7 +1160,8 @@ fn the_oldest_gives_way_if_so_asked() {
     });
 }
 
-/// 3.2: a blocking command that is given up before it began never runs; one that began runs to its end.
+/// 3.2: a blocking command that is cancelled before it begins never runs. A blocking command that has begun runs to its
+/// end.
 #[test]
 fn a_blocking_command_that_was_given_up_never_begins() {
     within(20, || {
@@ -1173,7 +1193,8 @@ fn a_blocking_command_that_was_given_up_never_begins() {
     });
 }
 
-/// 3.2, 6.5: a runtime that ends refuses what is queued, and does not wait for a closure that never ends.
+/// 3.2, 6.5: a runtime that shuts down refuses the queued blocking work and does not wait for a closure that never
+/// returns.
 #[test]
 fn a_runtime_ends_whatever_its_pool_does() {
     within(20, || {
@@ -1192,7 +1213,8 @@ fn a_runtime_ends_whatever_its_pool_does() {
     });
 }
 
-/// 3.2: threads of the pool that have nothing to do go, and come again; with a time of zero at once.
+/// 3.2: idle threads of the blocking pool exit after the idle time, immediately if it is zero. New work starts new
+/// threads.
 #[test]
 fn idle_blocking_threads_go() {
     fn blocking_threads(name: &str) -> usize {
@@ -1226,8 +1248,8 @@ fn idle_blocking_threads_go() {
     }
 }
 
-/// 3.2: threads of the pool that end as soon as they are idle answer every job of a burst, and every job that comes just
-/// when one of them ends.
+/// 3.2: threads of the pool that exit as soon as they are idle still answer every job of a burst, and every job that
+/// arrives just as a thread exits.
 #[test]
 fn a_burst_is_answered_by_threads_that_never_idle() {
     for threads in [1, 2, 5] {
@@ -1240,7 +1262,7 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
                     assert_eq!(block_on(job).unwrap(), n, "burst {burst} of {threads} threads");
                 }
             }
-            // The next job comes a little later each time, about when the thread finds that it is idle.
+            // The next job arrives a little later in each round, about when the thread finds that it is idle.
             for round in 0..1_500 {
                 let done = Arc::new(AtomicBool::new(false));
                 let sets = Arc::clone(&done);
@@ -1249,7 +1271,7 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
                     if done.load(Ordering::SeqCst) {
                         break;
                     }
-                    // If the machine is busy, the thread of the pool runs only when this thread yields its processor.
+                    // On a busy machine the pool's thread runs only when this thread yields its processor.
                     if look > 1_000 {
                         thread::yield_now();
                     }
@@ -1261,7 +1283,7 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
     }
 }
 
-/// 3.2, 11: threads and queues of no size, by whoever asks.
+/// 3.2, 11: a pool with zero threads refuses commands and closures with `NoThread`.
 #[test]
 fn a_pool_without_threads_says_so() {
     let rt = Runtime::builder().workers(0).blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
@@ -1271,7 +1293,7 @@ fn a_pool_without_threads_says_so() {
     assert_eq!(refusal(&rt.block_on(body).unwrap()), Some(PoolRefusal::NoThread));
 }
 
-// ---- The short way
+// ---- Inline commands
 
 struct Twice(u64);
 impl Command for Twice {
@@ -1282,14 +1304,14 @@ fn twice() -> Runtime {
     Runtime::builder().workers(0).handle(|c: Twice| c.0 * 2).build().unwrap()
 }
 
-/// 1.3, 3.3: the answer of a function is there whenever its future is polled again, in a later turn too.
+/// 1.3, 3.3: the answer of an inline handler is available whenever the future is polled again, also in a later turn.
 #[test]
 fn an_inline_answer_waits_for_its_future() {
     let rt = twice();
     let body = async |mut ctx: Context<()>| -> Result<_, Exit> {
         let mut first = Box::pin(ctx.perform(Twice(1)));
         assert!(futures::poll!(&mut first).is_pending());
-        // Answered when this step ends; then more come and go, and the turn ends.
+        // The end of this step answers `first`. More commands are then performed, and the turn ends.
         assert_eq!(ctx.perform(Twice(2)).await?, 4);
         for n in 0..100 {
             assert_eq!(ctx.perform(Twice(n)).await?, 2 * n);
@@ -1307,8 +1329,9 @@ fn an_inline_answer_waits_for_its_future() {
     assert_eq!(rt.block_on(handle).unwrap(), (2, 6));
 }
 
-/// 1.2, 3.3: one that is given up in the step in which it was yielded never reaches its function; one that is given up
-/// later, or detached, does. Their order is that of the yields, whichever way they went.
+/// 1.2, 3.3: a command that is cancelled in the step that yielded it never reaches its inline handler. A command that
+/// is cancelled later or detached reaches it. The handlers run in the order of the yields, whether they are inline or
+/// not.
 #[test]
 fn what_an_inline_handler_hears() {
     struct Short(u64);
@@ -1338,7 +1361,7 @@ fn what_an_inline_handler_hears() {
         assert!(futures::poll!(&mut late).is_pending());
         ctx.yield_now().await;
         drop(late);
-        // In a combinator with wakers of its own.
+        // In a combinator with its own wakers.
         let mut both: FuturesUnordered<_> = [7, 8].map(|n| ctx.perform(Short(n))).into_iter().collect();
         while both.next().await.is_some() {}
         (all.0.and(all.1).and(all.2), ctx.perform(Short(9)).timeout(Duration::from_secs(60)).await)
@@ -1351,8 +1374,8 @@ fn what_an_inline_handler_hears() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (9, 8, 0));
 }
 
-/// 3.2, 3.3: a panic in a function is a failure to its process, which lives on; one that is killed, or ends, while its
-/// command is under way takes nobody with it.
+/// 3.2, 3.3: a panic of an inline handler fails the command, and the process continues. A process may be killed or may
+/// return while its inline command is in flight: the answer is then dropped.
 #[test]
 fn an_inline_handler_that_panics_or_outlives_its_process() {
     struct Kill(Pid, Host);
@@ -1377,7 +1400,7 @@ fn an_inline_handler_that_panics_or_outlives_its_process() {
         panic!("it was killed in its own turn")
     });
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    // Done beside its command, whose future lives on elsewhere.
+    // The process returns in the step that yielded the command; the future of the command outlives it.
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
     let done = rt.spawn(async move |ctx: Context| {
@@ -1391,7 +1414,7 @@ fn an_inline_handler_that_panics_or_outlives_its_process() {
     assert!(matches!(last.unwrap().now_or_never(), Some(Err(Failure::Outside))));
 }
 
-/// A step that blocks on another process of its runtime, with a command of its own under way.
+/// A step that blocks on another process of its runtime keeps its own inline command.
 #[test]
 fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
     let rt = Arc::new(twice());
@@ -1405,7 +1428,8 @@ fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
     assert_eq!(rt.block_on(outer).unwrap(), (2, 20));
 }
 
-/// A step in which another runtime ends, with processes that never ran or wait, and a command of its own is under way.
+/// A step drops another runtime, which has a waiting process and a process that never ran. The step keeps its own
+/// inline command.
 #[test]
 fn a_runtime_that_ends_in_a_step_leaves_its_command_alone() {
     within(30, || {
@@ -1428,11 +1452,10 @@ fn a_runtime_that_ends_in_a_step_leaves_its_command_alone() {
     });
 }
 
-/// 1.3: a command that is under way may change hands: to a combinator, which is told of its answer, and to another
-/// thread, where it is given up.
+/// 1.3: a command in flight may move to a combinator, which its answer wakes, and to another thread, which drops it.
 #[test]
 fn a_command_on_the_short_way_changes_hands() {
-    /// Holds what it was made with until it is dropped.
+    /// With a value, the handler keeps the value and never answers. With `None`, it answers in its first poll.
     struct Wait(Option<Arc<()>>);
     impl Command for Wait {
         type Reply = ();
@@ -1456,12 +1479,12 @@ fn a_command_on_the_short_way_changes_hands() {
             let answers = futures::future::join_all([first as Pin<Box<dyn Future<Output = _> + Send>>, second]);
             let answers: FuturesUnordered<_> = [answers].into_iter().collect();
             let one: Vec<_> = answers.concat().await.into_iter().map(Result::unwrap).collect();
-            // Once the step is over, too.
+            // The same, after the step that yielded the command has ended.
             let mut third = Box::pin(ctx.perform(Ask(4)));
             assert!(futures::poll!(&mut third).is_pending());
             ctx.yield_now().await;
             let two: Vec<_> = FuturesUnordered::from_iter([third]).collect().await;
-            // Dropped elsewhere, in the step in which it was yielded and after it.
+            // Dropped on another thread, in the step that yielded the command and in a later step.
             let held = Arc::new(());
             for later in [false, true] {
                 let mut wait = Box::pin(ctx.perform(Wait(Some(Arc::clone(&held)))));
@@ -1484,7 +1507,8 @@ fn a_command_on_the_short_way_changes_hands() {
     });
 }
 
-/// 3.2, 3.5: one whose handler waits is in flight like any other: limited when it has left already, given up, detached.
+/// 3.2, 3.5: a command whose handler waits is in flight like every other command. It can get a limit after its
+/// dispatch, and it can be cancelled and detached.
 #[test]
 fn a_handler_that_waits_leaves_the_short_way() {
     struct Ended(Arc<AtomicUsize>);
@@ -1514,7 +1538,7 @@ fn a_handler_that_waits_leaves_the_short_way() {
         let seen = Arc::clone(&ended);
         let body = async move |ctx: Context| {
             let ended = || seen.load(Ordering::SeqCst);
-            // A limit that comes after the command has left, and before; longer than a step takes.
+            // The limit is set after the dispatch of the command, and before it. It is longer than a step takes.
             let limit = Duration::from_millis(2) * patience();
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(u64::MAX)));
@@ -1535,7 +1559,7 @@ fn a_handler_that_waits_leaves_the_short_way() {
             while ended() < 3 {
                 ctx.yield_now().await;
             }
-            // Detached before its handler has heard of it, and after.
+            // Detached after the dispatch of the command, and before it.
             for leave in [true, false] {
                 let mut ask = Box::pin(ctx.perform(Ask(20)));
                 assert!(futures::poll!(&mut ask).is_pending());
@@ -1547,7 +1571,7 @@ fn a_handler_that_waits_leaves_the_short_way() {
             while ended() < 5 {
                 ctx.yield_now().await;
             }
-            // Answered at the first poll, and later.
+            // Answered at the first poll of the handler's future, and at a later one.
             Ok::<_, Failure>((ctx.perform(Ask(1)).await?, ctx.perform(Ask(9)).await?))
         };
         assert_eq!(host.spawn(body).await.unwrap(), (1, 9));

@@ -1,11 +1,11 @@
-//! A handler that answers when the test says so.
+//! A handler that completes its commands when the test tells it to.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use procession::{Command, Completion, Handler};
 
-/// Asks for a value of this type.
+/// Command that asks for a value of type `R`.
 pub(crate) struct Give<R>(PhantomData<fn() -> R>);
 
 impl<R> Give<R> {
@@ -18,7 +18,7 @@ impl<R: Send + 'static> Command for Give<R> {
     type Reply = R;
 }
 
-/// Keeps what it is asked for, until the test gives the answers.
+/// Handler that stores the completions of its commands until the test calls [`give`](Self::give).
 pub(crate) struct Giver<R: Send + 'static>(Arc<Mutex<Vec<Completion<R>>>>);
 
 impl<R: Send + 'static> Clone for Giver<R> {
@@ -40,7 +40,7 @@ impl<R: Send + 'static> Handler<Give<R>> for Giver<R> {
 }
 
 impl<R: Send + 'static> Giver<R> {
-    /// Answers all that it was asked for.
+    /// Completes every command that the handler has stored.
     pub(crate) fn give(&self, answer: impl Fn() -> R) {
         let completions = std::mem::take(&mut *self.0.lock().unwrap());
         completions.into_iter().for_each(|completion| completion.complete(answer()));

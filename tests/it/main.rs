@@ -1,6 +1,7 @@
-//! What the crate promises, by behaviour: a file a behaviour. `tests/promises.md` says which test holds which promise.
+//! Integration tests of the crate, one file per behaviour. `tests/promises.md` lists the test that verifies each
+//! promise.
 
-// What the crate itself may not use, its tests may; a handle that is dropped detaches, which is often the point.
+// The lints below restrict the crate, not its tests. Many tests drop a handle on purpose, which detaches its process.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::let_underscore_future)]
 
 mod aborts;
@@ -60,13 +61,14 @@ use std::time::Duration;
 
 use procession::Runtime;
 
-/// How many times as long as elsewhere everything may take here.
+/// Factor by which every time limit of the tests is multiplied: the environment variable `TEST_PATIENCE`. Default: 1.
 pub fn patience() -> u32 {
     std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"))
 }
 
-/// Runs `f` on a thread of its own and fails if it hangs: a lost wake must not hang the whole run. Where all is slower by
-/// far, as under valgrind, `TEST_PATIENCE` says how many times as long it may take.
+/// Runs `f` on a new thread and returns its result. Fails the test if `f` has not returned after `seconds` times
+/// [`patience`]. A lost wake-up must not hang the whole test run. Slow environments, for example valgrind, set
+/// `TEST_PATIENCE`.
 pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 'static) -> T {
     let seconds = seconds * u64::from(patience());
     let (done, result) = mpsc::channel();
@@ -89,18 +91,20 @@ pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 's
     }
 }
 
-/// For a runtime with one worker that nobody stands in for, though the machine keep it from its core for long: for tests
-/// that count turns.
+/// Returns the builder of a runtime with one worker that never gets a replacement thread, for tests that count turns.
+/// The operating system may keep the worker off its core for long; without the infinite `long_step` the monitor would
+/// take this for a long step.
 pub fn alone() -> procession::Builder {
     Runtime::builder().workers(1).long_step(Duration::MAX)
 }
 
-/// A runtime with two workers.
+/// Returns a runtime with two workers.
 pub fn two() -> Runtime {
     Runtime::builder().workers(2).build().expect("a runtime")
 }
 
-/// Runs a future on a runtime with two workers, without lending the thread: what the workers don't do is not done.
+/// Runs a future beside a runtime with two workers. The calling thread is not a guest thread, so only the workers run
+/// processes.
 pub fn on_workers<F>(f: impl FnOnce(procession::Host) -> F + Send + 'static) -> F::Output
 where
     F: Future<Output: Send + 'static>,
@@ -111,8 +115,8 @@ where
     })
 }
 
-/// Runs a scenario as [`on_workers`] does, and in simulations: each seed is another order, and `SIMULATION_SEEDS` says of
-/// how many there are to be.
+/// Runs a scenario as [`on_workers`] does, and then in simulations with the seeds `0..n`. Each seed gives another order
+/// of execution. `n` is the environment variable `SIMULATION_SEEDS`; its default is 10.
 pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     let seeds = std::env::var("SIMULATION_SEEDS").map_or(10, |seeds| seeds.parse().expect("a number"));
     within(60 + seeds, move || {
@@ -124,7 +128,7 @@ pub fn everywhere(scenario: impl AsyncFn(procession::Host) + Send + 'static) {
     });
 }
 
-/// Lets whatever else the thread drives have a turn.
+/// Yields once, so that the thread can run everything else that is runnable on it.
 pub async fn step_aside() {
     let mut aside = false;
     std::future::poll_fn(|cx| {

@@ -210,12 +210,12 @@ impl Child {
     }
 }
 
-type Spawned<T, N> = (JoinHandle<T, N>, Option<Arc<Brood>>);
+type Spawned<T, N> = (JoinHandle<T, N>, Option<Arc<LiveChildren>>);
 
 /// What makes the lives of a child.
 pub(super) trait Make: Send {
     /// Begins a life.
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), NotMade>;
+    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Instance), NotMade>;
 }
 
 /// Why a life did not begin.
@@ -241,7 +241,7 @@ impl<B> From<SpawnError<B>> for NotMade {
 
 struct Maker<N: Send + 'static, S> {
     spawn: S,
-    kept: Option<Arc<Kept<N>>>,
+    kept: Option<Arc<PersistentMailbox<N>>>,
 }
 
 impl<T, N, S> Make for Maker<N, S>
@@ -250,7 +250,7 @@ where
     N: Send + 'static,
     S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, NotMade> + Send,
 {
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Life), NotMade> {
+    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Instance), NotMade> {
         let mut process = supervisor.process();
         if let Some(options) = &spec.options {
             process = catch(|| options(process)).map_err(NotMade::panicked)?;
@@ -259,7 +259,7 @@ where
         if spec.kept {
             let kept = match &self.kept {
                 Some(kept) if !kept.is_gone() => Arc::clone(kept),
-                _ => Kept::open(supervisor, spec.name.clone()).map_err(NotMade::Refused)?,
+                _ => PersistentMailbox::open(supervisor, spec.name.clone()).map_err(NotMade::Refused)?,
             };
             process = process.refuse_when_full();
             self.kept = Some(kept);
@@ -287,7 +287,7 @@ where
             }
             None => ended,
         };
-        Ok((member, Life { id, started: Some(started), ended }))
+        Ok((member, Instance { id, started: Some(started), ended }))
     }
 }
 
@@ -296,16 +296,16 @@ where
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
     /// The children of this one, if it is a supervisor.
-    brood: Option<Arc<Brood>>,
+    brood: Option<Arc<LiveChildren>>,
     /// What leads to it.
     pub(super) pid: Pid,
 }
 
 /// The children of a supervisor that live: to be found when it has been killed, and could not wait for them.
 #[derive(Debug, Default)]
-pub(super) struct Brood(Mutex<BTreeMap<Id, Member>>);
+pub(super) struct LiveChildren(Mutex<BTreeMap<Id, Member>>);
 
-impl Brood {
+impl LiveChildren {
     pub(super) fn insert(&self, id: Id, member: Member) {
         self.0.lock().insert(id, member);
     }
@@ -338,30 +338,30 @@ impl Brood {
 }
 
 /// A life that is watched: tells when it has started and when it has ended. Dropped, it kills.
-pub(super) struct Life {
+pub(super) struct Instance {
     id: Id,
     started: Option<Started>,
     ended: BoxFuture<'static, Exit>,
 }
 
 /// What a life has to tell.
-pub(super) enum News {
+pub(super) enum ChildReport {
     Started,
     Ended(Exit),
 }
 
-impl fmt::Debug for Life {
+impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Life").field(&self.id).finish()
+        f.debug_tuple("Instance").field(&self.id).finish()
     }
 }
 
 /// The next news of a life, which comes back with it if there is more to come.
 #[derive(Debug)]
-pub(super) struct NextNews(pub(super) Option<Life>);
+pub(super) struct NextNews(pub(super) Option<Instance>);
 
 impl Future for NextNews {
-    type Output = (Id, News, Option<Life>);
+    type Output = (Id, ChildReport, Option<Instance>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         let Some(life) = &mut self.0 else { return Poll::Pending };
@@ -370,21 +370,21 @@ impl Future for NextNews {
             match started.poll_unpin(cx) {
                 Poll::Ready(Ok(())) => {
                     life.started = None;
-                    return Poll::Ready((id, News::Started, self.0.take()));
+                    return Poll::Ready((id, ChildReport::Started, self.0.take()));
                 }
                 // Its end says the same.
                 Poll::Ready(Err(_)) => life.started = None,
                 Poll::Pending => {}
             }
         }
-        life.ended.as_mut().poll(cx).map(|exit| (id, News::Ended(exit), None))
+        life.ended.as_mut().poll(cx).map(|exit| (id, ChildReport::Ended(exit), None))
     }
 }
 
 /// The end of a life; meanwhile, what waits in its kept mailbox is handed on.
 struct Watched<T, N: Send + 'static> {
     handle: KillOnDrop<T, N>,
-    kept: Option<Arc<Kept<N>>>,
+    kept: Option<Arc<PersistentMailbox<N>>>,
 }
 
 impl<T, N: Send + 'static> Future for Watched<T, N> {
@@ -404,14 +404,14 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
 
 /// A mailbox that outlives its readers: what comes there goes on to the present one, by the way in which a pool of one
 /// member does it.
-struct Kept<N: Send + 'static> {
+struct PersistentMailbox<N: Send + 'static> {
     address: Ref<Control<N>>,
     members: Arc<Members<N>>,
     /// Taken out while it is read, so that nothing runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
 }
 
-impl<N: Send + 'static> Kept<N> {
+impl<N: Send + 'static> PersistentMailbox<N> {
     fn open(supervisor: &Me<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
         // With a bound, though it is never reached: only such a queue takes back what was handed on.
         let address = supervisor.host().outside_control(Bound::Reject(usize::MAX));

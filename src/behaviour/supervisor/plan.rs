@@ -104,7 +104,7 @@ enum Then {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// The supervisor begins with this child. If the start is refused, the supervisor's own start fails.
-    Given,
+    SpawnSettings,
     /// The child was added while the supervisor runs. If the start fails, the plan forgets the child.
     Added,
     /// The child was down, and a caller asked for a start. If the start is refused, the child stays down.
@@ -144,7 +144,7 @@ pub(crate) enum Action {
 
 /// What an exit means for the child whose it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ExitAction {
     /// It begins another life, sooner or later.
     Again,
     /// It stays down.
@@ -212,7 +212,7 @@ impl Plan {
     pub(crate) fn add(&mut self, policy: Policy, on_trial: bool, now: Instant) -> Id {
         let id = self.next_id;
         self.next_id += 1;
-        let cause = if on_trial { Cause::Added } else { Cause::Given };
+        let cause = if on_trial { Cause::Added } else { Cause::SpawnSettings };
         self.children.insert(id, Child { policy, phase: Phase::Down, stop: None, cause, attempt: 0 });
         self.wait_for_turn(id, now);
         id
@@ -293,8 +293,8 @@ impl Plan {
         exit: &Exit,
         now: Instant,
         random: impl FnOnce() -> u64,
-    ) -> Fate {
-        let Some(child) = self.children.get_mut(&id) else { return Fate::Forgotten };
+    ) -> ExitAction {
+        let Some(child) = self.children.get_mut(&id) else { return ExitAction::Forgotten };
         let phase = std::mem::replace(&mut child.phase, Phase::Down);
         debug_assert!(phase.lives(), "who ends has lived");
         self.living -= 1;
@@ -304,44 +304,44 @@ impl Plan {
             self.stops.remove(&id);
             self.turns.remove(&id);
             return match then {
-                Then::Stay => Fate::Down,
+                Then::Stay => ExitAction::Down,
                 Then::Start(at) => {
                     self.wait_for_turn(id, at);
-                    Fate::Again
+                    ExitAction::Again
                 }
                 Then::Forget => self.forget(id),
             };
         }
         if self.end.is_some() {
-            return Fate::Down;
+            return ExitAction::Down;
         }
         let was_refused = over == Over::Refused && phase == Phase::Starting;
         match std::mem::replace(&mut child.cause, Cause::Restart) {
             Cause::Added => return self.forget(id),
-            Cause::Given if was_refused => {
+            Cause::SpawnSettings if was_refused => {
                 self.give_up(End::StartFailed(id, exit.clone()));
-                return Fate::Down;
+                return ExitAction::Down;
             }
             Cause::Requested if was_refused => {
                 self.turns.remove(&id);
-                return Fate::Down;
+                return ExitAction::Down;
             }
             _ => {}
         }
         if !child.policy.restart.follows(exit) {
             let is_temporary = child.policy.restart == Restart::Temporary;
             self.turns.remove(&id);
-            return if is_temporary { self.forget(id) } else { Fate::Down };
+            return if is_temporary { self.forget(id) } else { ExitAction::Down };
         }
         if !self.intensity.allows(now) {
             self.give_up(End::GaveUp(id, exit.clone()));
-            return Fate::Down;
+            return ExitAction::Down;
         }
         let wait = self.back_off(id, phase, now, random);
         // There was no life that took time, so the wait must.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
-        Fate::Again
+        ExitAction::Again
     }
 
     /// Returns how long a child that ended in this phase has to wait for its next life.
@@ -410,17 +410,17 @@ impl Plan {
 
     /// Ends a child, or gives up its next life. It stays a child, down, unless it is a temporary one. What comes of it now;
     /// nothing yet, if it lives.
-    pub(crate) fn stop(&mut self, id: Id) -> Option<Fate> {
+    pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
     }
 
     /// Ends a child and forgets it. What comes of it now; nothing yet, if it lives.
-    pub(crate) fn remove(&mut self, id: Id) -> Option<Fate> {
+    pub(crate) fn remove(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Forget)
     }
 
-    fn put_down(&mut self, id: Id, then: Then) -> Option<Fate> {
-        let Some(child) = self.children.get(&id) else { return Some(Fate::Forgotten) };
+    fn put_down(&mut self, id: Id, then: Then) -> Option<ExitAction> {
+        let Some(child) = self.children.get(&id) else { return Some(ExitAction::Forgotten) };
         // Of a temporary child nothing is left after its end, whoever ended it.
         let then = if child.policy.restart == Restart::Temporary { Then::Forget } else { then };
         if child.phase.lives() {
@@ -428,7 +428,7 @@ impl Plan {
             return None;
         }
         self.give_up_start(id);
-        Some(if then == Then::Forget { self.forget(id) } else { Fate::Down })
+        Some(if then == Then::Forget { self.forget(id) } else { ExitAction::Down })
     }
 
     /// Ends a child and begins another life of it, which does not count as a restart. Its back-off begins anew. Returns
@@ -451,10 +451,10 @@ impl Plan {
         true
     }
 
-    fn forget(&mut self, id: Id) -> Fate {
+    fn forget(&mut self, id: Id) -> ExitAction {
         self.turns.remove(&id);
         self.children.remove(&id);
-        Fate::Forgotten
+        ExitAction::Forgotten
     }
 
     // ---- What is to be done

@@ -107,8 +107,8 @@ fn begin<N: Send + 'static>(
 ) -> Result<State<N>, (Refusal, N)> {
     let control = match to {
         Destination::Here(control) => return enter(control.clone(), message, cx, State::Waiting),
-        Destination::Pid(pid) => host.shared().relay.get(*pid),
-        Destination::Name(name) => host.realm().names().get(name),
+        Destination::Pid(pid) => host.shared().pid_table.get(*pid),
+        Destination::Name(name) => host.namespace().names().get(name),
     };
     let Some(control) = control else {
         return host.try_send_by(&to.way(), message).map(|()| State::Over);

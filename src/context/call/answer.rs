@@ -6,20 +6,20 @@
 //! other left.
 //!
 //! It may be that the task waited itself when the request was sent, and another waits now: an answerer that has not seen that
-//! wakes the task alone. So whoever takes over [holds](Owner::hold) what both share, and an answerer that is about to go sees
+//! wakes the task alone. So whoever takes over [holds](OwnerHalf::hold) what both share, and an answerer that is about to go sees
 //! it, and tells by the lock as well.
 
 use std::mem;
 use std::ops::Deref;
 use std::task::{Poll, Waker};
 
-use crate::context::call::shared_cell::{Guest, Owner};
+use crate::context::call::shared_cell::{OwnerHalf, PeerHalf};
 use crate::platform::sync::Lock;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch as panic;
 
 /// What both know of who asks.
-pub(crate) trait Party {
+pub(crate) trait CallParty {
     /// Wakes the asker's own task.
     fn wake(&self);
 }
@@ -52,12 +52,12 @@ enum Listener {
 }
 
 /// The end of the one who asks, with what is its own.
-pub(crate) struct Asker<P, O, A>(Owner<Question<P>, O, A>);
+pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Question<P>, O, A>);
 
 /// The end of the one who answers.
-pub(crate) struct Answerer<P, O, A>(Guest<Question<P>, O, A>);
+pub(crate) struct ReplySender<P, O, A>(PeerHalf<Question<P>, O, A>);
 
-impl<P: Party> Question<P> {
+impl<P: CallParty> Question<P> {
     #[inline(always)]
     fn new(party: P) -> Self {
         Self {
@@ -85,12 +85,12 @@ impl<P: Party> Question<P> {
     }
 }
 
-impl<P: Party, O, A> Asker<P, O, A> {
+impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
     /// Both ends.
     #[inline(always)]
-    pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, Answerer<P, O, A>) {
-        let (owner, guest) = Owner::with_guest(|| Question::new(party()), own);
-        (Self(owner), Answerer(guest))
+    pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, ReplySender<P, O, A>) {
+        let (owner, guest) = OwnerHalf::with_guest(|| Question::new(party()), own);
+        (Self(owner), ReplySender(guest))
     }
 
     /// What both have, and what is its own.
@@ -150,10 +150,10 @@ impl<P: Party, O, A> Asker<P, O, A> {
     }
 }
 
-impl<P: Party, O, A> Answerer<P, O, A> {
+impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// One whom nobody asked.
     pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
-        Self(Guest::alone(|| Question::new(party), own))
+        Self(PeerHalf::alone(|| Question::new(party), own))
     }
 
     /// Answers, and wakes whoever waits for it.
@@ -199,7 +199,7 @@ impl<P: Party, O, A> Answerer<P, O, A> {
     }
 }
 
-impl<P, O, A> Deref for Answerer<P, O, A> {
+impl<P, O, A> Deref for ReplySender<P, O, A> {
     type Target = P;
 
     #[inline]

@@ -1,4 +1,4 @@
-//! One piece of memory that two share: an [`Owner`], which has something of its own there, and a [`Guest`], which may leave
+//! One piece of memory that two share: an [`OwnerHalf`], which has something of its own there, and a [`PeerHalf`], which may leave
 //! something for it when it goes. A file with unsafe code: `Arc` has nothing that belongs to one of two, and nothing that one
 //! leaves for the other without a lock. A call is a seventh cheaper by the first, and a fifteenth more by the other (bench
 //! `call`).
@@ -8,7 +8,7 @@
 //! The gift is the guest's until it says that it is *there*, and the owner's from then on. An owner that has gone takes none:
 //! then the guest, which is the last, takes it back.
 //!
-//! A guest that leaves takes back its count, if the owner is there and has not [asked to hear of it](Owner::hold), by which
+//! A guest that leaves takes back its count, if the owner is there and has not [asked to hear of it](OwnerHalf::hold), by which
 //! there is one count more than the two have. Both are read-modify-writes of one word, so one comes first. If it is the
 //! guest's, the owner finds the gift, for that was there before; if it is the owner's, the guest is still there, and tells it
 //! once more.
@@ -40,19 +40,19 @@ struct Shared<T, O, G> {
 }
 
 /// One of two that share a value, with one that is its own.
-pub(crate) struct Owner<T, O, G>(NonNull<Shared<T, O, G>>);
+pub(crate) struct OwnerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
 /// The other; or there is no owner.
-pub(crate) struct Guest<T, O, G>(NonNull<Shared<T, O, G>>);
+pub(crate) struct PeerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
 // SAFETY: both reach the value at the same time, whoever is last drops all there is, and a gift goes from one to the other.
-unsafe impl<T: Send + Sync, O: Send, G: Send> Send for Owner<T, O, G> {}
+unsafe impl<T: Send + Sync, O: Send, G: Send> Send for OwnerHalf<T, O, G> {}
 // SAFETY: of a shared one nothing is reached but the value.
-unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for Owner<T, O, G> {}
-// SAFETY: as `Owner`: the guest shares the value with the owner, drops all parts if it is the last, and sends the gift.
-unsafe impl<T: Send + Sync, O: Send, G: Send> Send for Guest<T, O, G> {}
-// SAFETY: a shared `Guest` gives access to nothing but `&T`.
-unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for Guest<T, O, G> {}
+unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for OwnerHalf<T, O, G> {}
+// SAFETY: as `OwnerHalf`: the guest shares the value with the owner, drops all parts if it is the last, and sends the gift.
+unsafe impl<T: Send + Sync, O: Send, G: Send> Send for PeerHalf<T, O, G> {}
+// SAFETY: a shared `PeerHalf` gives access to nothing but `&T`.
+unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for PeerHalf<T, O, G> {}
 
 /// Gives up so many counts; true if they were the last ones, and what all others did is seen. It is not told what they are of:
 /// if they were not the last ones, that may be gone before this returns.
@@ -113,11 +113,11 @@ impl<T, O, G> Shared<T, O, G> {
     }
 }
 
-impl<T, O, G> Owner<T, O, G> {
+impl<T, O, G> OwnerHalf<T, O, G> {
     #[inline(always)]
-    pub(crate) fn with_guest(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> (Self, Guest<T, O, G>) {
+    pub(crate) fn with_guest(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> (Self, PeerHalf<T, O, G>) {
         let at = Shared::make(BOTH, value, own);
-        (Self(at), Guest(at))
+        (Self(at), PeerHalf(at))
     }
 
     #[inline]
@@ -164,7 +164,7 @@ impl<T, O, G> Owner<T, O, G> {
     }
 }
 
-impl<T, O, G> Drop for Owner<T, O, G> {
+impl<T, O, G> Drop for OwnerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: only the owner accesses `own`, there is one owner, and it is borrowed mutably.
@@ -176,7 +176,7 @@ impl<T, O, G> Drop for Owner<T, O, G> {
     }
 }
 
-impl<T, O, G> Guest<T, O, G> {
+impl<T, O, G> PeerHalf<T, O, G> {
     /// For one alone.
     pub(crate) fn alone(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         Self(Shared::make(ONE, value, own))
@@ -188,7 +188,7 @@ impl<T, O, G> Guest<T, O, G> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Leaves a gift, tells the owner, once more if that [asked for it](Owner::hold), and goes. Nothing of this is touched
+    /// Leaves a gift, tells the owner, once more if that [asked for it](OwnerHalf::hold), and goes. Nothing of this is touched
     /// after that, so the owner, once it has the gift, is alone, and frees it without a locked operation.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl<T, O, G> Guest<T, O, G> {
     }
 }
 
-impl<T, O, G> Drop for Guest<T, O, G> {
+impl<T, O, G> Drop for PeerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
         if release(&self.shared().counts, 1) {
@@ -267,7 +267,7 @@ impl<T, O, G> Drop for Guest<T, O, G> {
     }
 }
 
-impl<T, O, G> Deref for Owner<T, O, G> {
+impl<T, O, G> Deref for OwnerHalf<T, O, G> {
     type Target = T;
 
     #[inline]
@@ -276,7 +276,7 @@ impl<T, O, G> Deref for Owner<T, O, G> {
     }
 }
 
-impl<T, O, G> Deref for Guest<T, O, G> {
+impl<T, O, G> Deref for PeerHalf<T, O, G> {
     type Target = T;
 
     #[inline]
@@ -293,8 +293,8 @@ mod tests {
 
     type Token = Arc<()>;
 
-    fn pair(token: &Token) -> (Owner<Token, Token, Token>, Guest<Token, Token, Token>) {
-        Owner::with_guest(|| Arc::clone(token), || Arc::clone(token))
+    fn pair(token: &Token) -> (OwnerHalf<Token, Token, Token>, PeerHalf<Token, Token, Token>) {
+        OwnerHalf::with_guest(|| Arc::clone(token), || Arc::clone(token))
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
                 owner.hold();
             }
             let told = cell::RefCell::new(Vec::new());
-            let leave = |guest: Guest<Token, Token, Token>| {
+            let leave = |guest: PeerHalf<Token, Token, Token>| {
                 let told = &told;
                 let tell = |again| move |_: &Token| told.borrow_mut().push(again);
                 guest.leave(Arc::clone(&token), tell(false), tell(true)).is_err()
@@ -337,7 +337,7 @@ mod tests {
         assert!(owner.take().is_some());
         drop(owner);
         assert_eq!(Arc::strong_count(&token), 1);
-        let alone = Guest::<_, _, Token>::alone(|| Arc::clone(&token), || Arc::clone(&token));
+        let alone = PeerHalf::<_, _, Token>::alone(|| Arc::clone(&token), || Arc::clone(&token));
         assert!(catch(|| alone.finish(|_| panic!("on purpose")).is_ok()).is_err());
         assert_eq!(Arc::strong_count(&token), 1);
         let (owner, guest) = pair(&token);

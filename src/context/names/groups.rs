@@ -1,4 +1,4 @@
-//! Groups: a name for many processes. The table is `relay::groups`; here is what a user says of it.
+//! Groups: a name for many processes. The table is `pid_table::groups`; here is what a user says of it.
 
 use std::any::type_name;
 use std::fmt;
@@ -113,7 +113,7 @@ impl Host {
     /// The members of a group that take messages of type `N`, in the order in which they joined. Whoever joins or leaves
     /// meanwhile may be among them or not; nobody whose end was heard of is.
     pub fn members<N: Send + 'static>(&self, group: impl GroupName<N>) -> Vec<Address<N>> {
-        let members = self.realm().groups().members(group.text());
+        let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
     }
 
@@ -129,13 +129,13 @@ impl<M: Send + 'static> Me<M> {
     pub fn join(&self, group: impl GroupName<M>) {
         let head = &self.control().head;
         let lives = || !self.control().inbox.is_closed();
-        head.host().realm().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
+        head.host().namespace().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
     }
 
     /// Leaves a group; nothing if it was not in it.
     pub fn leave(&self, group: impl GroupName<M>) {
         let head = &self.control().head;
-        head.host().realm().groups().leave(group.text(), head.pid(), head.groups());
+        head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
     }
 
     /// Monitors a group of its host: returns who is in it now, in the order in which they joined, and has this process
@@ -196,5 +196,5 @@ fn monitor<M: Send + 'static>(control: &Ref<Control<M>>, group: &str) -> (Monito
     let head = &control.head;
     let tenant = control.any();
     let lives = || !control.inbox.is_closed();
-    head.host().realm().groups().watch(group.to_owned().into(), &tenant, head.groups(), lives)
+    head.host().namespace().groups().watch(group.to_owned().into(), &tenant, head.groups(), lives)
 }

@@ -11,7 +11,7 @@
 use std::num::NonZeroU64;
 
 use crate::host::control::{Change, Head};
-use crate::host::refs::Home;
+use crate::host::refs::ProcessRef;
 use crate::host::timer::Key;
 use crate::platform::clock::Instant;
 use crate::process::state::current::Current;
@@ -46,7 +46,7 @@ impl Timer {
 /// cancelled: there is one already, its process is not in a step here, or one whose steps are counted would be woken
 /// once too often.
 #[inline]
-pub(crate) fn keep(of: &Home, timer: &Timer) -> bool {
+pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
     Current::with(|current| {
         let keeps = !current.timer.is_kept() && current.may_keep_timer(address);
@@ -59,7 +59,7 @@ pub(crate) fn keep(of: &Home, timer: &Timer) -> bool {
 
 /// Takes over the timer that was kept for this process, if it is due at `by` or earlier and cannot have fired.
 #[inline]
-pub(crate) fn take(of: &Home, by: Instant) -> Option<Timer> {
+pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {
         let due = current.timer.due(of.address()).filter(|due| *due <= by && current.has_seen_before(*due))?;
         current.timer.take(of.address()).map(|key| Timer::new(Key::unpack(key), due))

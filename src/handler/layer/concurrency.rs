@@ -22,7 +22,7 @@ pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,
     bound: Bound,
-    places: Arc<Places>,
+    places: Arc<Permits>,
 }
 
 impl<H> ConcurrencyLimit<H> {
@@ -69,7 +69,7 @@ impl<H: fmt::Debug> fmt::Debug for ConcurrencyLimit<H> {
 }
 
 #[derive(Default)]
-struct Places {
+struct Permits {
     state: Mutex<State>,
 }
 
@@ -80,7 +80,7 @@ struct State {
     line: Line,
 }
 
-impl Places {
+impl Permits {
     /// Gives a place back, or to the next.
     fn release(self: &Arc<Self>) {
         loop {
@@ -94,14 +94,14 @@ impl Places {
             };
             // A loop, for at the end of a runtime nobody takes it, however many wait.
             let Some(next) = next else { return };
-            if send_off(next, || Box::new(Place(Arc::clone(self)))) {
+            if send_off(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;
             }
         }
     }
 }
 
-impl Leave for Places {
+impl Leave for Permits {
     fn leave(&self, ticket: u64) {
         let left = self.state.lock().line.remove(ticket);
         let _ = drop_caught(left);
@@ -109,9 +109,9 @@ impl Leave for Places {
 }
 
 /// The right to be at work.
-struct Place(Arc<Places>);
+struct Permit(Arc<Permits>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.release();
     }
@@ -124,7 +124,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for ConcurrencyLimit<H> {
         if state.taken < self.most {
             state.taken += 1;
             drop(state);
-            return turn.go_at_once(Place(Arc::clone(&self.places)));
+            return turn.go_at_once(Permit(Arc::clone(&self.places)));
         }
         let turned = state.line.join(Box::new(turn), self.bound, &self.places);
         drop(state);

@@ -148,7 +148,7 @@ struct State {
 impl Tap {
     /// Has those that wait sent off when their time has come, until none is left.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
-        let (mut attendance, on) = (Attendance { tap: Some(Arc::clone(self)), rate }, host.clone());
+        let (mut attendance, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
             while let Some(due) = attendance.tap.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
@@ -181,12 +181,12 @@ impl Tap {
 
 /// Held by the task that attends the line. If the task is dropped because its runtime ends, a runtime of a command that still
 /// waits attends the line from then on.
-struct Attendance {
+struct LineAttendant {
     tap: Option<Arc<Tap>>,
     rate: Rate,
 }
 
-impl Drop for Attendance {
+impl Drop for LineAttendant {
     fn drop(&mut self) {
         let Some(tap) = self.tap.take() else { return };
         let mut state = tap.state.lock();

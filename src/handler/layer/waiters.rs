@@ -148,7 +148,7 @@ impl<L: Leave + 'static> Wake for Leaver<L> {
 
 /// What became of a command that did not join the line; whoever joined it does this, after the unlock.
 #[must_use]
-pub(super) enum Turned {
+pub(super) enum QueueAnswer {
     /// This one is refused.
     Refused(Box<dyn Waiting>),
     /// This one gave way to it.
@@ -157,7 +157,7 @@ pub(super) enum Turned {
     Unwanted(Box<dyn Waiting>),
 }
 
-impl Turned {
+impl QueueAnswer {
     pub(super) fn away(self, limit: impl FnOnce() -> String, queue: usize) {
         match self {
             Self::Refused(turn) => turn.refuse(limit(), queue, false),
@@ -190,19 +190,19 @@ impl Line {
         turn: Box<dyn Waiting>,
         bound: Bound,
         whose: &Arc<L>,
-    ) -> Option<Turned> {
+    ) -> Option<QueueAnswer> {
         let is_full = self.waiting.len() >= bound.queue;
         if is_full && (bound.queue == 0 || bound.when_full == WhenFull::Refuse) {
-            return Some(Turned::Refused(turn));
+            return Some(QueueAnswer::Refused(turn));
         }
         let ticket = self.tickets;
         self.tickets += 1;
         if !turn.watch(&Waker::from(Arc::new(Leaver { line: Arc::downgrade(whose), ticket }))) {
-            return Some(Turned::Unwanted(turn));
+            return Some(QueueAnswer::Unwanted(turn));
         }
         let displaced = if is_full { self.pop() } else { None };
         self.waiting.insert(ticket, turn);
-        displaced.map(Turned::Displaced)
+        displaced.map(QueueAnswer::Displaced)
     }
 
     /// The one that has waited longest.

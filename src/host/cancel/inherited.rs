@@ -13,10 +13,10 @@ use crate::process::catch::Held;
 ///
 /// It is shared until it is changed: what a child adds its parent does not see.
 #[derive(Clone, Default)]
-pub struct Inherited(Option<Arc<Estate>>);
+pub struct Inherited(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
-struct Estate {
+struct InheritedValues {
     /// One of each type, so that it does not grow from one generation to the next.
     values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
     /// When whoever has this has to end, and how long after that it is killed.
@@ -87,7 +87,7 @@ impl Inherited {
         self.estate().token = Some(token.clone());
     }
 
-    fn estate(&mut self) -> &mut Estate {
+    fn estate(&mut self) -> &mut InheritedValues {
         Arc::make_mut(self.0.get_or_insert_default())
     }
 }

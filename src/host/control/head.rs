@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use once_cell::race::OnceBox;
 
 use crate::host::Host;
-use crate::host::cancel::Heed;
+use crate::host::cancel::CancelRegistration;
 use crate::host::cancel::inherited::Inherited;
 use crate::host::control::AnyControl;
 use crate::host::link::Links;
-use crate::host::registry::{Place, groups, names};
+use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
 use crate::observe::{Counter, State};
 use crate::platform::clock::Instant;
@@ -124,7 +124,7 @@ struct Rarer {
     /// How many [`Ended`](crate::Ended) wait for it.
     awaited: AtomicU32,
     /// That its cancel token knows it.
-    heed: OnceLock<Heed>,
+    heed: OnceLock<CancelRegistration>,
     meter: Meter,
     /// What will be sent for it.
     pending: Pending,
@@ -138,12 +138,12 @@ const _: () = assert!(size_of::<Rare>() <= 112);
 
 /// What a process is given to begin with, if anything.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct SpawnSettings {
     rare: OnceBox<Rare>,
     flags: u16,
 }
 
-impl Given {
+impl SpawnSettings {
     #[inline]
     pub(crate) fn new(inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
         if inherited.is_empty() && limits.is_none() { Self::default() } else { Self::some(inherited, limits) }
@@ -180,7 +180,7 @@ impl Rare {
 
 impl Head {
     #[inline]
-    pub(crate) fn new(run: RunState, place: Place, host: Host, flags: u16, given: Given) -> Self {
+    pub(crate) fn new(run: RunState, place: LocalId, host: Host, flags: u16, given: SpawnSettings) -> Self {
         let observed = if host.shared().observer.is_some() { flag::OBSERVED } else { 0 };
         let flags = flags | given.flags | observed;
         Self {
@@ -204,12 +204,12 @@ impl Head {
 
     #[inline]
     pub(crate) fn pid(&self) -> Pid {
-        self.host().shared().relay.pid(self.place())
+        self.host().shared().pid_table.pid(self.place())
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> Place {
-        Place { index: self.index, generation: self.generation }
+    pub(crate) fn place(&self) -> LocalId {
+        LocalId { index: self.index, generation: self.generation }
     }
 
     #[inline]
@@ -288,7 +288,7 @@ impl Head {
     }
 
     /// Its token cancels it from now on.
-    pub(crate) fn heed(&self, heed: Heed) {
+    pub(crate) fn heed(&self, heed: CancelRegistration) {
         let _ = self.rare().rarer().heed.set(heed);
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::future::FusedFuture;
 
-use crate::host::dispatch::completion::{Completion, Layer, Slip, Unwanted};
+use crate::host::dispatch::completion::{Completion, Layer, UntypedCompletion, Unwanted};
 use crate::host::dispatch::{Handler, completion};
 use crate::platform::sync::Arc;
 use crate::process::catch::drop_caught;
@@ -56,7 +56,7 @@ struct Asked<T> {
 }
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip) {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
         // The yield is whoever asks's to answer, and to be counted.
         drop(slip.release());
         if let Err(late) = self.cell.answer.send(answer) {
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
         }
     }
 
-    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)> {
+    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
         Box::new(move |failure| self.answer(Err(failure), slip))
     }
 

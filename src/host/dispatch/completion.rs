@@ -32,15 +32,15 @@ const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
 /// A completion that was dropped during the call of a handler, and is kept until the call is over.
 enum Kept {
-    Slip(Slip),
+    UntypedCompletion(UntypedCompletion),
     /// A completion whose answer passes through layers: a call that fails it.
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
 /// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
-pub(crate) struct Slip(Option<(Ref<dyn AnyControl>, Tag)>);
+pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
-impl Slip {
+impl UntypedCompletion {
     pub(crate) fn new(to: Ref<dyn AnyControl>, tag: Tag) -> Self {
         Self(Some((to, tag)))
     }
@@ -85,7 +85,7 @@ impl Slip {
         match to.head().yields().send(tag, item, waker) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(())) => return Poll::Ready(Err(Failure::Cancelled)),
-            Poll::Ready(Ok(Sent::Kept)) => {}
+            Poll::Ready(Ok(Sent::Nothing)) => {}
             Poll::Ready(Ok(Sent::Notices(count))) => to.notice(tag, count),
             Poll::Ready(Ok(Sent::Own)) => to.wake_or_note(),
             Poll::Ready(Ok(Sent::Other(waker))) => to.wake_other(waker),
@@ -119,7 +119,7 @@ fn answer_or_discard(to: &dyn AnyControl, tag: Tag, answer: &mut Option<Answer>)
     }
 }
 
-impl Drop for Slip {
+impl Drop for UntypedCompletion {
     fn drop(&mut self) {
         if self.0.is_none() {
             return;
@@ -127,7 +127,7 @@ impl Drop for Slip {
         let is_kept = Current::with(|current| {
             let is_kept = current.handler.keeps(|| self.identity());
             if is_kept {
-                current.handler.keep(Box::new(Kept::Slip(self.take())));
+                current.handler.keep(Box::new(Kept::UntypedCompletion(self.take())));
             }
             is_kept
         });
@@ -156,7 +156,7 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     for kept in kept {
         let failure = Failure::Panicked(text.clone());
         match kept {
-            Kept::Slip(slip) => slip.finish(Err(failure)),
+            Kept::UntypedCompletion(slip) => slip.finish(Err(failure)),
             Kept::Layered(fail) => drop(catch(|| fail(failure))),
         }
     }
@@ -173,12 +173,12 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
 
 /// The way back of a yield for a task that works for it and does not hold its completion.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
     tag: Tag,
 }
 
-impl Way {
+impl ReturnRoute {
     pub(crate) fn host(&self) -> &Host {
         self.to.head().host()
     }
@@ -189,15 +189,15 @@ impl Way {
 
     /// Runs a part of what the task does. A completion of this yield that is dropped meanwhile is handed out instead
     /// of being abandoned: whoever calls this knows better how it ended.
-    pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Slip>) {
+    pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
         let Some(mut kept) = kept else { return (result, None) };
-        let is_mine = |kept: &Kept| matches!(kept, Kept::Slip(slip) if slip.identity() == own);
+        let is_mine = |kept: &Kept| matches!(kept, Kept::UntypedCompletion(slip) if slip.identity() == own);
         let mine = kept.iter().position(is_mine).map(|at| kept.swap_remove(at));
         fail(kept, &result);
         match mine {
-            Some(Kept::Slip(slip)) => (result, Some(slip)),
+            Some(Kept::UntypedCompletion(slip)) => (result, Some(slip)),
             _ => (result, None),
         }
     }
@@ -212,17 +212,17 @@ impl Way {
 /// stores completions in its own state forms a reference cycle. It should remove each completion whose yield is
 /// [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is never freed.
 pub struct Completion<T> {
-    slip: Option<Slip>,
+    slip: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,
     marker: PhantomData<fn(T)>,
 }
 
 /// What an answer passes through on its way to the process.
 pub(super) trait Layer<T>: Send + Sync {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip);
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
 
     /// How to fail it later, when it is known how the handler that holds it panicked.
-    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)>;
+    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
     /// What says, beside the yield itself, whether the answer is wanted.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
@@ -240,12 +240,12 @@ where
     T: Send + 'static,
     F: FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static,
 {
-    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: Slip) {
+    fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
         let Self { then, before } = *self;
         then.into_inner()(answer, Completion { slip: Some(slip), layer: before, marker: PhantomData });
     }
 
-    fn later(self: Box<Self>, slip: Slip) -> Box<dyn FnOnce(Failure)> {
+    fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)> {
         Box::new(move |failure| self.answer(Err(failure), slip))
     }
 
@@ -255,21 +255,21 @@ where
 }
 
 impl<T: Send + 'static> Completion<T> {
-    pub(crate) fn new(slip: Slip) -> Self {
+    pub(crate) fn new(slip: UntypedCompletion) -> Self {
         Self { slip: Some(slip), layer: None, marker: PhantomData }
     }
 
     /// Another completion of this yield, whose answer goes to `layer` alone.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
         let (to, tag) = self.slip().parts();
-        Self { slip: Some(Slip::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
+        Self { slip: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
     }
 
     pub(super) fn gate(&self) -> Option<&Arc<dyn Gate>> {
         self.layer.as_ref()?.gate()
     }
 
-    fn slip(&self) -> &Slip {
+    fn slip(&self) -> &UntypedCompletion {
         self.slip.as_ref().expect("a completion is used once, by value")
     }
 
@@ -343,9 +343,9 @@ impl<T: Send + 'static> Completion<T> {
     }
 
     /// The way back of this yield, without the right to answer it.
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> ReturnRoute {
         let (to, tag) = self.slip().parts();
-        Way { to: to.clone(), tag }
+        ReturnRoute { to: to.clone(), tag }
     }
 
     pub(crate) fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()> {

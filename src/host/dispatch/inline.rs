@@ -6,20 +6,20 @@ use std::marker::PhantomData;
 use std::task::{Context, Poll};
 
 use crate::host::Host;
-use crate::host::dispatch::completion::{Completion, Slip};
-use crate::host::refs::Home;
+use crate::host::dispatch::completion::{Completion, UntypedCompletion};
+use crate::host::refs::ProcessRef;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
-use crate::process::yields::{Ear, Kept};
+use crate::process::yields::{AnswerTarget, InlineOutcome};
 
 /// Handed to the handler of a command that took the short way, inside the turn of its process. It is used, by whichever
 /// method: what is dropped answers nobody.
 pub struct InlineCall<'a, C: Command> {
     number: Number,
-    home: &'a dyn Fn() -> Home,
+    home: &'a dyn Fn() -> ProcessRef,
     marker: PhantomData<fn(C)>,
 }
 
@@ -31,7 +31,7 @@ impl<C: Command> fmt::Debug for InlineCall<'_, C> {
 
 impl<'a, C: Command> InlineCall<'a, C> {
     #[inline]
-    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> Home) -> Self {
+    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> ProcessRef) -> Self {
         Self { number, home, marker: PhantomData }
     }
 
@@ -43,29 +43,29 @@ impl<'a, C: Command> InlineCall<'a, C> {
 
     /// For a future that may answer at its first poll, or not.
     #[inline]
-    pub(crate) fn owed(self) -> Owed<C> {
-        Owed::Now(self.number, (self.home)())
+    pub(crate) fn owed(self) -> FutureAnswer<C> {
+        FutureAnswer::Now(self.number, (self.home)())
     }
 }
 
 /// What a handler's future owes: an answer within this turn, or a completion.
-pub(crate) enum Owed<C: Command> {
-    Now(Number, Home),
+pub(crate) enum FutureAnswer<C: Command> {
+    Now(Number, ProcessRef),
     Later(Completion<C::Reply>),
 }
 
-impl<C: Command> Owed<C> {
+impl<C: Command> FutureAnswer<C> {
     /// The turn goes on without an answer: the command is in flight from now on, like any other. Called in the turn of
     /// its process, which finds the tag where it would have found the answer.
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
         let yields = home.head().yields();
-        let ear = if *number == 0 { Ear::Nobody } else { Ear::Own };
+        let ear = if *number == 0 { AnswerTarget::Nobody } else { AnswerTarget::Own };
         let tag = yields.start::<C>(ear, None, None, None).unwrap_or_else(|_| unreachable!("no tag was chosen"));
-        if *number != 0 && yields.keep(*number, Kept::Flying(tag.erase())).is_err() {
+        if *number != 0 && yields.keep(*number, InlineOutcome::Flying(tag.erase())).is_err() {
             yields.cancel(tag.erase());
         }
-        *self = Self::Later(Completion::new(Slip::new((*home).clone(), tag.erase())));
+        *self = Self::Later(Completion::new(UntypedCompletion::new((*home).clone(), tag.erase())));
     }
 
     pub(crate) fn host(&self) -> &Host {

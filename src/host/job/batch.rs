@@ -1,6 +1,8 @@
-//! Tasks that come in a crowd: whom the timers of one moment wake, whom a worker takes from the queue of all. What they wait
-//! with lies in main memory, a line here and there, and where each line is only the one before it tells. Run as they come,
-//! each would wait for its lines one after the other; so the whole crowd is led up step by step, and waits once for each.
+//! Batches of tasks: the tasks that the timers of one tick wake, or that a worker takes from the injector.
+//!
+//! The memory of such tasks is often not in the cache, and the address of one cache line is stored in another. A task
+//! that ran immediately would wait for its lines one after the other. So a batch is prefetched step by step: the waits
+//! of its tasks overlap.
 
 use std::cell::RefCell;
 
@@ -14,7 +16,7 @@ thread_local! {
     static CROWD: RefCell<Vec<Job>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Queues what `wake` wakes when all of it is woken, in that order.
+/// Runs `wake`, and queues the tasks that it wakes together when it returns, in the order of the wake-ups.
 pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
     struct Release;
     impl Drop for Release {
@@ -26,20 +28,20 @@ pub(crate) fn together<R>(wake: impl FnOnce() -> R) -> R {
     Current::with(|current| current.waking(WakeOrder::Batch, wake))
 }
 
-/// Keeps a task that is woken so.
+/// Adds a woken task to the batch of this thread.
 #[cold]
 pub(crate) fn join(task: Job) {
     let mut task = Some(task);
     let _ = CROWD.try_with(|crowd| crowd.borrow_mut().extend(task.take()));
-    // The thread-local is gone if the thread ends just now: then the task does not wait for the others.
+    // The thread-local is gone if the thread is exiting. Then the task is scheduled immediately, without a batch.
     if let Some(task) = task {
         Current::with(|current| current.waking(WakeOrder::NextSlot, || task.schedule()));
     }
 }
 
-/// Queues all that this thread keeps.
+/// Queues the tasks of this thread's batch.
 pub(crate) fn release() {
-    // Out of reach first: a task that nobody takes any more is dropped there, and that is somebody's code.
+    // The batch is taken out first: scheduling may drop a task, which runs user code that may wake further tasks.
     let Ok(mut crowd) = CROWD.try_with(RefCell::take) else { return };
     crowd.iter().for_each(|task| lead(task, 1));
     crowd.iter().for_each(|task| lead(task, 0));
@@ -52,14 +54,14 @@ pub(crate) fn release() {
     });
 }
 
-/// Has what a job touches fetched that comes next but so many crowds: the process itself first, then what that leads to.
-/// Each is looked at when the step before it was made.
+/// Prefetches the memory of a job that will run `ahead` batches from now. The first step prefetches the process, the
+/// second one the data that the process points to. The second step reads memory that the first one has prefetched.
 #[inline]
 pub(crate) fn lead(job: &Job, ahead: usize) {
     match (ahead, job) {
         (0, Job::Process(ready)) => {
             let head = ready.head();
-            head.host().shared().relay.prefetch(head.place());
+            head.host().shared().pid_table.prefetch(head.place());
             if let Some(yields) = head.yields_if_any() {
                 prefetch(yields, size_of_val(yields));
             }

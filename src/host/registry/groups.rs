@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::link::Party;
+use crate::host::link::Linkable;
 use crate::host::registry::names::{Text, hash};
 use crate::platform::sync::{Arc, CachePadded, Mutex, planted};
 use crate::process::event::{MonitorRef, Signal};
@@ -64,7 +64,7 @@ enum Change {
     Left,
 }
 
-impl<E: Party + ?Sized> Members<E> {
+impl<E: Linkable + ?Sized> Members<E> {
     /// Puts a change into the mailboxes of all watchers. One that is closed takes nothing, and its end comes here.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
@@ -90,7 +90,7 @@ pub(crate) struct Groups<E: ?Sized> {
 
 type Shard<E> = CachePadded<Mutex<BTreeMap<Text, Members<E>>>>;
 
-impl<E: Party + ?Sized> Groups<E> {
+impl<E: Linkable + ?Sized> Groups<E> {
     pub(crate) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| CachePadded(Mutex::new(BTreeMap::new()))) }
     }

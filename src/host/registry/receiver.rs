@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use crate::host::control::{AnyControl, Given, Head, flag};
+use crate::host::control::{AnyControl, Head, SpawnSettings, flag};
 use crate::host::{Host, Phase};
 use crate::platform::sync::Arc;
 use crate::process::error::{Refusal, SendError};
@@ -12,7 +12,7 @@ use crate::process::mailbox::Wakes;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
-use crate::process::state::{Counted, Ref, RunState};
+use crate::process::state::{Ref, RefCounted, RunState};
 
 /// A message on its way to a pid.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl Receiver for Host {
     fn deliver(&self, package: Package) -> Result<(), SendError<Package>> {
         let Package { from, to, payload } = package;
         let refuse = |refusal, payload| Err(SendError::new(refusal, Package { from, to, payload }));
-        if self.shared().relay.is_here(to) {
-            return match self.shared().relay.get(to) {
+        if self.shared().pid_table.is_here(to) {
+            return match self.shared().pid_table.get(to) {
                 Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
                 None => refuse(self.gone(), payload),
             };
@@ -69,7 +69,7 @@ struct Attached {
     receiver: Box<dyn Receiver>,
 }
 
-impl AnyControl for Counted<Attached> {
+impl AnyControl for RefCounted<Attached> {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -128,7 +128,7 @@ impl Host {
         }
         self.place(|place, host| {
             let (head, receiver) =
-                (Head::new(RunState::over(), place, host, flag::OUTSIDE, Given::default()), Box::new(receiver));
+                (Head::new(RunState::over(), place, host, flag::OUTSIDE, SpawnSettings::default()), Box::new(receiver));
             let attached = Ref::counted(Attached { head, receiver });
             let pid = attached.head.pid();
             (Ref::of(attached), pid)

@@ -24,9 +24,9 @@ pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
 }
 
 /// That of the whole program.
-fn ringer() -> &'static Arc<Ringer> {
-    static RINGER: OnceLock<Arc<Ringer>> = OnceLock::new();
-    RINGER.get_or_init(|| Arc::new(Ringer::new(IDLE)))
+fn ringer() -> &'static Arc<AlarmWaker> {
+    static RINGER: OnceLock<Arc<AlarmWaker>> = OnceLock::new();
+    RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
 
 /// A thread that had nothing to wait for so long goes.
@@ -59,7 +59,7 @@ impl Drop for Alarm {
 }
 
 #[derive(Debug)]
-struct Ringer {
+struct AlarmWaker {
     clock: Clock,
     timers: Timers,
     idle: Duration,
@@ -79,7 +79,7 @@ struct State {
     started: usize,
 }
 
-impl Ringer {
+impl AlarmWaker {
     fn new(idle: Duration) -> Self {
         let clock = Clock::real();
         let timers = Timers::new(clock.clone(), 0);
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    fn gone(ringer: &Ringer) {
+    fn gone(ringer: &AlarmWaker) {
         let mut state = ringer.state.lock();
         while state.running {
             state = wait(&ringer.changed, state, None);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_earlier_alarm_does_not_wait_for_a_later_one() {
-        let (ringer, bell, late) = (Arc::new(Ringer::new(IDLE)), Bell::new(), Bell::new());
+        let (ringer, bell, late) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new(), Bell::new());
         let far = ringer.ring(Duration::MAX, late.waker());
         let long = ringer.ring(Duration::from_secs(3_600), late.waker());
         ringer.ring(Duration::from_millis(5), bell.waker());
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_thread_goes_when_idle_and_comes_again() {
-        let (ringer, bell) = (Arc::new(Ringer::new(Duration::from_millis(5))), Bell::new());
+        let (ringer, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(5))), Bell::new());
         for times in 1..=3 {
             ringer.ring(Duration::from_millis(1), bell.waker());
             bell.heard(times);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn without_a_thread_the_waker_is_woken_at_once() {
-        let (ringer, bell) = (Arc::new(Ringer::new(IDLE)), Bell::new());
+        let (ringer, bell) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new());
         ringer.state.lock().exhausted = true;
         ringer.ring(Duration::from_secs(3_600), bell.waker());
         assert_eq!((bell.rung.lock().len(), ringer.timers.len()), (1, 0));

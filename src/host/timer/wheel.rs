@@ -73,7 +73,7 @@ struct Entry<T> {
 
 /// Where an entry waits.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct EntryPosition {
     tick: u64,
     index: u32,
 }
@@ -81,7 +81,7 @@ struct Place {
 /// Places, oldest first.
 #[derive(Debug)]
 struct List {
-    places: VecDeque<Place>,
+    places: VecDeque<EntryPosition>,
     /// How many of them are of entries that were taken out, or some more.
     dead: usize,
     /// No entry in here is due before this tick.
@@ -94,13 +94,13 @@ const KEPT: usize = 16;
 impl List {
     const EMPTY: Self = Self { places: VecDeque::new(), dead: 0, nearest: u64::MAX };
 
-    fn push(&mut self, place: Place) {
+    fn push(&mut self, place: EntryPosition) {
         self.places.push_back(place);
         self.nearest = self.nearest.min(place.tick);
     }
 
     /// Its oldest place. The last one leaves it as new.
-    fn pop(&mut self) -> Option<Place> {
+    fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {
             self.clear();
@@ -164,7 +164,7 @@ impl<T> Wheel<T> {
             Occupied(T),
         }
         let places: usize = self.lists.iter().map(|list| list.places.capacity()).sum();
-        self.entries.capacity() * size_of::<Room<Entry<T>>>() + places * size_of::<Place>()
+        self.entries.capacity() * size_of::<Room<Entry<T>>>() + places * size_of::<EntryPosition>()
     }
 
     /// The number that the next entry will have; those that are there have lower ones.
@@ -190,7 +190,7 @@ impl<T> Wheel<T> {
         self.live += 1;
         match self.list_of(tick) {
             FAR => drop(self.far.insert((tick, number), index)),
-            list => self.append(list, Place { tick, index }),
+            list => self.append(list, EntryPosition { tick, index }),
         }
         Handle::new(index, number)
     }
@@ -282,7 +282,7 @@ impl<T> Wheel<T> {
                         budget -= 1;
                         self.now = self.now.max(tick & !(SPAN - 1));
                         self.far.pop_first();
-                        self.append(self.place(tick), Place { tick, index: first });
+                        self.append(self.place(tick), EntryPosition { tick, index: first });
                         self.bring_near(&mut budget);
                     }
                     _ => break,
@@ -305,7 +305,7 @@ impl<T> Wheel<T> {
             }
             *budget -= 1;
             self.far.pop_first();
-            self.append(self.place(tick), Place { tick, index: first });
+            self.append(self.place(tick), EntryPosition { tick, index: first });
         }
         true
     }
@@ -321,7 +321,7 @@ impl<T> Wheel<T> {
     /// which they were added.
     pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
         loop {
-            let &Place { index, .. } = self.lists[DUE].places.front()?;
+            let &EntryPosition { index, .. } = self.lists[DUE].places.front()?;
             let entry = &mut self.entries[index as usize];
             if entry.number >= newer {
                 return None;
@@ -379,7 +379,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    fn append(&mut self, list: usize, place: Place) {
+    fn append(&mut self, list: usize, place: EntryPosition) {
         self.lists[list].push(place);
         // One on its way down is not among the occupied ones any more, and its bit may be another's.
         if list != DUE && self.descending != Some(list) {
@@ -662,7 +662,7 @@ mod tests {
     fn a_list_keeps_the_memory_for_a_few_places() {
         let mut list = List::EMPTY;
         for (count, keeps) in [(3, true), (KEPT, true), (KEPT + 1, false), (1_000, false)] {
-            (0..count).for_each(|n| list.push(Place { tick: n as u64, index: 0 }));
+            (0..count).for_each(|n| list.push(EntryPosition { tick: n as u64, index: 0 }));
             while list.pop().is_some() {}
             assert_eq!((list.places.capacity() > 0, list.nearest), (keeps, u64::MAX), "{count}");
         }

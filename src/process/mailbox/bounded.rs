@@ -97,7 +97,7 @@ pub(super) struct Bounded<M> {
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
     /// Whom room that was made is news to.
-    relieved: Option<Relieved>,
+    relieved: Option<RoomWaiter>,
     /// Who looks for room, without a message that waits here.
     watcher: Option<Waker>,
     /// The receiver has taken a message, and was not back for another one.
@@ -106,7 +106,7 @@ pub(super) struct Bounded<M> {
 
 /// Whom room in a mailbox is news to.
 #[derive(Debug)]
-pub(crate) enum Relieved {
+pub(crate) enum RoomWaiter {
     /// A sender: its message was let in.
     Sender(Waker),
     /// One that may try again.
@@ -226,13 +226,13 @@ impl<M> Bounded<M> {
     }
 
     /// Who is to be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
-    pub(super) fn take_relieved(&mut self) -> Option<Relieved> {
+    pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
 
     fn relieve(&mut self) {
         self.busy = true;
-        self.relieved = self.admit().map(Relieved::Sender).or_else(|| self.watcher.take().map(Relieved::Watcher));
+        self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher.take().map(RoomWaiter::Watcher));
     }
 
     pub(super) fn pop(&mut self) -> Option<M> {

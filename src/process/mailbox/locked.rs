@@ -8,13 +8,13 @@ use std::task::Waker;
 use crate::platform::sync::{Arc, LockGuard};
 use crate::process::catch::Held;
 use crate::process::event::Signal;
-use crate::process::mailbox::bounded::{Bounded, Pushed, Relieved};
+use crate::process::mailbox::bounded::{Bounded, Pushed, RoomWaiter};
 use crate::process::mailbox::drained::Taken;
 use crate::process::mailbox::queue::{Buffer, Queue};
-use crate::process::mailbox::read_ahead::{Front, Receiving};
-use crate::process::mailbox::routed::{Router, Way};
+use crate::process::mailbox::read_ahead::{ReadAhead, Receiving};
+use crate::process::mailbox::routed::{Forwarding, Router};
 use crate::process::mailbox::signals::Signals;
-use crate::process::mailbox::slot::{Lent, Slot};
+use crate::process::mailbox::slot::{Slot, SlotLoan};
 use crate::process::mailbox::wakes::{Own, Wakes};
 use crate::process::state::current::InTurn;
 
@@ -31,15 +31,15 @@ pub(super) enum Waiting {
     Nobody,
     /// The process's own task.
     Own,
-    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](Aside).
+    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](RareParts).
     Other,
 }
 
 #[derive(Debug)]
 pub(super) struct State<M> {
     pub(super) buffer: Buffer<M>,
-    pub(super) lent: Lent,
-    pub(super) aside: Option<Box<Aside<M>>>,
+    pub(super) lent: SlotLoan,
+    pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
     /// The longest burst that was taken out at once, where there is no bound.
@@ -48,17 +48,17 @@ pub(super) struct State<M> {
 
 /// What most mailboxes never need.
 #[derive(Debug)]
-pub(super) struct Aside<M> {
+pub(super) struct RareParts<M> {
     pub(super) signals: Signals,
     /// Whom to wake when [`Waiting::Other`].
     pub(super) other: Option<Waker>,
     pub(super) bounded: Option<Bounded<M>>,
-    pub(super) way: Way<M>,
+    pub(super) way: Forwarding<M>,
 }
 
-impl<M> Default for Aside<M> {
+impl<M> Default for RareParts<M> {
     fn default() -> Self {
-        Self { signals: Signals::default(), other: None, bounded: None, way: Way::Here }
+        Self { signals: Signals::default(), other: None, bounded: None, way: Forwarding::Here }
     }
 }
 
@@ -84,19 +84,19 @@ impl<M> DerefMut for Locked<'_, M> {
     }
 }
 
-type Unheard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
+type Discard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
 /// What was in an inbox when it was closed.
 #[derive(Debug)]
-pub(crate) struct Remains<M> {
+pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
     /// Who may want them.
     heir: Option<Arc<dyn Router<M>>>,
     /// Dropped with this: the signals that nobody heard, and the ways to others.
-    _rest: Held<Unheard<M>>,
+    _rest: Held<Discard<M>>,
 }
 
-impl<M> Remains<M> {
+impl<M> ClosedContents<M> {
     /// The messages that nobody will read.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.heir {
@@ -127,17 +127,21 @@ impl<M> Locked<'_, M> {
 
     /// All that is here, of an inbox that is closed.
     #[cold]
-    pub(super) fn take_remains(&mut self) -> Remains<M> {
+    pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
         // Whom to wake stays: nobody has been told yet.
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
-        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Way::Here));
+        let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::forget_watcher);
         let (heir, router) = match way {
-            Some(Way::Left(heir)) => (Some(heir), None),
-            Some(Way::Routed { router, .. }) => (None, Some(router)),
-            Some(Way::Here) | None => (None, None),
+            Some(Forwarding::Left(heir)) => (Some(heir), None),
+            Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
+            Some(Forwarding::Here) | None => (None, None),
         };
-        Remains { messages: self.take_all(Receiving::closing()), heir, _rest: Held::new((signals, watcher, router)) }
+        ClosedContents {
+            messages: self.take_all(Receiving::closing()),
+            heir,
+            _rest: Held::new((signals, watcher, router)),
+        }
     }
 
     /// Puts a signal behind all that is here.
@@ -222,7 +226,7 @@ impl<M> Locked<'_, M> {
 
     /// The oldest message; `front` must be empty.
     #[inline]
-    pub(super) fn pop(&mut self, by: Receiving, front: &mut Front<M>) -> Option<M> {
+    pub(super) fn pop(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<M> {
         if self.messages().len() > 1 {
             self.gather(by, front);
             return front.pop();
@@ -245,7 +249,7 @@ impl<M> Locked<'_, M> {
         Some(message)
     }
 
-    pub(super) fn gather(&mut self, by: Receiving, front: &mut Front<M>) -> Option<()> {
+    pub(super) fn gather(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<()> {
         if self.messages().len() == 0 {
             front.shrink();
             return None;
@@ -317,7 +321,7 @@ impl<M> State<M> {
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
-            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Way::Routed { .. })
+            aside.signals.is_empty() && aside.bounded.is_none() && !matches!(aside.way, Forwarding::Routed { .. })
         })
     }
 
@@ -329,13 +333,13 @@ impl<M> State<M> {
     /// Where a message goes that comes now, if not here.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.way {
-            Way::Routed { router, some_wait: false } => Some(Arc::clone(router)),
-            Way::Routed { .. } | Way::Left(_) | Way::Here => None,
+            Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
+            Forwarding::Routed { .. } | Forwarding::Left(_) | Forwarding::Here => None,
         }
     }
 
     pub(super) fn some_wait(&mut self, yes: bool) {
-        if let Some(Way::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
+        if let Some(Forwarding::Routed { some_wait, .. }) = self.aside.as_deref_mut().map(|aside| &mut aside.way) {
             *some_wait = yes;
         }
     }
@@ -368,7 +372,7 @@ impl<M> State<M> {
 
     /// Whom room that was made is news to.
     #[inline]
-    pub(super) fn take_relieved(&mut self) -> Option<Relieved> {
+    pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_relieved()
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
-use crate::process::mailbox::slot::{Lent, Slot};
+use crate::process::mailbox::slot::{Slot, SlotLoan};
 
 /// What the slot had no room for. Most mailboxes never hold two at once: an idle process pays a pointer for it.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Buffer<M>(Option<Box<More<M>>>);
 pub(super) struct Queue<'a, M> {
     /// The oldest.
     first: &'a Slot<M>,
-    lent: &'a mut Lent,
+    lent: &'a mut SlotLoan,
     /// The others.
     buffer: &'a mut Buffer<M>,
 }
@@ -47,7 +47,7 @@ impl<M> Buffer<M> {
     }
 
     #[inline]
-    pub(super) fn behind<'a>(&'a mut self, first: &'a Slot<M>, lent: &'a mut Lent) -> Queue<'a, M> {
+    pub(super) fn behind<'a>(&'a mut self, first: &'a Slot<M>, lent: &'a mut SlotLoan) -> Queue<'a, M> {
         Queue { first, lent, buffer: self }
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn a_burst_pins_no_memory() {
         let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());
         let by = Receiving::closing();
-        let fill = |buffer: &mut Buffer<u64>, lent: &mut Lent| {
+        let fill = |buffer: &mut Buffer<u64>, lent: &mut SlotLoan| {
             (0..10_000).for_each(|message| buffer.behind(&slot, lent).push(message));
         };
         fill(&mut buffer, &mut lent);

@@ -14,7 +14,7 @@ pub(super) const KEEP: usize = 256;
 
 /// Proves that its holder is the one thread that may take messages from the mailbox: see `mailbox::slot`.
 ///
-/// A receiver gets it from its [`Front`], under the lock of the mailbox or in the turn of its process. It is not kept after
+/// A receiver gets it from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process. It is not kept after
 /// that lock or turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receiving(PhantomData<*const ()>);
@@ -30,11 +30,11 @@ impl Receiving {
 /// Proves that the receiver of the mailbox is polled in the turn of its process, and that no other receiver can take its
 /// place before the turn is over. So it may take a message without the lock, and lend the slot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct ReceiverTurn {
     turn: InTurn,
 }
 
-impl Seat {
+impl ReceiverTurn {
     /// For a hand-written process that reads its events, and whose mailbox has no other receiver.
     #[inline]
     pub(crate) fn of_events(turn: InTurn) -> Self {
@@ -145,7 +145,7 @@ impl Trial {
 /// It is made at the first burst, or with a claim: an idle process pays a pointer for it. The lock is not needed to receive;
 /// it makes the mailbox `Sync` for messages that are only `Send`.
 #[derive(Debug)]
-pub(crate) struct Front<M>(Option<Box<Mutex<Ahead<M>>>>);
+pub(crate) struct ReadAhead<M>(Option<Box<Mutex<Ahead<M>>>>);
 
 #[derive(Debug)]
 pub(super) struct Ahead<M> {
@@ -169,13 +169,13 @@ impl<M> Ahead<M> {
     }
 }
 
-impl<M> Default for Front<M> {
+impl<M> Default for ReadAhead<M> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<M> Front<M> {
+impl<M> ReadAhead<M> {
     #[inline]
     fn queue(&mut self) -> Option<&mut VecDeque<M>> {
         self.0.as_deref_mut().map(|ahead| &mut ahead.get_mut().queue)
@@ -218,18 +218,18 @@ impl<M> Front<M> {
 
     /// The same in the turn of its process; also none on trial.
     #[inline]
-    pub(crate) fn seat(&mut self, turn: InTurn) -> Option<Seat> {
+    pub(crate) fn seat(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
-        claim.is_none_or(Claim::is_settled).then_some(Seat { turn })
+        claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
     /// The same, if all that was taken out was read, but for what is put aside.
     #[inline]
-    pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<Seat> {
+    pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
-            None => Some(Seat { turn }),
+            None => Some(ReceiverTurn { turn }),
             Some(ahead) if !ahead.queue.is_empty() => None,
-            Some(ahead) => ahead.claim.as_ref().is_none_or(Claim::is_settled).then_some(Seat { turn }),
+            Some(ahead) => ahead.claim.as_ref().is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn }),
         }
     }
 

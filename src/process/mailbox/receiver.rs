@@ -7,7 +7,7 @@ use crate::platform::sync::planted;
 use crate::process::event::Signal;
 use crate::process::mailbox::locked::{Locked, Waiting};
 use crate::process::mailbox::read_ahead::{Claim, Receiving};
-use crate::process::mailbox::{Front, Inbox, Own, Relieved, Seat, Taken, Trial, Wakes};
+use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
 /// Who looks for a message, and waits if there is none.
@@ -15,7 +15,7 @@ use crate::process::state::current::InTurn;
 pub(crate) enum Reader {
     /// The process's own task, in its turn.
     Task {
-        seat: Seat,
+        seat: ReceiverTurn,
         /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
         lends: bool,
     },
@@ -39,7 +39,7 @@ pub(crate) enum Glance {
 pub(crate) struct Spare {
     /// No longer waited with, to be dropped.
     pub(crate) former: Option<Waker>,
-    pub(crate) relieved: Option<Relieved>,
+    pub(crate) relieved: Option<RoomWaiter>,
     /// Its task is set to wait, and the slot is lent.
     pub(crate) lent: bool,
     /// Another receiver has taken its place: it takes nothing, and does not wait.
@@ -48,12 +48,12 @@ pub(crate) struct Spare {
 
 impl Spare {
     #[inline]
-    fn of_task(lent: bool, relieved: Option<Relieved>) -> Self {
+    fn of_task(lent: bool, relieved: Option<RoomWaiter>) -> Self {
         Self { former: None, relieved, lent, replaced: false }
     }
 
     #[inline]
-    fn of_other(former: Option<Waker>, relieved: Option<Relieved>) -> Self {
+    fn of_other(former: Option<Waker>, relieved: Option<RoomWaiter>) -> Self {
         Self { former, relieved, lent: false, replaced: false }
     }
 }
@@ -76,7 +76,7 @@ impl<M> Inbox<M> {
     pub(crate) fn drain_or_pop(
         &self,
         own: &impl Own,
-        seat: Seat,
+        seat: ReceiverTurn,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Option<M>, Admitted, bool) {
         let mut state = self.lock_to_receive();
@@ -96,13 +96,18 @@ impl<M> Inbox<M> {
 
     /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
     /// is lent.
-    pub(crate) fn drain(&self, own: &impl Own, seat: Seat, taken: &mut Option<Box<Taken<M>>>) -> (Admitted, bool) {
+    pub(crate) fn drain(
+        &self,
+        own: &impl Own,
+        seat: ReceiverTurn,
+        taken: &mut Option<Box<Taken<M>>>,
+    ) -> (Admitted, bool) {
         Self::drain_from(own, seat, self.lock_to_receive(), taken)
     }
 
     fn drain_from(
         own: &impl Own,
-        seat: Seat,
+        seat: ReceiverTurn,
         mut state: Locked<'_, M>,
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Admitted, bool) {
@@ -126,7 +131,7 @@ impl<M> Inbox<M> {
 
     /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
     /// rest moves to `front` at once, so that a burst costs one lock.
-    pub(crate) fn pop(&self, front: &mut Front<M>) -> (Option<M>, Option<Relieved>) {
+    pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
         state.place_signals();
@@ -135,7 +140,7 @@ impl<M> Inbox<M> {
 
     /// As [`pop`](Self::pop), but the receiver waits if the mailbox is empty.
     #[inline]
-    pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut Front<M>, reader: Reader) -> (Option<M>, Spare) {
+    pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
     }
 
@@ -153,13 +158,13 @@ impl<M> Inbox<M> {
 
     /// The message that was delivered, for its receiver.
     #[inline]
-    pub(crate) fn take_delivered(&self, seat: Seat) -> Option<M> {
+    pub(crate) fn take_delivered(&self, seat: ReceiverTurn) -> Option<M> {
         self.slot.take(seat.receiving())
     }
 
     /// The same, where it is wanted.
     #[inline]
-    pub(crate) fn take_delivered_with(&self, seat: Seat, take: impl FnOnce(M)) {
+    pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
         self.slot.take_with(seat.receiving(), take);
     }
 
@@ -182,7 +187,7 @@ impl<M> Inbox<M> {
     pub(crate) fn next_or_wait(
         &self,
         own: &impl Own,
-        front: &mut Front<M>,
+        front: &mut ReadAhead<M>,
         signal: &mut Option<Signal>,
         reader: Reader,
     ) -> (Option<Option<M>>, Spare) {
@@ -203,9 +208,9 @@ impl<M> Inbox<M> {
 
     /// As [`next_or_wait`](Self::next_or_wait), with nobody who waits.
     #[cfg(any(test, procession_loom))]
-    pub(crate) fn next(&self, own: &impl Own, front: &mut Front<M>) -> Option<Result<M, Signal>> {
+    pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
-        let seat = Seat::of_events(InTurn::of_right());
+        let seat = ReceiverTurn::of_events(InTurn::of_right());
         let reader = Reader::Task { seat, lends: false };
         let (next, _) = self.next_or_wait(own, front, &mut signal, reader);
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
@@ -216,7 +221,7 @@ impl<M> Inbox<M> {
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
-        front: &mut Front<M>,
+        front: &mut ReadAhead<M>,
         number: &mut u64,
         reader: Reader,
     ) -> (Option<Gathered<M>>, Spare) {
@@ -238,7 +243,7 @@ impl<M> Inbox<M> {
     }
 
     /// Gives up the place of a message that was looked at and taken; who is to be told of it.
-    pub(crate) fn settle(&self, number: u64) -> Option<Relieved> {
+    pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();
         let aside = state.aside.as_deref_mut()?;
@@ -261,9 +266,9 @@ impl<M> Inbox<M> {
         &'a self,
         own: &impl Own,
         mut state: Locked<'a, M>,
-        front: &mut Front<M>,
+        front: &mut ReadAhead<M>,
         reader: Reader,
-        take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut Front<M>) -> Option<R>,
+        take: impl FnOnce(&mut Locked<'a, M>, Receiving, &mut ReadAhead<M>) -> Option<R>,
     ) -> (Option<R>, Spare) {
         let (by, reader) = match reader {
             Reader::Task { seat, .. } => (seat.receiving(), reader),
@@ -313,7 +318,7 @@ impl<M> Inbox<M> {
     ///
     /// # Errors
     /// The messages, when the inbox is closed.
-    pub(crate) fn put_back(&self, own: &impl Own, front: &mut Front<M>) -> Result<Wakes, VecDeque<M>> {
+    pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
         let unread = front.take();
         if unread.is_empty() {
             return Ok(Wakes::default());
@@ -349,7 +354,11 @@ impl<M> Inbox<M> {
 impl<M> Inbox<M> {
     /// Makes a new receiver the current one, on trial, in place of the one that has `present`. It has what that one has
     /// read ahead or put aside. None if `present` was replaced before. The waker is that of `present`.
-    pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut Front<M>) -> Option<(Front<M>, Trial, Option<Waker>)> {
+    pub(crate) fn begin_trial(
+        &self,
+        turn: InTurn,
+        present: &mut ReadAhead<M>,
+    ) -> Option<(ReadAhead<M>, Trial, Option<Waker>)> {
         let mut state = self.lock();
         if present.is_replaced() {
             return None;
@@ -362,7 +371,7 @@ impl<M> Inbox<M> {
 
     /// Gives the receiver that has `former` its place back, which it had before the trial. If a third one has taken it
     /// meanwhile, `former` stays replaced. The waker is that of the one that was on trial, if it waits.
-    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut Front<M>) -> Option<Waker> {
+    pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
             return state.take_other();
@@ -373,10 +382,10 @@ impl<M> Inbox<M> {
 
     /// Makes a new receiver the current one, in place of the process that has `taken`, or of its last receiver. The waker is
     /// that of the last receiver, if it waits.
-    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (Front<M>, Option<Waker>) {
+    pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.unwait(turn);
-        let next = Front::replacing(taken.claim.get_or_insert_with(Claim::first));
+        let next = ReadAhead::replacing(taken.claim.get_or_insert_with(Claim::first));
         (next, state.take_other())
     }
 
@@ -395,18 +404,18 @@ mod tests {
     use crate::platform::clock::Instant;
     use crate::process::exit::Reason;
     use crate::process::mailbox::Bound;
-    use crate::process::mailbox::wakes::Owed;
+    use crate::process::mailbox::wakes::PendingSchedule;
 
     /// Nobody is woken here.
     #[derive(Clone, Copy)]
     struct Nobody;
 
     impl Own for Nobody {
-        fn wake(&self) -> Option<Owed> {
+        fn wake(&self) -> Option<PendingSchedule> {
             None
         }
 
-        fn deliver(&self) -> Option<Owed> {
+        fn deliver(&self) -> Option<PendingSchedule> {
             None
         }
 
@@ -416,7 +425,7 @@ mod tests {
     }
 
     fn task() -> Reader {
-        Reader::Task { seat: Seat::of_events(InTurn::of_right()), lends: false }
+        Reader::Task { seat: ReceiverTurn::of_events(InTurn::of_right()), lends: false }
     }
 
     fn signal(inbox: &Inbox<u32>) {
@@ -425,7 +434,7 @@ mod tests {
     }
 
     /// What comes next: a message, or None for a signal.
-    fn next(inbox: &Inbox<u32>, front: &mut Front<u32>) -> Option<u32> {
+    fn next(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> Option<u32> {
         inbox.next(&Nobody, front).expect("something is there").ok()
     }
 
@@ -437,7 +446,7 @@ mod tests {
     fn what_is_picked_from_behind_a_signal_does_not_move_it() {
         for bound in [Bound::Unbounded, Bound::Reject(9)] {
             for picked in 0..4 {
-                let (inbox, mut front) = (Inbox::new(bound, None), Front::default());
+                let (inbox, mut front) = (Inbox::new(bound, None), ReadAhead::default());
                 for message in 0..4 {
                     if message == 2 {
                         signal(&inbox);

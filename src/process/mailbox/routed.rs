@@ -31,7 +31,7 @@ pub(crate) enum Unrouted<M> {
 
 /// What becomes of the messages of a mailbox, beside being read.
 #[derive(Debug)]
-pub(super) enum Way<M> {
+pub(super) enum Forwarding<M> {
     /// Nothing.
     Here,
     /// They are handed on, unless some wait here that came before.

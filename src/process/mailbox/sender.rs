@@ -5,7 +5,7 @@ use std::task::{Poll, Waker};
 use crate::platform::sync::{Arc, planted};
 use crate::process::event::{Answer, Completed, Signal, Tag};
 use crate::process::exit::Exit;
-use crate::process::mailbox::routed::Way;
+use crate::process::mailbox::routed::Forwarding;
 use crate::process::mailbox::{Inbox, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
 
@@ -198,7 +198,7 @@ impl<M> Inbox<M> {
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
         state.lent.recall(own);
-        state.aside.get_or_insert_default().way = Way::Routed { router, some_wait: true };
+        state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
     }
 
     /// Hands messages on again, if none waits here.
@@ -212,12 +212,12 @@ impl<M> Inbox<M> {
     pub(crate) fn if_none_waits<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
         let state = self.state.lock();
         let way = state.aside.as_deref().map(|aside| &aside.way);
-        matches!(way, Some(Way::Routed { some_wait: false, .. })).then(f)
+        matches!(way, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
     }
 
     /// What is unread when this is closed is for this router.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
-        self.state.lock().aside.get_or_insert_default().way = Way::Left(router);
+        self.state.lock().aside.get_or_insert_default().way = Forwarding::Left(router);
     }
 
     /// Puts messages before all others, beyond any bound.

@@ -14,12 +14,12 @@ use crate::process::mailbox::slot::Slot;
 pub(super) struct Signals {
     /// How many messages were taken out since this was made, not counting those in the slot.
     taken: i64,
-    waiting: VecDeque<(Place, Signal)>,
+    waiting: VecDeque<(SignalPosition, Signal)>,
 }
 
 /// Where a signal stands.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum SignalPosition {
     /// Behind so many that were ever put into the slot, as far as is known, and so many of the others that were ever taken or
     /// are here. A message may be on its way into the slot, or out of it, while a signal is appended; and that in the slot is
     /// read before all others. So it is for the receiver to say what this [comes to](Signals::place).
@@ -28,7 +28,7 @@ enum Place {
     Number(i64),
 }
 
-impl Place {
+impl SignalPosition {
     /// Of a signal that the receiver has looked at.
     fn number(self) -> i64 {
         match self {
@@ -61,7 +61,7 @@ impl Signals {
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
-        let place = Place::Behind { slot: slot.put_so_far(), others: taken + others as i64 };
+        let place = SignalPosition::Behind { slot: slot.put_so_far(), others: taken + others as i64 };
         self.waiting.push_back((place, signal));
     }
 
@@ -77,13 +77,13 @@ impl Signals {
     fn place_some<M>(&mut self, slot: &Slot<M>) {
         let (taken, from_slot, is_full) = (self.taken_with(slot), slot.taken(), slot.is_full());
         for (place, _) in self.waiting.iter_mut().rev() {
-            let Place::Behind { slot, others } = *place else { break };
+            let SignalPosition::Behind { slot, others } = *place else { break };
             let unread = match others - self.taken {
                 // That in the slot comes before these, whenever it came.
                 unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
                 unread => unread + i64::from(slot > from_slot),
             };
-            *place = Place::Number(taken + unread);
+            *place = SignalPosition::Number(taken + unread);
         }
     }
 
@@ -147,7 +147,7 @@ impl Signals {
         }
         for (place, signal) in self.waiting.drain(..) {
             let number = to.taken + (ahead - to.ahead) as i64 + (place.number() - taken).max(0);
-            to.waiting.push_back((Place::Number(number), signal));
+            to.waiting.push_back((SignalPosition::Number(number), signal));
         }
     }
 }
@@ -155,7 +155,7 @@ impl Signals {
 /// Signals that a receiver took over with the messages that came before them.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
-    waiting: VecDeque<(Place, Signal)>,
+    waiting: VecDeque<(SignalPosition, Signal)>,
     /// How many messages had been taken out when these were, and how many of them this receiver will have read then.
     taken: i64,
     ahead: u64,
@@ -175,7 +175,7 @@ impl Drop for Drained {
 
 /// Drops signals one by one. The destructor of an answer is the user's code and may panic. If two of them panicked in the
 /// drop of the whole queue, the program would abort.
-fn drop_each(signals: &mut VecDeque<(Place, Signal)>) {
+fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
         let _ = drop_caught(signal);
     }

@@ -9,7 +9,7 @@
 //!
 //! The slot has at most one writer and one reader at a time. Each operation takes an argument that proves its right:
 //!
-//! - **Put, not lent:** the holder of the mailbox's lock. The proof is `&mut Lent`, which lies under the lock.
+//! - **Put, not lent:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, which lies under the lock.
 //! - **Put, lent:** the sender that changes the run state of the process from *open* to *active* (`counted::run_state`).
 //!   Until it has queued the process, no other thread can do so. The proof is what [`Own::deliver`] returns.
 //! - **Take:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
@@ -18,7 +18,7 @@
 //!   one that may take without the lock, it changes only in the process's own turn. So two takes cannot overlap. The
 //!   thread that closes the mailbox takes under the lock, in the last turn of the process.
 //!
-//! A process is open only while its slot is lent. It [lends](Lent::lend) the slot under the lock, in its own turn, and
+//! A process is open only while its slot is lent. It [lends](SlotLoan::lend) the slot under the lock, in its own turn, and
 //! takes it back only in its own turns, in which it is not open. A holder of the lock that finds the slot lent first has to
 //! change the run state as a sender does. If it cannot, it leaves the slot alone. A receiver that is polled outside the
 //! process's turn notifies the process, which takes the slot back in its next turn.
@@ -35,7 +35,7 @@ use std::mem::MaybeUninit;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{UnsafeCell, planted};
 use crate::process::mailbox::read_ahead::Receiving;
-use crate::process::mailbox::wakes::{Owed, Own};
+use crate::process::mailbox::wakes::{Own, PendingSchedule};
 use crate::process::state::current::InTurn;
 
 /// What fits: a `Payload` does, and so does a request with a `Reply` and two words beside it.
@@ -55,11 +55,11 @@ unsafe impl<M: Send> Sync for Slot<M> {}
 
 /// Whether the slot is lent to the sender that gets the right to run the process.
 ///
-/// It is made with its slot, and lies under the lock of the same mailbox. So `&mut Lent` proves that the lock is held.
+/// It is made with its slot, and lies under the lock of the same mailbox. So `&mut SlotLoan` proves that the lock is held.
 #[derive(Debug)]
-pub(super) struct Lent(bool);
+pub(super) struct SlotLoan(bool);
 
-impl Lent {
+impl SlotLoan {
     /// The receiver waits for mail, or takes the slot back, in its process's turn: so the process is not open.
     #[inline]
     pub(super) fn lend(&mut self, yes: bool, _: InTurn) {
@@ -69,7 +69,7 @@ impl Lent {
     /// Wakes the process that this mailbox belongs to. If that gives the caller the right to run it, the caller takes the
     /// slot back.
     #[inline]
-    pub(super) fn wake(&mut self, own: &impl Own) -> Option<Owed> {
+    pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
         let owed = own.wake();
         if owed.is_some() || planted!("slot_is_taken_back_anyway") {
             self.0 = false;
@@ -91,10 +91,10 @@ impl<M> Slot<M> {
 
     /// An empty slot that is not lent.
     #[inline]
-    pub(super) fn new() -> (Self, Lent) {
+    pub(super) fn new() -> (Self, SlotLoan) {
         // Zeroes: uninitialised bytes would be copied from where the slot was made, and the copy would wait for those writes.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
-        (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, Lent(false))
+        (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }
 
     #[inline]
@@ -119,7 +119,7 @@ impl<M> Slot<M> {
     /// # Errors
     /// The message, if the process is not open.
     #[inline]
-    pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<Owed, M> {
+    pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<PendingSchedule, M> {
         if !Self::FITS {
             return Err(message);
         }
@@ -139,7 +139,7 @@ impl<M> Slot<M> {
     /// # Errors
     /// The message, if there is one already, or it is too large, or the slot is lent.
     #[inline]
-    pub(super) fn put(&self, lent: &mut Lent, message: M) -> Result<(), M> {
+    pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
@@ -274,11 +274,11 @@ mod tests {
     }
 
     impl Own for Recalled {
-        fn wake(&self) -> Option<Owed> {
+        fn wake(&self) -> Option<PendingSchedule> {
             None
         }
 
-        fn deliver(&self) -> Option<Owed> {
+        fn deliver(&self) -> Option<PendingSchedule> {
             None
         }
 

@@ -13,7 +13,7 @@ use crate::process::{catch as panic, state as counted};
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    pub(super) own: Option<Owed>,
+    pub(super) own: Option<PendingSchedule>,
     pub(super) other: Option<Waker>,
 }
 
@@ -49,11 +49,11 @@ impl Wakes {
 /// inbox's slot is guarded by its run state.
 pub(crate) trait Own {
     /// Wakes the process. If it waited, the caller gets the right to run it, and has to queue it.
-    fn wake(&self) -> Option<Owed>;
+    fn wake(&self) -> Option<PendingSchedule>;
 
     /// Wakes the process if it is open for a message. Then the caller gets the right to run it, alone, and may put the message
     /// into the slot before it queues the process.
-    fn deliver(&self) -> Option<Owed>;
+    fn deliver(&self) -> Option<PendingSchedule>;
 
     /// Has it open no longer. False if it is not known to wait: then it is told that somebody asked.
     fn recall(&self) -> bool;
@@ -61,36 +61,36 @@ pub(crate) trait Own {
 
 /// It was woken, and is to be queued, which happens when this is dropped.
 #[cfg(not(procession_loom))]
-pub(crate) type Owed = counted::Owed;
+pub(crate) type PendingSchedule = counted::PendingSchedule;
 
 /// As above; or of a model, which has no tasks.
 #[cfg(procession_loom)]
 #[derive(Debug)]
-pub(crate) enum Owed {
-    Task(#[expect(dead_code, reason = "it is dropped")] counted::Owed),
+pub(crate) enum PendingSchedule {
+    Task(#[expect(dead_code, reason = "it is dropped")] counted::PendingSchedule),
     Waker(Waker),
 }
 
 /// What a task comes to as.
 #[cfg(not(procession_loom))]
 #[inline]
-fn of_task(owed: counted::Owed) -> Owed {
+fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
     owed
 }
 
 #[cfg(procession_loom)]
-fn of_task(owed: counted::Owed) -> Owed {
-    Owed::Task(owed)
+fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
+    PendingSchedule::Task(owed)
 }
 
 impl<T: counted::Stepped> Own for T {
     #[inline]
-    fn wake(&self) -> Option<Owed> {
+    fn wake(&self) -> Option<PendingSchedule> {
         counted::Stepped::wake(self).map(of_task)
     }
 
     #[inline]
-    fn deliver(&self) -> Option<Owed> {
+    fn deliver(&self) -> Option<PendingSchedule> {
         counted::Stepped::deliver(self).map(of_task)
     }
 
@@ -102,11 +102,11 @@ impl<T: counted::Stepped> Own for T {
 /// Of a model, for somebody who never waits by a run state.
 #[cfg(procession_loom)]
 impl Own for Waker {
-    fn wake(&self) -> Option<Owed> {
-        Some(Owed::Waker(self.clone()))
+    fn wake(&self) -> Option<PendingSchedule> {
+        Some(PendingSchedule::Waker(self.clone()))
     }
 
-    fn deliver(&self) -> Option<Owed> {
+    fn deliver(&self) -> Option<PendingSchedule> {
         None
     }
 
@@ -118,12 +118,12 @@ impl Own for Waker {
 /// Of a model: a process, with whoever runs it.
 #[cfg(procession_loom)]
 impl Own for (counted::RunState, Waker) {
-    fn wake(&self) -> Option<Owed> {
-        self.0.wake().then(|| Owed::Waker(self.1.clone()))
+    fn wake(&self) -> Option<PendingSchedule> {
+        self.0.wake().then(|| PendingSchedule::Waker(self.1.clone()))
     }
 
-    fn deliver(&self) -> Option<Owed> {
-        self.0.deliver().then(|| Owed::Waker(self.1.clone()))
+    fn deliver(&self) -> Option<PendingSchedule> {
+        self.0.deliver().then(|| PendingSchedule::Waker(self.1.clone()))
     }
 
     fn recall(&self) -> bool {
@@ -132,14 +132,14 @@ impl Own for (counted::RunState, Waker) {
 }
 
 #[cfg(procession_loom)]
-impl Owed {
+impl PendingSchedule {
     pub(crate) fn queue(self, _: &SchedulerHandle) {
         drop(self);
     }
 }
 
 #[cfg(procession_loom)]
-impl Drop for Owed {
+impl Drop for PendingSchedule {
     fn drop(&mut self) {
         if let Self::Waker(waker) = self {
             waker.wake_by_ref();

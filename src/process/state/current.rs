@@ -12,7 +12,7 @@ use std::task::Waker;
 
 use crate::platform::clock::Instant;
 use crate::platform::preempt;
-use crate::platform::sync::{Lasting, thread, thread_local};
+use crate::platform::sync::{NeverDropped, thread, thread_local};
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 use crate::process::state::deferred::Deferred;
@@ -70,9 +70,9 @@ pub(crate) struct Current {
     pub(crate) simulation: Cell<u32>,
     /// The process that this thread drops outside any turn, and the name of its code.
     pub(crate) dropped: Cell<Option<(Pid, &'static str)>>,
-    replies: Lasting<RefCell<Vec<DroppedReply>>>,
+    replies: NeverDropped<RefCell<Vec<DroppedReply>>>,
     /// The turns that this turn is nested in.
-    outer: Lasting<RefCell<Vec<Outer>>>,
+    outer: NeverDropped<RefCell<Vec<Outer>>>,
 }
 
 /// Bits of [`Current::notes`]. Most steps set none of them.
@@ -125,8 +125,8 @@ thread_local! {
             shard: Cell::new(usize::MAX),
             simulation: Cell::new(0),
             dropped: Cell::new(None),
-            replies: Lasting::new(RefCell::new(Vec::new())),
-            outer: Lasting::new(RefCell::new(Vec::new())),
+            replies: NeverDropped::new(RefCell::new(Vec::new())),
+            outer: NeverDropped::new(RefCell::new(Vec::new())),
         }
     };
 }
@@ -189,7 +189,7 @@ impl Drop for Guard<'_> {
 pub(crate) struct InTurn(PhantomData<*const ()>);
 
 impl InTurn {
-    /// Only for the type that represents the right to run (`state::Ready`), and for models of it.
+    /// Only for the type that represents the right to run (`state::RunnableProcess`), and for models of it.
     #[inline]
     pub(crate) fn of_right() -> Self {
         Self(PhantomData)

@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use crate::platform::sync::Lasting;
+use crate::platform::sync::NeverDropped;
 use crate::process::catch::catch;
 
 /// Maximum number of calls that are nested in each other on one thread. Deeper ones are deferred.
@@ -17,12 +17,12 @@ pub(crate) struct Deferred {
     /// Number of calls in progress.
     depth: Cell<u32>,
     /// Calls that the outermost call runs at its end. Empty and without memory between calls.
-    calls: Lasting<RefCell<VecDeque<Box<dyn FnOnce()>>>>,
+    calls: NeverDropped<RefCell<VecDeque<Box<dyn FnOnce()>>>>,
 }
 
 impl Deferred {
     pub(super) const fn new() -> Self {
-        Self { depth: Cell::new(0), calls: Lasting::new(RefCell::new(VecDeque::new())) }
+        Self { depth: Cell::new(0), calls: NeverDropped::new(RefCell::new(VecDeque::new())) }
     }
 
     /// Calls `f` now, or later if too many calls are nested. A panic of `f` is caught.

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 
-use crate::platform::sync::{Lasting, thread};
+use crate::platform::sync::{NeverDropped, thread};
 
 /// Identifies a yield while its process lives: the process's identity, and the number of the tag.
 pub(crate) type YieldId = (usize, u64);
@@ -21,7 +21,7 @@ pub(crate) struct HandlerCall {
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Empty and without memory between calls.
-    kept: Lasting<RefCell<Vec<Kept>>>,
+    kept: NeverDropped<RefCell<Vec<Kept>>>,
 }
 
 /// The call of a handler that another call is nested in.
@@ -38,7 +38,7 @@ impl HandlerCall {
             runs: Cell::new(false),
             own: Cell::new(None),
             has_kept: Cell::new(false),
-            kept: Lasting::new(RefCell::new(Vec::new())),
+            kept: NeverDropped::new(RefCell::new(Vec::new())),
         }
     }
 

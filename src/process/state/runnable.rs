@@ -1,6 +1,6 @@
 //! The right to run a process, how one comes by it, and the waker by which others do. A file with unsafe code.
 //!
-//! There is one [`Ready`] for each process that is queued or runs, and none for one that waits. By the
+//! There is one [`RunnableProcess`] for each process that is queued or runs, and none for one that waits. By the
 //! [run state](crate::process::state::run_state) whoever wakes it comes by that right, and queues it. It comes with one of the counts, which
 //! is the process's own until it ends: so neither a wake nor a turn counts anything. Whoever drops the right in place of
 //! using it ends the process.
@@ -16,23 +16,23 @@ use crate::process::state::current::{Current, InTurn};
 #[cfg(not(procession_loom))]
 use crate::process::state::wake_order::SchedulerHandle;
 use crate::process::state::wake_order::WakeSource;
-use crate::process::state::{Borrowed, Life, Rooted, RunState};
+use crate::process::state::{Borrowed, Header, HeaderFirst, RunState};
 
 /// What can be done with a cell by whoever has the right to run it, and does not know its type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Task {
-    pub(crate) run: unsafe fn(NonNull<Life>),
-    pub(crate) cancel: unsafe fn(NonNull<Life>),
-    pub(crate) schedule: unsafe fn(NonNull<Life>, WakeSource<'_>),
+    pub(crate) run: unsafe fn(NonNull<Header>),
+    pub(crate) cancel: unsafe fn(NonNull<Header>),
+    pub(crate) schedule: unsafe fn(NonNull<Header>, WakeSource<'_>),
 }
 
 impl Task {
     /// Of what is no task, and never in a state in which it might be run.
     pub(super) const NONE: Self = {
-        unsafe fn never(_: NonNull<Life>) {
+        unsafe fn never(_: NonNull<Header>) {
             unreachable!("it is no task")
         }
-        unsafe fn nowhere(_: NonNull<Life>, _: WakeSource<'_>) {
+        unsafe fn nowhere(_: NonNull<Header>, _: WakeSource<'_>) {
             unreachable!("it is no task")
         }
         Self { run: never, cancel: never, schedule: nowhere }
@@ -42,7 +42,7 @@ impl Task {
 /// Where a process is queued when it is to run.
 pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     /// Queues it.
-    fn schedule(self, ready: Ready, source: WakeSource<'_>);
+    fn schedule(self, ready: RunnableProcess, source: WakeSource<'_>);
 
     /// Whether it may be run, and dropped, on this thread.
     fn is_here(&self) -> bool;
@@ -50,30 +50,30 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
 
 /// The right to run a process, which is queued, or about to be.
 #[must_use = "dropping it ends the process"]
-pub(crate) struct Ready(NonNull<Life>);
+pub(crate) struct RunnableProcess(NonNull<Header>);
 
 // SAFETY: a cell whose machine is `Send` may be run and dropped on any thread. A cell that is bound to a thread is queued by its
 // `Schedule` for that thread only, and `cancel` asks `Schedule::is_here` before it drops anything.
-unsafe impl Send for Ready {}
+unsafe impl Send for RunnableProcess {}
 
-impl fmt::Debug for Ready {
+impl fmt::Debug for RunnableProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ready").field(&self.0).finish()
+        f.debug_tuple("RunnableProcess").field(&self.0).finish()
     }
 }
 
-impl Ready {
+impl RunnableProcess {
     /// # Safety
     /// `at` is the life of a task, with the provenance of the whole value. The caller has the only right to run it, and one of
     /// its strong counts, and hands over both.
     #[inline]
-    pub(crate) unsafe fn new(at: NonNull<Life>) -> Self {
+    pub(crate) unsafe fn new(at: NonNull<Header>) -> Self {
         Self(at)
     }
 
     /// The life of what it is the right to run, which it no longer is.
     #[inline]
-    pub(crate) fn into_at(self) -> NonNull<Life> {
+    pub(crate) fn into_at(self) -> NonNull<Header> {
         ManuallyDrop::new(self).0
     }
 
@@ -83,7 +83,7 @@ impl Ready {
     }
 
     #[inline]
-    fn life(&self) -> &Life {
+    fn life(&self) -> &Header {
         // SAFETY: this owns one of the strong counts, so the value is alive.
         unsafe { self.0.as_ref() }
     }
@@ -170,7 +170,7 @@ impl Ready {
     }
 }
 
-impl Drop for Ready {
+impl Drop for RunnableProcess {
     fn drop(&mut self) {
         // SAFETY: the function is that of the value's own type. This is the right to run it, and is not used again.
         unsafe { (self.task().cancel)(self.0) };
@@ -180,26 +180,26 @@ impl Drop for Ready {
 /// A process that was woken, and is queued when this is dropped: when no lock is held, that is.
 #[must_use = "it is queued when this is dropped"]
 #[derive(Debug)]
-pub(crate) struct Owed(NonNull<Life>);
+pub(crate) struct PendingSchedule(NonNull<Header>);
 
-// SAFETY: an `Owed` gives access to nothing but, once, a `Ready`, which may be sent: so the thread that it is sent to can do
-// nothing more than one to which the `Ready` was sent.
-unsafe impl Send for Owed {}
+// SAFETY: an `PendingSchedule` gives access to nothing but, once, a `RunnableProcess`, which may be sent: so the thread that it is sent to can do
+// nothing more than one to which the `RunnableProcess` was sent.
+unsafe impl Send for PendingSchedule {}
 
-impl Drop for Owed {
+impl Drop for PendingSchedule {
     #[inline]
     fn drop(&mut self) {
-        Ready(self.0).schedule(WakeSource::Waiting(None));
+        RunnableProcess(self.0).schedule(WakeSource::Waiting(None));
     }
 }
 
-impl Owed {
+impl PendingSchedule {
     /// Queues it now, in the place of its host, which the caller keeps.
     #[cfg(not(procession_loom))]
     #[inline]
     pub(crate) fn queue(self, place: &SchedulerHandle) {
         let at = ManuallyDrop::new(self).0;
-        Ready(at).schedule(WakeSource::Waiting(Some(place)));
+        RunnableProcess(at).schedule(WakeSource::Waiting(Some(place)));
     }
 }
 
@@ -208,11 +208,11 @@ impl Owed {
 /// # Safety
 /// Its [`RunState`] follows its life. Each value of this type is made by [`Ref::with`](crate::process::state::Ref::with), which exposes the
 /// provenance of its memory. A run state that is not over from the beginning belongs to a cell, and is idle or open only while
-/// no [`Ready`] for that cell exists.
-pub(crate) unsafe trait Stepped: Rooted {
+/// no [`RunnableProcess`] for that cell exists.
+pub(crate) unsafe trait Stepped: HeaderFirst {
     /// Wakes the process: if it waits, it is to be queued.
     #[inline]
-    fn wake(&self) -> Option<Owed> {
+    fn wake(&self) -> Option<PendingSchedule> {
         // All of the cell, to which a reference to its beginning does not lead; `Ref::with` has exposed it.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         // SAFETY: the value is alive, because `self` is a reference to it. The pointer has the exposed provenance of all of it.
@@ -221,12 +221,12 @@ pub(crate) unsafe trait Stepped: Rooted {
 
     /// Wakes the process if it is open, for the caller has a message for it; it is to be queued.
     #[inline]
-    fn deliver(&self) -> Option<Owed> {
+    fn deliver(&self) -> Option<PendingSchedule> {
         // As above.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         let at = at.expect("a reference is not null");
         // SAFETY: the value is alive, because `self` is a reference to it, and its run state follows its life.
-        unsafe { behind::<RunState>(at) }.deliver().then(|| Owed(at))
+        unsafe { behind::<RunState>(at) }.deliver().then(|| PendingSchedule(at))
     }
 
     /// As [`RunState::recall`].
@@ -242,8 +242,8 @@ pub(crate) unsafe trait Stepped: Rooted {
 /// The value is alive for as long as the result is used, or until the last use of it. A `T` follows its life, without padding,
 /// within the memory that `at` has the provenance of.
 #[inline]
-unsafe fn behind<'a, T>(at: NonNull<Life>) -> &'a T {
-    const { assert!(align_of::<T>() <= align_of::<Life>()) };
+unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
+    const { assert!(align_of::<T>() <= align_of::<Header>()) };
     // SAFETY: the `T` that follows the life belongs to the same allocation, by contract, so the address is in bounds.
     let behind = unsafe { at.add(1) };
     // SAFETY: a `T` is there, and lives long enough, by contract. It is aligned: its alignment is no larger than that of a life.
@@ -253,14 +253,14 @@ unsafe fn behind<'a, T>(at: NonNull<Life>) -> &'a T {
 /// # Safety
 /// The value is alive and [`Stepped`], and `at` has the provenance of all of it.
 #[inline]
-unsafe fn wake_at(at: NonNull<Life>) -> Option<Owed> {
+unsafe fn wake_at(at: NonNull<Header>) -> Option<PendingSchedule> {
     // SAFETY: the value is alive, and its run state follows its life, as of each `Stepped` value.
-    unsafe { behind::<RunState>(at) }.wake().then(|| Owed(at))
+    unsafe { behind::<RunState>(at) }.wake().then(|| PendingSchedule(at))
 }
 
 /// The waker of a process that is run: a counted reference, whatever the type of the cell.
 static WAKER: RawWakerVTable = {
-    fn life(at: *const ()) -> NonNull<Life> {
+    fn life(at: *const ()) -> NonNull<Header> {
         NonNull::new(at.cast_mut().cast()).expect("a waker leads to the life of a cell")
     }
     unsafe fn clone(at: *const ()) -> RawWaker {
@@ -292,7 +292,7 @@ static WAKER: RawWakerVTable = {
     }
     unsafe fn drop(at: *const ()) {
         // SAFETY: a waker that is dropped owns a strong count, which it gives up here: one that is borrowed is never dropped.
-        unsafe { Life::release(life(at)) };
+        unsafe { Header::release(life(at)) };
     }
     RawWakerVTable::new(clone, wake, wake_by_ref, drop)
 };

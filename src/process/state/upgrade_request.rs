@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 
 use futures::future::BoxFuture;
 
-use crate::platform::sync::Lasting;
+use crate::platform::sync::NeverDropped;
 use crate::process::exit::Exit;
 
 /// The future that replaces a body.
@@ -27,14 +27,14 @@ type Exchange = (Option<Request>, Option<Fit>);
 
 /// The request of the body that this thread polls.
 pub(crate) struct UpgradeRequest {
-    exchange: Lasting<RefCell<Exchange>>,
+    exchange: NeverDropped<RefCell<Exchange>>,
     /// Whether there is a request. Each poll of a body reads it.
     is_pending: Cell<bool>,
 }
 
 impl UpgradeRequest {
     pub(super) const fn new() -> Self {
-        Self { exchange: Lasting::new(RefCell::new((None, None))), is_pending: Cell::new(false) }
+        Self { exchange: NeverDropped::new(RefCell::new((None, None))), is_pending: Cell::new(false) }
     }
 
     fn request(&self, request: Request) {

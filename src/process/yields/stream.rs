@@ -9,7 +9,7 @@ use crate::process::catch as panic;
 use crate::process::event::Tag;
 use crate::process::payload::Payload;
 use crate::process::yields::table::{Phase, Slot};
-use crate::process::yields::{Answer, Ear, Pulled, Sent, Yields};
+use crate::process::yields::{Answer, AnswerTarget, Pulled, Sent, Yields};
 
 impl Yields {
     /// Sends an item, or leaves `waker` to be woken when there is room. `item` is taken if it was sent.
@@ -26,17 +26,17 @@ impl Yields {
                 return Poll::Ready(Err(()));
             };
             if buffer.has_room() {
-                let Some(item) = item.take() else { return Poll::Ready(Ok(Sent::Kept)) };
+                let Some(item) = item.take() else { return Poll::Ready(Ok(Sent::Nothing)) };
                 let sent = match (buffer.push(item), &mut *ear) {
-                    (_, Ear::Event) => Sent::Notices(buffer.due(false)),
-                    (true, Ear::Own) => Sent::Own,
+                    (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
+                    (true, AnswerTarget::Own) => Sent::Own,
                     // Taken, not cloned: whoever is woken pulls until it finds nothing, and leaves its waker then. An
                     // answer that comes meanwhile wakes the task, which is once too often at most.
-                    (true, Ear::Other(_)) => match mem::replace(ear, Ear::Own) {
-                        Ear::Other(waker) => Sent::Other(waker),
+                    (true, AnswerTarget::Other(_)) => match mem::replace(ear, AnswerTarget::Own) {
+                        AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
                     },
-                    (false, _) | (true, Ear::Nobody) => Sent::Kept,
+                    (false, _) | (true, AnswerTarget::Nobody) => Sent::Nothing,
                 };
                 drop(guard);
                 return Poll::Ready(Ok(sent));
@@ -56,7 +56,7 @@ impl Yields {
     }
 
     /// What a future that pulls finds; it waits if there is nothing. `None` when the tag is gone.
-    pub(crate) fn pull(&self, tag: Tag, ear: Ear) -> Option<Pulled> {
+    pub(crate) fn pull(&self, tag: Tag, ear: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut *guard;
         let (key, slot) = table.find(tag)?;

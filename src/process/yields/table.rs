@@ -16,11 +16,11 @@ use crate::process::payload::Payload;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{Plain, ReplyType};
-use crate::process::yields::{Answer, Ear, Kept, Yield};
+use crate::process::yields::{Answer, AnswerTarget, InlineOutcome, Yield};
 
 #[derive(Debug)]
 pub(super) enum Phase {
-    InFlight(Ear),
+    InFlight(AnswerTarget),
     /// A future will collect the answer, or a notice of the stream.
     Answered(Answer),
     /// The answer waits in the mailbox as an event.
@@ -75,7 +75,7 @@ pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
 impl Slot {
     /// Of a yield of `C` that begins.
     #[inline]
-    pub(super) fn in_flight<C: Command>(number: u64, ear: Ear, buffer: Option<Buffer>) -> Self {
+    pub(super) fn in_flight<C: Command>(number: u64, ear: AnswerTarget, buffer: Option<Buffer>) -> Self {
         Self {
             number,
             phase: Phase::InFlight(ear),
@@ -159,7 +159,7 @@ pub(super) struct Table {
     pub(super) pending: VecDeque<Yield>,
     /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
     /// came.
-    pub(super) kept: Vec<(Number, Kept)>,
+    pub(super) kept: Vec<(Number, InlineOutcome)>,
     /// Answers that wait in the mailbox as events and are not wanted any more: by their numbers, of which those that the
     /// process chooses may come again.
     pub(super) recalled: BTreeMap<u64, u32>,
@@ -187,7 +187,7 @@ impl Table {
         true
     }
 
-    pub(super) fn take_kept(&mut self, number: Number) -> Option<Kept> {
+    pub(super) fn take_kept(&mut self, number: Number) -> Option<InlineOutcome> {
         let at = self.kept.iter().position(|(of, _)| *of == number)?;
         Some(self.kept.swap_remove(at).1)
     }

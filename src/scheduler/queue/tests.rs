@@ -12,7 +12,7 @@ fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
     assert_eq!(all(&queues), [3, 1, 2]);
 }
 
-fn take<T>(global: &Global<T>, workers: usize, into: &Queues<T>) -> Option<T> {
+fn take<T>(global: &Injector<T>, workers: usize, into: &Queues<T>) -> Option<T> {
     global.take(workers, |_, _| {}, |more| into.refill(more))
 }
 
@@ -63,12 +63,12 @@ fn those_without_a_turn_are_first_within_the_budget() {
     for n in 0..3 {
         let _ = queues.push_next(n);
     }
-    assert!(queues.nursery.is_empty());
+    assert!(queues.new_tasks.is_empty());
     let (queues, _remote) = Queues::new(LocalOrder::Lifo);
     for n in 0..3 {
         let _ = queues.push_new(n);
     }
-    assert!(queues.nursery.is_empty());
+    assert!(queues.new_tasks.is_empty());
 }
 
 /// A chain that spawns its next link each time is cut after 16, and goes behind: of two such chains neither starves.
@@ -89,7 +89,7 @@ fn a_chain_of_spawns_is_cut() {
 #[test]
 fn an_overflow_keeps_everything_in_order() {
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
-    let global = Global::new();
+    let global = Injector::new();
     let count = LOCAL_FULL + 744;
     for n in 0..count {
         if queues.push_back(n) == Pushed::BatchFull {
@@ -136,7 +136,7 @@ fn nothing_overtakes_a_batch_that_waits() {
 
 #[test]
 fn a_worker_takes_its_share_of_the_global_queue() {
-    let global = Global::new();
+    let global = Injector::new();
     let (queues, _remote) = Queues::new(LocalOrder::Fifo);
     for n in 0..100 {
         global.push(n).unwrap();
@@ -231,7 +231,7 @@ fn what_comes_from_elsewhere_is_run_in_its_order() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, _) = Queues::new(order);
-        let global = Global::new();
+        let global = Injector::new();
         for n in 0..17 {
             global.push(n).unwrap();
         }
@@ -302,7 +302,7 @@ fn destructors_run_once_wherever_an_item_ends() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, kept) = Queues::new(order);
-        let global = Global::new();
+        let global = Injector::new();
         for _ in 0..LOCAL_FULL + 2 * BATCH {
             if queues.push_back(Arc::clone(&count)) == Pushed::BatchFull {
                 queues.overflow(&global);
@@ -331,7 +331,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
         let count = |item: usize| {
             taken[item].fetch_add(1, Ordering::Relaxed);
         };
-        let (global, over) = (Global::new(), AtomicUsize::new(0));
+        let (global, over) = (Injector::new(), AtomicUsize::new(0));
         let (owner, remote) = Queues::new(order);
         crate::platform::sync::thread::scope(|scope| {
             for _ in 0..3 {
@@ -369,7 +369,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
                 match item % 11 {
                     0 | 4 => owner.pop().into_iter().for_each(count),
                     3 => owner.next().into_iter().for_each(count),
-                    6 => owner.nursery.pop().into_iter().for_each(count),
+                    6 => owner.new_tasks.pop().into_iter().for_each(count),
                     8 => owner.pop_oldest().into_iter().for_each(count),
                     _ => {}
                 }
@@ -386,10 +386,10 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     let slot = Queues::new(LocalOrder::Fifo);
     let _ = slot.0.push_next(7);
-    let nursery = Queues::new(LocalOrder::Fifo);
-    let _ = nursery.0.push_new(7);
-    let _ = nursery.0.push_new(8);
-    assert_eq!(nursery.0.slot.pop(), Some(8));
+    let new_tasks = Queues::new(LocalOrder::Fifo);
+    let _ = new_tasks.0.push_new(7);
+    let _ = new_tasks.0.push_new(8);
+    assert_eq!(new_tasks.0.slot.pop(), Some(8));
     let deque = Queues::new(LocalOrder::Fifo);
     let _ = deque.0.push_back(7);
     let batch = Queues::new(LocalOrder::Fifo);
@@ -398,7 +398,7 @@ fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
     }
     assert_eq!(batch.0.push_back(7), Pushed::ToDeque(LOCAL_FULL + 1));
     while batch.0.deque.pop().is_some() {}
-    [("slot", slot), ("nursery", nursery), ("deque", deque), ("batch", batch)]
+    [("slot", slot), ("new_tasks", new_tasks), ("deque", deque), ("batch", batch)]
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::host::cancel::CancelToken;
 use crate::host::cancel::inherited::Inherited;
 use crate::host::control::{AnyControl, Control, flag};
 use crate::host::job::Anywhere;
-use crate::host::link::Ties;
+use crate::host::link::SpawnLinks;
 use crate::host::registry::names::Unclaimed;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread;
@@ -25,7 +25,7 @@ use crate::process::state::priority::Priority;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, Schedule};
 use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine, with_process};
-use crate::task::cell::Embryo;
+use crate::task::cell::ReservedProcess;
 use crate::task::join::JoinHandle;
 use crate::task::spawn::{Spawned, Wanted};
 use crate::task::{Entry, Machine};
@@ -51,7 +51,7 @@ pub struct ProcessBuilder {
     host: Host,
     entry: Option<Box<Entry>>,
     inherited: Inherited,
-    wishes: Wishes,
+    wishes: SpawnOptions,
 }
 
 impl ProcessBuilder {
@@ -180,8 +180,8 @@ impl ProcessBuilder {
         self.host.launch_anywhere(machine, Built::new(self.inherited, &mut self.wishes))
     }
 
-    fn ties(&mut self) -> &mut Ties {
-        &mut self.wishes.parent.get_or_insert(Parent { process: None, ties: Ties::default() }).ties
+    fn ties(&mut self) -> &mut SpawnLinks {
+        &mut self.wishes.parent.get_or_insert(Parent { process: None, ties: SpawnLinks::default() }).ties
     }
 
     /// Spawns an async body.
@@ -284,11 +284,11 @@ impl ProcessBuilder {
 /// As its builder was told.
 pub(super) struct Built<'a> {
     inherited: Inherited,
-    wishes: &'a mut Wishes,
+    wishes: &'a mut SpawnOptions,
 }
 
 impl<'a> Built<'a> {
-    pub(super) fn new(inherited: Inherited, wishes: &'a mut Wishes) -> Self {
+    pub(super) fn new(inherited: Inherited, wishes: &'a mut SpawnOptions) -> Self {
         Self { inherited, wishes }
     }
 }
@@ -298,18 +298,18 @@ impl Wanted for Built<'_> {
         self.wishes.heed(&self.inherited)
     }
 
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
         self.wishes.take_parent()
     }
 
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<Embryo<X, S>, SpawnRefusal> {
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
         host.admit(self.inherited, self.wishes, schedule)
     }
 }
 
 /// What a [`ProcessBuilder`] was told.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wishes {
+pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
@@ -321,9 +321,9 @@ pub(super) struct Wishes {
     parent: Option<Parent>,
 }
 
-impl Wishes {
+impl SpawnOptions {
     /// Of one that is to be tied to this process, or may be.
-    pub(super) fn tied(process: Ref<dyn AnyControl>, ties: Ties) -> Self {
+    pub(super) fn tied(process: Ref<dyn AnyControl>, ties: SpawnLinks) -> Self {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
@@ -333,10 +333,10 @@ impl Wishes {
         inherited.has_end() && (!self.supervised || self.ends_itself)
     }
 
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, Ties)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
         match self.parent.take() {
             None => Ok(None),
-            Some(Parent { ties: Ties { link: false, monitor: false }, .. }) => Ok(None),
+            Some(Parent { ties: SpawnLinks { link: false, monitor: false }, .. }) => Ok(None),
             Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
             Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
         }
@@ -358,7 +358,7 @@ impl Wishes {
 struct Parent {
     /// Nobody, if it is a host that spawns.
     process: Option<Ref<dyn AnyControl>>,
-    ties: Ties,
+    ties: SpawnLinks,
 }
 
 impl Host {
@@ -369,16 +369,16 @@ impl Host {
 
     /// As [`process`](Self::process), for one that inherits these values.
     pub(crate) fn process_inheriting(&self, inherited: Inherited) -> ProcessBuilder {
-        ProcessBuilder { host: self.clone(), entry: None, inherited, wishes: Wishes::default() }
+        ProcessBuilder { host: self.clone(), entry: None, inherited, wishes: SpawnOptions::default() }
     }
 
     /// A process that is to begin, as its builder was told.
     fn admit<X: Machine, S: Schedule>(
         &self,
         inherited: Inherited,
-        wishes: &mut Wishes,
+        wishes: &mut SpawnOptions,
         schedule: S,
-    ) -> Result<Embryo<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
         let Some(name) = wishes.name.take() else { return self.admit_nameless(inherited, wishes, schedule) };
         self.admit_as(name, inherited, wishes, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
             Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
@@ -390,9 +390,9 @@ impl Host {
     fn admit_nameless<X: Machine, S: Schedule>(
         &self,
         inherited: Inherited,
-        wishes: &mut Wishes,
+        wishes: &mut SpawnOptions,
         schedule: S,
-    ) -> Result<Embryo<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
@@ -401,11 +401,11 @@ impl Host {
         &self,
         name: Cow<'static, str>,
         inherited: Inherited,
-        wishes: &mut Wishes,
+        wishes: &mut SpawnOptions,
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
-    ) -> Result<Embryo<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
-        let embryo = self.realm().names().claim(name.clone(), || {
+    ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
+        let embryo = self.namespace().names().claim(name.clone(), || {
             let embryo = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
@@ -420,10 +420,10 @@ impl Host {
     fn admit_or_send<X: Machine>(
         &self,
         inherited: Inherited,
-        wishes: &Wishes,
+        wishes: &SpawnOptions,
         message: &mut Option<X::Message>,
-    ) -> Result<Result<Embryo<X, Anywhere>, Pid>, SpawnRefusal> {
-        let limits = Limits::both(self.realm().limits(), wishes.limits.clone());
+    ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnRefusal> {
+        let limits = Limits::both(self.namespace().limits(), wishes.limits.clone());
         if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
             return Err(SpawnRefusal::MessageRefused(Refusal::Full));
         }
@@ -461,7 +461,7 @@ impl Host {
 impl<M: Send + 'static> Me<M> {
     /// Spawns with options; a refusal hands the body back.
     pub fn process(&self) -> ProcessBuilder {
-        let wishes = Wishes::tied(self.any(), Ties::default());
+        let wishes = SpawnOptions::tied(self.any(), SpawnLinks::default());
         ProcessBuilder { wishes, ..self.host().process_inheriting(self.passes_on()) }
     }
 }

@@ -49,7 +49,7 @@ fn children_start_in_order_each_when_the_one_before_has() {
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
     assert!(!plan.is_settled());
     // It fails to start: it is tried again before the third one begins.
-    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Again);
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(2)), [Start(1)]);
     plan.started(1, at(3));
     assert_eq!(next(&mut plan, at(3)), [Start(2)]);
@@ -112,7 +112,7 @@ fn transient_and_temporary_children() {
     assert_eq!(next(&mut plan, at(1)), [Start(0)]);
     plan.started(0, at(1));
     plan.exited(0, Over::Ended, &Exit::Normal, at(2), || 0);
-    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Forgotten);
     assert_eq!(next(&mut plan, at(2)), []);
     plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
     assert_eq!(next(&mut plan, at(3)), [Start(2)]);
@@ -126,7 +126,7 @@ fn transient_and_temporary_children() {
     assert_eq!(bring_up(&mut plan, at(5)), [last]);
     assert_eq!(plan.stop(last), None);
     assert_eq!(next(&mut plan, at(5)), [Stop(last)]);
-    assert_eq!(plan.exited(last, Over::Ended, &Exit::Killed, at(5), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(last, Over::Ended, &Exit::Killed, at(5), || 0), ExitAction::Forgotten);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_temporary_child_that_goes_with_the_others_does_not_come_back() {
     assert_eq!(next(&mut plan, at(1)), [Stop(2)]);
     plan.exited(2, Over::Ended, &Exit::Normal, at(1), || 0);
     assert_eq!(next(&mut plan, at(1)), [Stop(1)]);
-    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(1), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(1), || 0), ExitAction::Forgotten);
     assert_eq!(bring_up(&mut plan, at(1)), [0, 2]);
 }
 
@@ -182,11 +182,11 @@ fn a_refused_first_start_stops_those_before_it() {
         let fate = plan.exited(2, over, &boom(), at(1), || 0);
         if over != Over::Refused {
             // The child itself has failed: a temporary child is forgotten, and the others go on.
-            assert_eq!((fate, next(&mut plan, at(1))), (Fate::Forgotten, vec![]));
+            assert_eq!((fate, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
             assert!(plan.is_settled());
             continue;
         }
-        assert_eq!(fate, Fate::Down);
+        assert_eq!(fate, ExitAction::Down);
         for id in [1, 0] {
             assert!(plan.ended().is_none());
             assert_eq!(next(&mut plan, at(1)), [Stop(id)]);
@@ -214,12 +214,12 @@ fn a_refused_restart_counts_and_waits() {
         let mut now = 50;
         assert_eq!(next(&mut plan, at(now)), [Start(0)]);
         for wait in waits {
-            assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Again);
+            assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), ExitAction::Again);
             assert_eq!(plan.next_time(), Some(at(now + wait)));
             now += wait;
             assert_eq!(next(&mut plan, at(now)), [Start(0)]);
         }
-        assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), Fate::Down);
+        assert_eq!(plan.exited(0, over, &boom(), at(now), || 0), ExitAction::Down);
         assert!(matches!(plan.ended(), Some(End::GaveUp(0, _))), "{over:?} {waits:?}");
     }
 }
@@ -231,12 +231,12 @@ fn a_refused_start_of_a_new_child_is_its_end() {
         bring_up(&mut plan, at(0));
         let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(1));
         assert_eq!(next(&mut plan, at(1)), [Start(added)]);
-        assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), Fate::Forgotten);
+        assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), ExitAction::Forgotten);
         assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
         // One that has started is a child like the others.
         let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
         assert_eq!(bring_up(&mut plan, at(2)), [added]);
-        assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), Fate::Again);
+        assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
     }
 }
 
@@ -250,13 +250,13 @@ fn a_refused_start_on_request_leaves_the_child_down() {
     for ms in 2..10 {
         assert!(plan.restart(0, at(ms)));
         assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
-        assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), Fate::Down);
+        assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
     }
     // A life that ends before it has started is no refusal: the child is restarted.
     assert!(plan.restart(0, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Start(0)]);
-    assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(bring_up(&mut plan, at(10)), [0, 1]);
@@ -265,7 +265,7 @@ fn a_refused_start_on_request_leaves_the_child_down() {
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(next(&mut plan, at(10)), [Start(1)]);
-    assert_eq!(plan.exited(1, Over::Refused, &boom(), at(10), || 0), Fate::Again);
+    assert_eq!(plan.exited(1, Over::Refused, &boom(), at(10), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(10)), [Stop(0)]);
     plan.exited(0, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
@@ -348,16 +348,16 @@ fn children_come_and_go_while_it_runs() {
     assert_eq!(plan.stop(0), None);
     assert_eq!(next(&mut plan, at(2)), [Stop(0)]);
     plan.exited(0, Over::Ended, &Exit::Killed, at(2), || 0);
-    assert_eq!(plan.remove(0), Some(Fate::Forgotten));
+    assert_eq!(plan.remove(0), Some(ExitAction::Forgotten));
     assert_eq!(plan.remove(1), None);
     assert_eq!(next(&mut plan, at(3)), [Stop(1)]);
-    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(3), || 0), Fate::Forgotten);
+    assert_eq!(plan.exited(1, Over::Ended, &Exit::Normal, at(3), || 0), ExitAction::Forgotten);
     assert!(plan.restart(third, at(4)));
     assert_eq!(next(&mut plan, at(4)), [Stop(third)]);
     plan.exited(third, Over::Ended, &Exit::Normal, at(4), || 0);
     assert_eq!(next(&mut plan, at(4)), [Start(third)]);
     assert!(!plan.restart(1, at(5)));
-    assert_eq!((plan.stop(0), plan.remove(77)), (Some(Fate::Forgotten), Some(Fate::Forgotten)));
+    assert_eq!((plan.stop(0), plan.remove(77)), (Some(ExitAction::Forgotten), Some(ExitAction::Forgotten)));
 }
 
 #[test]
@@ -409,7 +409,11 @@ fn random_deaths_do_as_the_model_says() {
             let (restart, wait) = kinds[victim as usize];
             let is_failure = matches!(exit, Exit::Panicked(_) | Exit::Killed);
             if restart == Temporary || restart == Transient && !is_failure {
-                assert_eq!(fate, if restart == Temporary { Fate::Forgotten } else { Fate::Down }, "seed {seed}");
+                assert_eq!(
+                    fate,
+                    if restart == Temporary { ExitAction::Forgotten } else { ExitAction::Down },
+                    "seed {seed}"
+                );
                 assert_eq!((next(&mut plan, at(now)), plan.next_time()), (vec![], None), "seed {seed}");
                 continue;
             }

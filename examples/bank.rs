@@ -161,7 +161,7 @@ impl Server for Account {
         self.resend
     }
 
-    async fn timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<()>, Exit> {
+    async fn handle_timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<()>, Exit> {
         self.send_all(ctx);
         Ok(Next::Wait)
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::{Address, Bound, Context, Event, Exit, Host, Mailbox, Next, Pid, Result, Runtime, Server};
+use procession::{Address, Context, Event, Exit, Host, Mailbox, MailboxCapacity, Next, Pid, Result, Runtime, Server};
 
 /// The longest line in bytes; what is longer comes as several.
 const LINE: u64 = 1_024;
@@ -68,8 +68,8 @@ impl Server for Room {
         Ok(Next::Wait)
     }
 
-    async fn info(&mut self, event: Event<InRoom>, _: &mut Context<InRoom>) -> Result<Next<()>, Exit> {
-        if let Event::Down { pid, reason, .. } = event {
+    async fn handle_info(&mut self, event: Event<InRoom>, _: &mut Context<InRoom>) -> Result<Next<()>, Exit> {
+        if let Event::Down { pid, exit: reason, .. } = event {
             self.leave(pid, &format!(": {reason}"));
         }
         Ok(Next::Wait)
@@ -121,8 +121,8 @@ fn write_lines(mut mailbox: Mailbox<String>, mut socket: &TcpStream) {
 fn converse(host: &Host, socket: &TcpStream) {
     let mut lines = BufReader::new(socket);
     let Some(name) = read_line(&mut lines) else { return };
-    let (out, mailbox) = host.mailbox_with(Bound::DropNewest(BEHIND));
-    let process = host.process().mailbox(Bound::Reject(10));
+    let (out, mailbox) = host.mailbox_with(MailboxCapacity::DropNewest(BEHIND));
+    let process = host.process().mailbox_capacity(MailboxCapacity::Reject(10));
     let Ok(user) = process.spawn(|ctx| user(ctx, name, out)) else { return };
     mailbox.monitor(user.pid());
     thread::scope(|s| {

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use procession::{Command, Completion, Context, Exit, Failure, Named, Payload, Runtime};
+use procession::{Command, Completion, Context, Exit, Failure, NamedCommand, Payload, Runtime};
 
 struct Add(u64, u64);
 impl Command for Add {
@@ -53,7 +53,7 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     println!("from another thread: {}", ctx.perform(Later(7)).await?);
 
     // A command by name, as a host of scripts has them.
-    let shouted = ctx.perform(Named::new("shout").with("hello".to_owned())).await?;
+    let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
     // Nobody answers in time; the handler sees that nobody waits any more.
@@ -81,7 +81,7 @@ fn main() -> procession::Result {
                 done.complete(c.0);
             });
         })
-        .handler_named("shout", |c: Named, done: Completion<Payload>| {
+        .handler_named("shout", |c: NamedCommand, done: Completion<Payload>| {
             let words = c.payloads.into_iter().filter_map(|word| word.downcast::<String>().ok());
             done.complete(Payload::new(words.map(|word| word.to_uppercase()).collect::<String>()));
         })

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use procession::{Address, Command, Context, Exit, Instant, Observer, Pid, Runtime, State, Transition, WorkerState};
+use procession::{
+    Address, Command, Context, Exit, Instant, Observer, Pid, ProcessState, Runtime, Transition, WorkerState,
+};
 
 const WORKERS: usize = 3;
 const PROCESSES: usize = 40;
@@ -35,8 +37,8 @@ impl Observer for Log {
 }
 
 /// The arrows of the diagram above `State`.
-fn is_legal(from: Option<State>, to: State) -> bool {
-    use State::*;
+fn is_legal(from: Option<ProcessState>, to: ProcessState) -> bool {
+    use ProcessState::*;
     matches!(
         (from, to),
         (None, Ready)
@@ -93,7 +95,7 @@ fn main() -> procession::Result {
     let ended = futures::executor::block_on(rt.shutdown(Duration::from_secs(1)));
     assert!(ended.left.is_empty());
 
-    let mut last: BTreeMap<Pid, State> = BTreeMap::new();
+    let mut last: BTreeMap<Pid, ProcessState> = BTreeMap::new();
     for entry in log.0.lock().unwrap().iter() {
         match entry {
             Entry::Process(t) => {
@@ -108,7 +110,7 @@ fn main() -> procession::Result {
         }
     }
     assert_eq!(last.len(), PROCESSES);
-    assert!(last.values().all(|state| *state == State::Complete), "everybody came to an end");
+    assert!(last.values().all(|state| *state == ProcessState::Complete), "everybody came to an end");
     println!("{PROCESSES} processes on {WORKERS} workers went through legal transitions only");
     Ok(())
 }

@@ -75,8 +75,8 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
     Runtime::builder()
         .workers(workers)
         .seed(seed)
-        .blocking_threads(4)
-        .blocking_queue(64)
+        .max_blocking_threads(4)
+        .blocking_queue_capacity(64)
         .handle(|c: Inline| at_whim(c.0))
         .handler(|c: Later, answer: Completion<u64>| {
             let host = answer.host().clone();
@@ -98,7 +98,7 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
             at_whim(c.0)
         })
         .handle_blocking(|c: Block| at_whim(c.0))
-        .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+        .handle_stream(|c: Count, mut replies: StreamCompletion<Count>| async move {
             for n in 0..c.0 {
                 replies.send(n).await?;
             }
@@ -157,7 +157,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
         match (pick(16), target) {
             (0..3, _) | (_, None) => {
                 let own = Arc::clone(&books);
-                let limits = if pick(4) == 0 { Limits::new().mail(4).steps(50) } else { Limits::new() };
+                let limits = if pick(4) == 0 { Limits::new().mailbox_capacity(4).steps(50) } else { Limits::new() };
                 if let Ok(new) = ctx.process().limits(limits).spawn(|ctx| citizen(ctx, own)) {
                     let mut known = books.known.lock().unwrap();
                     if known.len() < KNOWN {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use procession::{
-    Backoff, Child, Context, Exit, GaveUp, Host, Name, Reply, Restart, Runtime, Supervisor, SupervisorMessage,
+    Backoff, Child, Context, Exit, Host, Name, Reply, RestartIntensityExceeded, RestartPolicy, Runtime, Supervisor,
+    SupervisorMessage,
 };
 
 enum Order {
@@ -47,7 +48,7 @@ fn kitchen(served: &Arc<AtomicU64>) -> Supervisor {
     Supervisor::rest_for_one()
         .intensity(5, Duration::from_secs(10))
         .child(STOVE, stove)
-        .add(Child::with(COOK, Arc::clone(served), cook).keep_mailbox())
+        .add(Child::with_args(COOK, Arc::clone(served), cook).keep_mailbox())
 }
 
 async fn order(host: &Host, dish: &'static str) {
@@ -65,11 +66,11 @@ fn main() -> procession::Result {
     let restaurant = Supervisor::one_for_one()
         .intensity(2, Duration::from_secs(10))
         .add(Child::process(KITCHEN, move || kitchen(&kept)))
-        .add(Child::new(DOOR, door).restart(Restart::Transient).backoff(backoff));
+        .add(Child::new(DOOR, door).restart(RestartPolicy::Transient).backoff(backoff));
     println!("it opens:");
     let restaurant = rt.spawn_process(restaurant);
     rt.block_on(restaurant.started())?;
-    println!("{}", rt.block_on(rt.tree(&restaurant))?);
+    println!("{}", rt.block_on(rt.supervision_tree(&restaurant))?);
 
     println!("\na cook burns something, and the next one goes on with what was ordered:");
     rt.block_on(async { futures::join!(order(&rt, "soup"), order(&rt, "soufflé"), order(&rt, "bread")) });
@@ -77,9 +78,9 @@ fn main() -> procession::Result {
     println!("\nthe stove goes out, and the cook with it:");
     let out = rt.whereis(STOVE).ok_or("there is a stove")?;
     rt.kill(out)?;
-    rt.block_on(rt.ended(out));
+    rt.block_on(rt.exited(out));
     rt.block_on(order(&rt, "tea"));
-    println!("{}", rt.block_on(rt.tree(&restaurant))?);
+    println!("{}", rt.block_on(rt.supervision_tree(&restaurant))?);
 
     println!("\nthe door can't be mended:");
     let mut opened = 0;
@@ -90,7 +91,7 @@ fn main() -> procession::Result {
     }
     let exit = rt.block_on(restaurant).expect_err("it has given up");
     println!("  {exit}");
-    let gave_up = exit.error::<GaveUp>().ok_or("it has given up")?;
+    let gave_up = exit.error::<RestartIntensityExceeded>().ok_or("it has given up")?;
     assert_eq!((gave_up.child.as_str(), served.load(Ordering::Relaxed)), ("door", 3));
     assert!(opened >= 3 && rt.whereis(COOK).is_none());
     println!("\nserved: {}, and nobody is left", served.load(Ordering::Relaxed));

@@ -30,7 +30,7 @@ use futures::pin_mut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use procession::{
-    Address, Asked, Command, Context, Event, Events, Exit, Failure, JoinHandle, Next, Process, Reply, Runtime,
+    Address, BuiltinCommand, Command, Context, Event, Events, Exit, Failure, JoinHandle, Next, Process, Reply, Runtime,
     StepOutput, Tag,
 };
 
@@ -274,7 +274,7 @@ struct Mapper {
 
 enum WaitsFor {
     Read(Tag<ReadFile>),
-    Taken(Tag<Asked<()>>),
+    Taken(Tag<BuiltinCommand<()>>),
 }
 
 impl Process for Mapper {

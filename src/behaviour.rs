@@ -1,4 +1,5 @@
-//! (new folder)
+//! Ready-made behaviours, built on the public process API: servers, supervisors, worker pools and scopes. They use no
+//! internals of the scheduler.
 
 pub(crate) mod intensity;
 pub(crate) mod pool;

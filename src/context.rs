@@ -1,6 +1,6 @@
-//! API of an async process body. [`Me`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives. [`Context`]
-//! combines both halves; a body gets it as its argument. The modules below define these types and the futures that they
-//! return.
+//! API of an async process body. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
+//! [`Context`] combines both halves; a body gets it as its argument. The modules below define these types and the
+//! futures that they return.
 
 pub(crate) mod address;
 pub(crate) mod call;
@@ -18,7 +18,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::context::mailbox::{Mailbox, Receive};
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::control::Control;
 use crate::process::event::Event;
 use crate::process::exit::Exit;
@@ -28,7 +28,7 @@ use crate::process::state::Ref;
 /// Argument of an async process body: the process's API and its mailbox. `Context` receives messages of any type as
 /// [`Payload`]; `Context<Msg>` receives messages of type `Msg`.
 ///
-/// A `Context` dereferences to [`Me`], the acting half. It has the receiving methods of [`Mailbox`] itself.
+/// A `Context` dereferences to [`SelfHandle`], the acting half. It has the receiving methods of [`Mailbox`] itself.
 ///
 /// ```
 /// # use procession::{Context, Exit, Runtime};
@@ -57,9 +57,9 @@ impl<M: Send + 'static> fmt::Debug for Context<M> {
 }
 
 impl<M: Send + 'static> Deref for Context<M> {
-    type Target = Me<M>;
+    type Target = SelfHandle<M>;
 
-    fn deref(&self) -> &Me<M> {
+    fn deref(&self) -> &SelfHandle<M> {
         self.mailbox.me()
     }
 }
@@ -131,7 +131,7 @@ impl<M: Send + 'static> Context<M> {
     ///
     /// The mailbox can also be sent to another thread or process. It stays the only receiver of this process there: see
     /// [`Mailbox`].
-    pub fn split(self) -> (Me<M>, Mailbox<M>) {
+    pub fn split(self) -> (SelfHandle<M>, Mailbox<M>) {
         (self.mailbox.me().clone(), self.mailbox)
     }
 }

@@ -1,8 +1,10 @@
-//! Functions as handlers: at once, as a future, on the blocking pool, or as a stream.
+//! Functions as handlers: a function that answers inline, a function that returns a future, a function that blocks, or
+//! a function that sends a stream.
 //!
 //! [`Builder::handle`](crate::Builder::handle), [`handle_async`](crate::Builder::handle_async),
-//! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register
-//! these directly; here they are values, to be put inside other handlers: those of [`layer`].
+//! [`handle_blocking`](crate::Builder::handle_blocking) and [`handle_stream`](crate::Builder::handle_stream) register a
+//! function directly. The functions of this module return a handler as a value, which other handlers can wrap, as those
+//! of [`layer`] do.
 
 pub(crate) mod blocking;
 pub mod layer;
@@ -21,7 +23,7 @@ pub use crate::handler::layer::RateLimit;
 pub use crate::handler::layer::Retry;
 #[doc(no_inline)]
 pub use crate::handler::layer::Timeout;
-use crate::handler::stream::{Replier, StreamHandler};
+use crate::handler::stream::{StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::{Completion, ReturnRoute, UntypedCompletion};
 use crate::host::dispatch::inline::{FutureAnswer, InlineCall};
@@ -33,38 +35,38 @@ use crate::process::exit::{BoxError, Reason};
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
-/// What a handler function may return: the reply, or a `Result` whose error becomes the failure.
+/// Return type of a handler function: the reply, or a `Result` whose error becomes the failure.
 ///
 /// A command whose reply is itself a `Result` is answered with that `Result`, errors included.
-pub trait Answer<T> {
-    /// The reply or the failure.
+pub trait IntoReply<T> {
+    /// Converts into the reply or the failure.
     ///
     /// # Errors
-    /// What the function failed with, as [`Failure::Error`].
+    /// The error of the function, as [`Failure::Error`].
     fn into_answer(self) -> Result<T, Failure>;
 }
 
-impl<T> Answer<T> for T {
+impl<T> IntoReply<T> for T {
     fn into_answer(self) -> Result<T, Failure> {
         Ok(self)
     }
 }
 
-impl<T, E: Into<BoxError>> Answer<T> for Result<T, E> {
+impl<T, E: Into<BoxError>> IntoReply<T> for Result<T, E> {
     fn into_answer(self) -> Result<T, Failure> {
         self.map_err(Failure::new)
     }
 }
 
-/// A function that answers at once, on the worker that stepped the process; the process is stepped again in the same
-/// turn.
-pub fn inline<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
+/// Returns a handler that calls a function on the worker that stepped the process. The function must not block. The
+/// process is stepped again in the same turn.
+pub fn inline<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     Inline(f)
 }
 
 struct Inline<F>(F);
 
-impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Handler<C> for Inline<F> {
+impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Handler<C> for Inline<F> {
     fn handle(&self, command: C, completion: Completion<C::Reply>) {
         match catch(|| (self.0)(command).into_answer()) {
             Ok(answer) => completion.finish(answer),
@@ -82,19 +84,20 @@ impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync + 'static> Han
     }
 }
 
-/// A function whose future the runtime runs.
+/// Returns a handler that runs the future of a function.
 ///
-/// The future is polled at once on the worker that stepped the process, before the next command of that step is
-/// dispatched: if it answers without waiting, that costs no task, and the process is stepped again in the same turn. If
-/// it waits, it is a task of its own from then on. So what it does before its first `await` must be short, as in any
-/// handler; long work belongs behind an `await` or into [`blocking`].
+/// The worker that stepped the process polls the future immediately, before it dispatches the next command of that
+/// step. If the future completes in that poll, it is never queued, and the process is stepped again in the same turn.
+/// Otherwise it is a task from then on. So its code up to the first wait must be short, as in any handler; long work
+/// belongs behind an `await` that waits, or into [`blocking`](fn@blocking).
 ///
-/// It is dropped as soon as the command is cancelled, times out or its process ends: between two of its polls, even if
-/// it is woken on another worker at that moment. What it holds is let go before its answer is known.
+/// The future is dropped as soon as the command is cancelled or times out, or its process exits. That happens between
+/// two polls: a future whose command was cancelled is not polled again, even if another wake-up comes at the same time.
+/// The variables of the future are dropped before its answer is delivered.
 pub fn future<C, A, Fut>(f: impl Fn(C) -> Fut + Send + Sync + 'static) -> impl Handler<C>
 where
     C: Command,
-    A: Answer<C::Reply>,
+    A: IntoReply<C::Reply>,
     Fut: Future<Output = A> + Send + 'static,
 {
     ByFuture(f)
@@ -105,7 +108,7 @@ struct ByFuture<F>(F);
 impl<C, A, Fut, F> Handler<C> for ByFuture<F>
 where
     C: Command,
-    A: Answer<C::Reply>,
+    A: IntoReply<C::Reply>,
     Fut: Future<Output = A> + Send + 'static,
     F: Fn(C) -> Fut + Send + Sync + 'static,
 {
@@ -131,9 +134,10 @@ where
     }
 }
 
-/// A function that may block, on the blocking pool; one whose command is cancelled before it begins never runs. When
-/// the pool refuses it the command fails with a [`PoolRefusal`].
-pub fn blocking<C: Command, A: Answer<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
+/// Returns a handler that calls a function on the blocking pool, where the function may block. If the command is
+/// cancelled before the call begins, the function is not called. If the pool refuses the call, the command fails with a
+/// [`PoolRefusal`].
+pub fn blocking<C: Command, A: IntoReply<C::Reply>>(f: impl Fn(C) -> A + Send + Sync + 'static) -> impl Handler<C> {
     let f = Arc::new(f);
     move |command: C, completion: Completion<C::Reply>| {
         let host = completion.host().clone();
@@ -147,7 +151,7 @@ struct Blocking<F, C: Command> {
     completion: Completion<C::Reply>,
 }
 
-impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Blocking<F, C> {
+impl<C: Command, A: IntoReply<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Blocking<F, C> {
     fn run(self: Box<Self>) {
         let Self { f, command, completion } = *self;
         if completion.is_cancelled() {
@@ -170,19 +174,19 @@ impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Block
     }
 }
 
-/// A function whose future sends the items of a stream: as [`future`], with a [`Replier`]. If the future ends with an
-/// error, or panics, while it holds the replier, the stream ends with that; if it ends and has dropped the replier
-/// unanswered, with [`Failure::Abandoned`].
+/// Returns a stream handler that runs the future of a function, as [`future`] does. The future sends the items with its
+/// [`StreamCompletion`]. If it returns an error, or panics, while it holds the replier, the stream ends with that
+/// failure. If it has dropped the replier without an answer, the stream ends with [`Failure::Abandoned`].
 ///
 /// ```
 /// # use futures::StreamExt;
-/// # use procession::{Command, Context, Failure, Replier, Runtime, StreamCommand};
+/// # use procession::{Command, Context, Failure, StreamCompletion, Runtime, StreamCommand};
 /// struct Count(u64);
 /// impl Command for Count { type Reply = &'static str; }
 /// impl StreamCommand for Count { type Item = u64; }
 ///
 /// let rt = Runtime::builder()
-///     .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+///     .handle_stream(|c: Count, mut replies: StreamCompletion<Count>| async move {
 ///         for n in 0..c.0 {
 ///             replies.send(n).await?;
 ///         }
@@ -202,31 +206,32 @@ impl<C: Command, A: Answer<C::Reply>, F: Fn(C) -> A + Send + Sync> Job for Block
 /// assert_eq!(rt.block_on(sum)?, 6);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-pub fn stream<C, A, Fut>(f: impl Fn(C, Replier<C>) -> Fut + Send + Sync + 'static) -> impl StreamHandler<C>
+pub fn stream<C, A, Fut>(f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> impl StreamHandler<C>
 where
     C: StreamCommand,
-    A: Answer<()>,
+    A: IntoReply<()>,
     Fut: Future<Output = A> + Send + 'static,
 {
-    move |command: C, replies: Replier<C>| {
+    move |command: C, replies: StreamCompletion<C>| {
         let way = replies.way();
-        // A panic in here is the dispatcher's to answer: the replier is dropped while it unwinds.
+        // If `f` panics, the replier is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
         let host = way.host().clone();
         host.start(Working::new(way, future));
     }
 }
 
-/// What a handler's future works for: it knows when nobody waits any more, and what to do with the result.
+/// The command that the future of a handler works on. It knows whether the answer is still wanted, and takes the
+/// result.
 trait Work {
     type Output;
 
-    /// It was polled for the first time, inside the turn of the process, and is not done.
+    /// Called after the first poll, inside the turn of the process, if the future has not completed.
     fn defer(&mut self);
 
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// Runs something of the handler's, with its completion if it was dropped unanswered there.
+    /// Runs code of the handler. If that code drops its completion without an answer, the completion is returned.
     fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>);
 
     fn finish(self, result: Result<Self::Output, Failure>, kept: Option<UntypedCompletion>);
@@ -273,18 +278,18 @@ impl Work for ReturnRoute {
 }
 
 pin_project! {
-    /// Runs a handler's future until it is done or nobody waits for the answer any more.
+    /// Runs the future of a handler until it completes, or its answer is no longer wanted.
     struct Working<W, Fut> {
         work: Option<W>,
         #[pin]
         future: Option<Fut>,
-        // It has waited, and will be woken when the command is cancelled.
+        // The future was polled before, and its task is woken when the command is cancelled.
         waits: bool,
     }
 
     impl<W, Fut> PinnedDrop for Working<W, Fut> {
         fn drop(this: Pin<&mut Self>) {
-            // A panic here must not leave async-task's hands.
+            // A panic of the drop must not unwind into async-task.
             let _ = catch(|| this.project().future.set(None));
         }
     }
@@ -299,7 +304,7 @@ impl<W, Fut> Working<W, Fut> {
 impl<W, A, Fut> Future for Working<W, Fut>
 where
     W: Work,
-    A: Answer<W::Output>,
+    A: IntoReply<W::Output>,
     Fut: Future<Output = A>,
 {
     type Output = ();
@@ -309,13 +314,14 @@ where
         let Some(work) = this.work else { return Poll::Ready(()) };
         let has_waited = std::mem::replace(this.waits, true);
         let (mut result, mut kept) = (Err(Failure::Cancelled), None);
-        // Woken perhaps because it is cancelled: then it is not polled again.
+        // A cancellation may be the reason of the wake-up: then the future is not polled again.
         if !has_waited || work.poll_cancelled(cx).is_pending() {
             let future = this.future.as_mut();
-            let poll = || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(Answer::into_answer));
+            let poll =
+                || future.as_pin_mut().map_or(Poll::Pending, |future| future.poll(cx).map(IntoReply::into_answer));
             match work.keeping(|| Current::with(|current| current.outside(poll))) {
                 (Ok(Poll::Pending), slip) => {
-                    // Its completion was dropped on the way: that is an answer, whatever it does yet.
+                    // A completion that the future dropped answers `Abandoned` here, whatever the future does later.
                     drop(slip);
                     if !has_waited {
                         work.defer();
@@ -328,7 +334,7 @@ where
                 (Err(text), slip) => (result, kept) = (Err(Failure::Panicked(text)), slip),
             }
         }
-        // What it holds is let go before its answer is known.
+        // The variables of the future are dropped before its answer is delivered.
         let (_, held) = work.keeping(|| this.future.set(None));
         if let Some(work) = this.work.take() {
             work.finish(result, kept.or(held));

@@ -21,27 +21,27 @@ use std::any::type_name;
 use std::fmt;
 use std::time::Duration;
 
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, Control, Head, SpawnSettings, flag};
 use crate::host::namespace::{HostBuilder, Namespace};
-pub use crate::host::registry::receiver::{Package, Receiver};
+pub use crate::host::registry::receiver::{Deliver, Envelope};
 pub use crate::host::registry::target::Target;
 pub(crate) use crate::host::registry::target::{Destination, Route, Way};
 use crate::host::registry::{Lane, LocalId};
 pub(crate) use crate::host::shared::{Environment, Shared};
 pub(crate) use crate::host::shutdown::Phase;
-pub use crate::host::shutdown::{Left, Shutdown};
+pub use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::{Fire, pending};
-use crate::observe::{Counter, Counters, State, Transition};
+use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
-use crate::process::error::{BuildError, CompleteError, CompleteRefusal, NoProcess, Refusal, SendError};
+use crate::process::error::{BuildError, CompleteError, CompleteRefusal, NoProcess, SendError, SendErrorKind};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
 use crate::process::limits::Limits;
-use crate::process::mailbox::{Bound, Inbox};
+use crate::process::mailbox::{Inbox, MailboxCapacity};
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
@@ -50,7 +50,7 @@ use crate::process::yields::Late;
 /// What the runtime does when a process panics, besides ending that process with the panic as its exit reason.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub enum OnPanic {
+pub enum PanicPolicy {
     /// Calls the [`Observer`](crate::Observer), if the runtime has one. This is the default.
     #[default]
     Observe,
@@ -62,12 +62,12 @@ pub enum OnPanic {
     ShutDown,
 }
 
-impl fmt::Debug for OnPanic {
+impl fmt::Debug for PanicPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            OnPanic::Observe => "Observe",
-            OnPanic::Call(_) => "Call",
-            OnPanic::ShutDown => "ShutDown",
+            PanicPolicy::Observe => "Observe",
+            PanicPolicy::Call(_) => "Call",
+            PanicPolicy::ShutDown => "ShutDown",
         })
     }
 }
@@ -153,7 +153,7 @@ pub(crate) struct ControlParts {
     host: Host,
     flags: u16,
     given: SpawnSettings,
-    bound: Bound,
+    bound: MailboxCapacity,
     most: Option<usize>,
 }
 
@@ -235,8 +235,8 @@ impl Host {
     #[inline]
     /// Reason for refusing a message when the receiver does not exist: `ShutDown` after the runtime has shut down, else
     /// `NoProcess`.
-    pub(crate) fn gone(&self) -> Refusal {
-        if self.phase() == Phase::Closed { Refusal::ShutDown } else { Refusal::NoProcess }
+    pub(crate) fn gone(&self) -> SendErrorKind {
+        if self.phase() == Phase::Closed { SendErrorKind::ShutDown } else { SendErrorKind::NoProcess }
     }
 
     // ---- Messages
@@ -261,7 +261,11 @@ impl Host {
     }
 
     /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller does.
-    pub(crate) fn try_send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), (Refusal, N)> {
+    pub(crate) fn try_send_by<N: Send + 'static>(
+        &self,
+        way: &Way<'_, N>,
+        message: N,
+    ) -> Result<(), (SendErrorKind, N)> {
         match way {
             Way::Here(control) => control.push(message),
             Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
@@ -275,13 +279,13 @@ impl Host {
         }
     }
 
-    fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (Refusal, N)> {
-        self.deliver(Package::new(pid, Payload::new(message)))
+    fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
+        self.deliver(Envelope::new(pid, Payload::new(message)))
             .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
 
-    /// Returns the value of [`Address::high_water`](crate::Address::high_water), or `None` if the pid names no process.
-    pub fn high_water(&self, pid: Pid) -> Option<usize> {
+    /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if the pid names no process.
+    pub fn peak_mailbox_len(&self, pid: Pid) -> Option<usize> {
         self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
 
@@ -289,13 +293,13 @@ impl Host {
     ///
     /// It stays open until the [`Mailbox`](crate::Mailbox) is dropped or the pid is killed. If no pid is free, or the
     /// runtime has shut down, the mailbox is closed from the beginning.
-    pub(crate) fn outside_control<N: Send + 'static>(&self, bound: Bound) -> Ref<Control<N>> {
+    pub(crate) fn outside_control<N: Send + 'static>(&self, bound: MailboxCapacity) -> Ref<Control<N>> {
         let make = |blank: ControlParts| {
             let (table, owner) = Ref::pair(|life| blank.fill(life, RunState::over()));
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
-        let Some(control) = self.enrol(flags, Inherited::default(), None, bound, make) else {
+        let Some(control) = self.enrol(flags, InheritedContext::default(), None, bound, make) else {
             // No pid is free: returns a mailbox that is closed from the beginning.
             return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
         };
@@ -311,9 +315,9 @@ impl Host {
     pub(crate) fn enrol<T>(
         &self,
         flags: u16,
-        inherited: Inherited,
+        inherited: InheritedContext,
         limits: Option<Box<Limits>>,
-        bound: Bound,
+        bound: MailboxCapacity,
         make: impl FnOnce(ControlParts) -> (Ref<dyn AnyControl>, T),
     ) -> Option<T> {
         self.place(|place, host| {
@@ -326,7 +330,7 @@ impl Host {
     /// its exit is set.
     pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, SpawnSettings::default());
-        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(Bound::Unbounded, None) });
+        let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
         drop(control.inbox.close());
         control.head.set_exit(&exit);
         control
@@ -355,7 +359,7 @@ impl Host {
         })
     }
 
-    // ---- Lives
+    // ---- Cancellation and kill
 
     /// Requests that a process exits, and kills it if it has not exited after `grace`.
     ///
@@ -395,7 +399,7 @@ impl Host {
     /// call, the request may take effect in its next turn.
     ///
     /// The request is cooperative: it does not interrupt code that calls neither function. It does not reach a process
-    /// that is not `Send`, because [`Local::run`](crate::Local::run) polls these processes inside one future. In a
+    /// that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one future. In a
     /// simulation it returns `false`.
     ///
     /// # Errors
@@ -438,7 +442,7 @@ impl Host {
 
     /// Reports a state change to the observer, if the runtime has one. A panic of the observer is caught.
     #[cold]
-    pub(crate) fn observe(&self, head: &Head, from: Option<State>, to: State) {
+    pub(crate) fn observe(&self, head: &Head, from: Option<ProcessState>, to: ProcessState) {
         if let Some(observer) = &self.shared().observer {
             let transition =
                 Transition { pid: head.pid(), from, to, worker: self.shared().metrics.worker(), at: self.now() };
@@ -454,16 +458,16 @@ impl Host {
             let _ = catch(|| observer.panicked(pid, text));
         }
         match &self.shared().on_panic {
-            OnPanic::Observe => {}
-            OnPanic::Call(f) => drop(catch(|| f(pid, text))),
-            OnPanic::ShutDown => self.begin_shutdown(Instant::FAR),
+            PanicPolicy::Observe => {}
+            PanicPolicy::Call(f) => drop(catch(|| f(pid, text))),
+            PanicPolicy::ShutDown => self.begin_shutdown(Instant::FAR),
         }
     }
 }
 
 impl dyn AnyControl {
     /// Delivers a message whose type is known at compile time.
-    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (Refusal, N)> {
+    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
         match self.as_any().downcast_ref::<Control<N>>() {
             Some(control) => control.push(message),
             None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),

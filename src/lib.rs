@@ -46,27 +46,27 @@
 //! | you want to | look at |
 //! |---|---|
 //! | start | [`Runtime`], [`Builder`], [`run`] |
-//! | write a process | [`Context`] for an async body, [`Server`] for a state that answers messages, [`Process`] for a state machine, [`Methods`] for several entries |
+//! | write a process | [`Context`] for an async body, [`Server`] for a state that answers messages, [`Process`] for a state machine, [`EntryPoints`] for several entries |
 //! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
-//! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Receiver`] |
-//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`Me::monitor_group`] |
-//! | spawn for a piece of work, and be done with all of it | [`Me::scope`] |
+//! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Deliver`] |
+//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`SelfHandle::monitor_group`] |
+//! | spawn for a piece of work, and be done with all of it | [`SelfHandle::scope`] |
 //! | give it new code while it lives | [`Context::upgrade`], [`StepOutput::upgrade`] |
-//! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`Restart`], [`Backoff`], [`Host::tree`] |
+//! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
 //! | share work among many of a kind | [`Pool`] |
 //! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
 //! | end it, and know why | [`Exit`], [`Host::cancel`], [`CancelToken`], [`Host::kill`], [`Runtime::shutdown`] |
-//! | tie it to others, and hear of their ends | [`lives`], [`Me::link`], [`Me::monitor`], [`Me::spawn_monitor`] |
-//! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::around_worker`] |
-//! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`LocalOrder`] |
+//! | tie it to others, and hear of their ends | [`lives`], [`SelfHandle::link`], [`SelfHandle::monitor`], [`SelfHandle::spawn_monitor`] |
+//! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`] |
+//! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`QueueOrder`] |
 //! | test it: every order, in virtual time | [`Simulation`], [`check`](check()) |
-//! | watch it | [`Observer`], [`State`], [`Counters`] |
+//! | watch it | [`Observer`], [`ProcessState`], [`Counters`] |
 //!
 //! # What it is not
 //!
 //! A step that computes without end can't be interrupted: Rust code runs until it returns, or until it asks whether it
 //! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by
-//! others ([`Builder::long_step`], [`block_in_place`]).
+//! others ([`Builder::long_step_threshold`], [`block_in_place`]).
 //!
 //! Processes are isolated from each other's panics only where panics unwind. Under `panic = "abort"` a panic ends the
 //! program. A destructor that panics while its thread unwinds from another panic ends the program too, as in every Rust
@@ -119,57 +119,58 @@ pub use crate::behaviour::pool::Pool;
 pub use crate::behaviour::scope::Scope;
 pub use crate::behaviour::server::Server;
 pub use crate::behaviour::supervisor::{
-    Child, ChildKey, ChildState, GaveUp, Restart, StartFailed, Supervisor, SupervisorMessage, Tree, TreeChild,
+    Child, ChildId, ChildInfo, ChildState, RestartIntensityExceeded, RestartPolicy, StartFailed, SupervisionTree,
+    Supervisor, SupervisorMessage,
 };
 pub use crate::context::Context;
 pub use crate::context::address::recipient::Recipient;
 pub use crate::context::address::send_wait::{AddressSink, SendWait};
-pub use crate::context::address::{Address, Ended};
+pub use crate::context::address::{Address, Exited};
 pub use crate::context::call::{Call, Reply};
 pub use crate::context::cooperative::{Cooperative, cooperative};
 pub use crate::context::mailbox::{Mailbox, Receive};
-pub use crate::context::me::Me;
-pub use crate::context::names::groups::{Group, GroupName};
-pub use crate::context::names::{Name, ProcessName};
+pub use crate::context::me::SelfHandle;
+pub use crate::context::names::groups::{Group, IntoGroup};
+pub use crate::context::names::{IntoName, Name};
 pub use crate::context::perform::Perform;
 pub use crate::context::step::{Events, Next, Process, Start, StepOutput};
-pub use crate::context::stream::Replies;
+pub use crate::context::stream::ItemStream;
 pub use crate::context::time::Sleep;
-pub use crate::context::time::interval::{Interval, Missed};
+pub use crate::context::time::interval::{Interval, MissedTickBehavior};
 pub use crate::context::time::send_after::TimerRef;
-pub use crate::handler::Answer;
+pub use crate::handler::IntoReply;
 pub use crate::handler::blocking::Blocking;
-pub use crate::handler::stream::{Replier, StreamHandler};
-pub use crate::host::cancel::inherited::Inherited;
+pub use crate::handler::stream::{StreamCompletion, StreamHandler};
+pub use crate::host::cancel::inherited::InheritedContext;
 pub use crate::host::cancel::{CancelToken, Cancelled};
 pub use crate::host::dispatch::Handler;
-pub use crate::host::dispatch::attempt::Attempt;
+pub use crate::host::dispatch::attempt::HandlerCall;
 pub use crate::host::dispatch::completion::{Completion, Unwanted};
-pub use crate::host::job::blocking_pool::{PoolRefusal, WhenFull};
+pub use crate::host::job::blocking_pool::{Overflow, PoolRefusal};
 pub use crate::host::namespace::HostBuilder;
 pub use crate::host::timer::backoff::Backoff;
-pub use crate::host::{Host, Left, OnPanic, Package, Receiver, Shutdown, Target};
-pub use crate::observe::{Counters, Histogram, Observer, State, Transition, WorkerState};
+pub use crate::host::{Deliver, Envelope, Host, PanicPolicy, ShutdownReport, Target, UnfinishedProcess};
+pub use crate::observe::{Counters, Histogram, Observer, ProcessState, Transition, WorkerState};
 pub use crate::platform::clock::Instant;
-pub use crate::process::command::{Asked, Command, Named, StreamCommand};
+pub use crate::process::command::{BuiltinCommand, Command, NamedCommand, StreamCommand};
 pub use crate::process::error::{
-    BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, Refusal, SendError, SpawnError,
-    SpawnRefusal, YieldError,
+    BuildError, CompleteError, CompleteRefusal, InitError, NameError, NoProcess, SendError, SendErrorKind, SpawnError,
+    SpawnErrorKind, YieldError,
 };
-pub use crate::process::event::{Completed, Event, Item, MonitorRef, Tag};
+pub use crate::process::event::{Completed, Event, MonitorRef, StreamItem, Tag};
 pub use crate::process::exit::{BoxError, Exit, Reason, Result};
 pub use crate::process::failure::{CallError, Failure};
 pub use crate::process::limits::{LimitExceeded, Limits};
-pub use crate::process::mailbox::Bound;
+pub use crate::process::mailbox::MailboxCapacity;
 pub use crate::process::payload::Payload;
 pub use crate::process::pid::{ParsePidError, Pid};
 pub use crate::process::state::current::should_yield;
 pub use crate::process::state::priority::Priority;
-pub use crate::runtime::local::Local;
+pub use crate::runtime::local::LocalSet;
 pub use crate::runtime::simulation::Simulation;
 pub use crate::runtime::simulation::check::{Check, check};
-pub use crate::runtime::{Builder, LocalOrder, Runtime, block_in_place, run};
-pub use crate::task::body::{Body, BodyFuture, Methods, Outcome, Output};
+pub use crate::runtime::{Builder, QueueOrder, Runtime, block_in_place, run};
+pub use crate::task::body::{Body, BodyFuture, EntryPoints, Output, ProcessOutput};
 pub use crate::task::join::{JoinHandle, Started};
 pub use crate::task::spawn::ProcessBuilder;
 pub use crate::task::upgrade::UpgradeError;

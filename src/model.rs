@@ -1,8 +1,8 @@
-//! What the model checker explores: the protocols of this crate, each in a world of two or three threads.
+//! Models for the model checker: the protocols of this crate, each with two or three threads.
 //!
-//! It is here only under `--cfg procession_loom`, for `tests/loom.rs`, which says how far each is explored and under
-//! which planted bug it must fail. The worlds are built from the crate's own types; what stands here is only who does
-//! what, and what must have come of it. A wake that is lost is a deadlock, which the checker reports itself.
+//! Compiled only under `--cfg procession_loom`, for `tests/loom.rs`. That file lists how far each model is explored,
+//! and the planted bugs under which it must fail. The models use the crate's own types, and add only the threads and
+//! the assertions. A lost wake-up is a deadlock, which the model checker reports itself.
 
 pub mod answer;
 pub mod cancel;
@@ -25,7 +25,7 @@ use std::task::{Wake, Waker};
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, thread};
 
-/// Whoever waits on the thread that made it: an executor of one task.
+/// Executor of one task: the thread that created it waits for wake-ups.
 struct Waiter {
     woken: AtomicBool,
     thread: thread::Thread,
@@ -40,7 +40,7 @@ impl Waiter {
         Waker::from(Arc::clone(self))
     }
 
-    /// Returns after a wake that came since it last did.
+    /// Returns after a wake-up that came since the last return.
     fn wait(&self) {
         while !self.woken.swap(false, Ordering::SeqCst) {
             thread::park();
@@ -50,13 +50,13 @@ impl Waiter {
 
 impl Wake for Waiter {
     fn wake(self: Arc<Self>) {
-        // Not a plain store, which loom would let a swap overlook that comes after it.
+        // Not a plain store: loom would let the `swap` in `wait` miss it.
         self.woken.swap(true, Ordering::SeqCst);
         self.thread.unpark();
     }
 }
 
-/// Starts a thread on what several share.
+/// Starts a thread that uses shared state.
 fn spawn<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> thread::JoinHandle<T> {
     let shared = Arc::clone(shared);
     thread::spawn(move || f(&shared))

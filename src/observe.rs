@@ -1,5 +1,7 @@
-//! What can be seen from outside while processes run: the states of processes and workers, the `Observer` that hears of
-//! their changes, and the counters. It only tells; nothing here decides anything.
+//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified of their changes, and
+//! the counters.
+//!
+//! This module only reports. It takes no scheduling decisions.
 
 pub(crate) mod histogram;
 pub(crate) mod metrics;
@@ -13,7 +15,7 @@ use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 use crate::process::pid::Pid;
 
-/// What a process is doing.
+/// State of a process.
 ///
 /// ```text
 ///           spawn             a worker takes it
@@ -25,60 +27,64 @@ use crate::process::pid::Pid;
 ///                     └───────────── Idle ◀─────────────┘   nothing outstanding
 /// ```
 ///
-/// Any event and any foreign wake makes a blocked or an idle process ready: the two names only say whether yields are
-/// outstanding. An async body is the exception for messages: one that does not await its mailbox is not polled for them,
-/// and finds them there when it does.
+/// Any event and any wake-up makes a blocked or an idle process ready. The two states differ only in whether yields are
+/// outstanding. Messages to an async body are an exception: a body that does not await its mailbox is not polled for
+/// messages. It finds them when it awaits its mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum State {
-    /// Waiting for a worker.
+pub enum ProcessState {
+    /// The process waits for a worker.
     Ready,
-    /// On a worker.
+    /// A worker runs the process.
     Running,
-    /// Waiting for an event, with yields outstanding.
+    /// The process waits for an event, and has outstanding yields.
     Blocked,
-    /// Waiting for an event, with nothing outstanding.
+    /// The process waits for an event, and has no outstanding yields.
     Idle,
-    /// Ended.
+    /// The process has exited.
     Complete,
 }
 
-impl State {
-    /// The state with this number, as `state as u8` gives it.
+impl ProcessState {
+    /// Returns the state with this number, as `state as u8` gives it.
     #[inline]
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
-        [State::Ready, State::Running, State::Blocked, State::Idle, State::Complete].get(usize::from(number)).copied()
+        [ProcessState::Ready, ProcessState::Running, ProcessState::Blocked, ProcessState::Idle, ProcessState::Complete]
+            .get(usize::from(number))
+            .copied()
     }
 }
 
-/// One process went from one state to another.
+/// A change of a process's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transition {
-    /// Which process.
+    /// The process.
     pub pid: Pid,
-    /// The state that it left; `None` if it is new.
-    pub from: Option<State>,
-    /// The state that it is in now.
-    pub to: State,
-    /// On which worker this happened; `None` if on a thread that is not one, as a send from outside is.
+    /// The previous state; `None` for a new process.
+    pub from: Option<ProcessState>,
+    /// The new state.
+    pub to: ProcessState,
+    /// The worker on which the change happened. `None` on another thread: for example, if a thread outside the runtime
+    /// sends a message.
     pub worker: Option<usize>,
-    /// When.
+    /// Time of the change.
     pub at: Instant,
 }
 
-/// What a worker is doing.
+/// State of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum WorkerState {
-    /// Running processes.
+    /// The worker runs processes.
     Running,
-    /// Looking for work.
+    /// The worker searches for work.
     Searching,
-    /// Asleep until somebody has work for it.
+    /// The worker sleeps until it is woken for new work.
     Parked,
-    /// In a step that keeps it longer than it should, or that said so by [`block_in_place`](crate::block_in_place); a
-    /// substitute may stand in for it. The monitor's thread tells of it: that may come after what the worker does next.
+    /// The worker is in a step that takes too long, or that called [`block_in_place`](crate::block_in_place). A
+    /// replacement thread may take over its queues. For a long step, the monitor thread reports this state, so the
+    /// report may arrive after later changes of the worker.
     Blocked,
 }
 
@@ -107,11 +113,11 @@ impl fmt::Display for Unobserved {
     }
 }
 
-/// Hears of everything that happens in a runtime, while it happens.
+/// Receives all changes in a runtime while they happen.
 ///
-/// Its methods are called on whichever thread the change happens on, several at once, in the middle of the scheduler's
-/// work: keep them short, and never block in them. For one process the calls come in the order of its changes. A panic
-/// in one is caught and goes no further.
+/// Its methods are called on the thread on which the change happens, concurrently, and in the middle of the scheduler's
+/// work. Keep them short, and never block in them. For one process, the calls follow the order of its changes. A panic
+/// in a method is caught and ignored.
 ///
 /// ```
 /// # use procession::{Observer, State, Transition};
@@ -129,18 +135,18 @@ impl fmt::Display for Unobserved {
 /// ```
 #[expect(unused_variables, reason = "the names are for whoever writes an observer")]
 pub trait Observer: Send + Sync + 'static {
-    /// A process went from one state to another.
+    /// The state of a process changed.
     fn transition(&self, t: &Transition) {}
 
-    /// A worker went to this state.
+    /// The state of a worker changed to `state`.
     fn worker(&self, worker: usize, state: WorkerState, at: Instant) {}
 
-    /// A step has kept this worker for longer than [`Builder::long_step`](crate::Builder::long_step), and still does: that
-    /// of this process, or of a future without a pid. Called on the monitor's thread, once for a step. It is in this state
-    /// until the step returns: [`WorkerState::Blocked`].
+    /// A step has run for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), and still runs. `pid` is its
+    /// process, or `None` for a future without a pid. The monitor thread calls this, once per step. Until the step
+    /// returns, the state of the worker is [`WorkerState::Blocked`].
     fn blocked(&self, worker: usize, pid: Option<Pid>, at: Instant) {}
 
-    /// A process panicked, with this message. This is what a runtime does about a panic unless it was built with another
-    /// policy: the process ends, and its observer is told.
+    /// A process panicked with this message. By default, a panic has two effects: the process exits, and its observer
+    /// is notified. The builder of the runtime can set another policy.
     fn panicked(&self, pid: Pid, message: &str) {}
 }

@@ -1,4 +1,6 @@
-//! (new folder)
+//! Platform layer: memory, clock, random numbers, prefetching, preemption requests, and synchronization.
+//!
+//! The other modules get these only from here, so the model checkers and the simulation can replace them.
 
 pub(crate) mod alloc;
 pub(crate) mod clock;

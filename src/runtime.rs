@@ -16,17 +16,17 @@ use std::pin::pin;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::handler::Answer;
-use crate::handler::stream::{ByStream, Replier, StreamHandler};
+use crate::handler::IntoReply;
+use crate::handler::stream::{ByStream, StreamCompletion, StreamHandler};
 use crate::host::dispatch::Handler;
-use crate::host::job::blocking_pool::{Pool, WhenFull};
+use crate::host::job::blocking_pool::{Overflow, Pool};
 use crate::host::job::{Job, batch as crowd, blocking_pool as blocking};
 use crate::host::namespace::{HostBuilder, host_methods};
 use crate::host::registry::{LocalId, PidTable};
 use crate::host::timer::alarm::Alarm;
 use crate::host::timer::{Timers, alarm};
-use crate::host::{Environment, Host, OnPanic, Shared, Shutdown};
-use crate::observe::{Metrics, Observer, State, WorkerState};
+use crate::host::{Environment, Host, PanicPolicy, Shared, ShutdownReport};
+use crate::observe::{Metrics, Observer, ProcessState, WorkerState};
 use crate::platform::clock::Clock;
 use crate::platform::random as chance;
 use crate::platform::random::Rng;
@@ -34,7 +34,7 @@ use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::tally::AtomicU32;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::catch;
-use crate::process::command::{Command, Named, StreamCommand};
+use crate::process::command::{Command, NamedCommand, StreamCommand};
 use crate::process::error::BuildError;
 use crate::process::exit::Exit;
 use crate::process::limits::Limits;
@@ -42,10 +42,10 @@ use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeOrder;
 use crate::runtime::enqueue::{Threads, all_to_threads, to_threads};
-/// Used by [`Runtime::local`], which limits a poll by the same rules as [`Runtime::run`].
+/// Used by [`Runtime::local_set`], which limits a poll by the same rules as [`Runtime::run`].
 pub(crate) use crate::scheduler::Budget;
-pub use crate::scheduler::LocalOrder;
 pub(crate) use crate::scheduler::OwnWaker;
+pub use crate::scheduler::QueueOrder;
 use crate::scheduler::{Hooks, Local, NOBODY, TooManyWorkers};
 use crate::task::body::{Body, BodyFuture, Output, is_large};
 use crate::{handler, scheduler};
@@ -64,9 +64,9 @@ const MIN_STACK: usize = 64 << 10;
 /// step returns, the thread rejoins the workers, or exits if there are already enough.
 ///
 /// Use it for a rare call that cannot run elsewhere. It occupies a thread, although a surplus thread is reused for half
-/// a second. The process itself receives nothing until `f` returns. [`Builder::substitutes`] limits how many
-/// replacement threads run at a time. Beyond that limit no thread replaces the worker, and the remaining workers take
-/// its queued tasks. For many blocking calls use [`Host::spawn_blocking`].
+/// a second. The process itself receives nothing until `f` returns. [`Builder::max_replacement_threads`] limits how
+/// many replacement threads run at a time. Beyond that limit no thread replaces the worker, and the remaining workers
+/// take its queued tasks. For many blocking calls use [`Host::spawn_blocking`].
 ///
 /// On a thread that runs no task, this only calls `f`. On a guest thread, it also wakes a worker, which takes the tasks
 /// that the guest thread has queued.
@@ -284,7 +284,7 @@ impl Runtime {
     /// assert!(report.left.is_empty(), "{:?}", report.left);
     /// # Ok::<(), procession::BuildError>(())
     /// ```
-    pub async fn shutdown(mut self, within: Duration) -> Shutdown {
+    pub async fn shutdown(mut self, within: Duration) -> ShutdownReport {
         let host = self.host.clone();
         let deadline = host.now() + within;
         host.begin_shutdown(deadline);
@@ -297,7 +297,7 @@ impl Runtime {
             self.patience = (deadline + GRACE).saturating_duration_since(host.now());
         }
         drop(self);
-        Shutdown { left }
+        ShutdownReport { left }
     }
 
     /// Runs the queued tasks until the queues are empty.
@@ -320,7 +320,7 @@ impl Runtime {
         if !stopped {
             for control in self.host.alive() {
                 let head = control.head();
-                if head.state() == Some(State::Running) {
+                if head.state() == Some(ProcessState::Running) {
                     eprintln!(
                         "procession: {} is in a step that does not return; its thread is left behind",
                         head.pid()
@@ -356,18 +356,18 @@ pub struct Builder {
     workers: Option<usize>,
     host: HostBuilder,
     observer: Option<Arc<dyn Observer>>,
-    on_panic: OnPanic,
+    on_panic: PanicPolicy,
     blocking_threads: usize,
     blocking_queue: usize,
     blocking_idle: Duration,
-    when_blocking_full: WhenFull,
+    when_blocking_full: Overflow,
     around: Option<Around>,
     hooks: Hooks,
     #[cfg(feature = "affinity")]
     cores: Option<Vec<usize>>,
     node: Option<u32>,
     seed: Option<u64>,
-    order: LocalOrder,
+    order: QueueOrder,
     shuffle: bool,
     exact: bool,
     long_step: Duration,
@@ -388,18 +388,18 @@ impl Builder {
             workers: None,
             host: HostBuilder::new(""),
             observer: None,
-            on_panic: OnPanic::default(),
+            on_panic: PanicPolicy::default(),
             blocking_threads: 64,
             blocking_queue: 1 << 16,
             blocking_idle: Duration::from_secs(10),
-            when_blocking_full: WhenFull::default(),
+            when_blocking_full: Overflow::default(),
             around: None,
             hooks: Hooks::default(),
             #[cfg(feature = "affinity")]
             cores: None,
             node: None,
             seed: None,
-            order: LocalOrder::default(),
+            order: QueueOrder::default(),
             shuffle: false,
             exact: false,
             long_step: Duration::from_millis(10),
@@ -440,36 +440,36 @@ impl Builder {
     }
 
     /// Sets what the runtime does when a process has panicked, in addition to the exit of that process. Default:
-    /// [`OnPanic::Observe`].
-    pub fn on_panic(mut self, policy: OnPanic) -> Self {
+    /// [`PanicPolicy::Observe`].
+    pub fn on_panic(mut self, policy: PanicPolicy) -> Self {
         self.on_panic = policy;
         self
     }
 
     /// Sets the maximum number of threads of the blocking pool. Default: 64. Threads are started when they are needed.
     /// With 0, blocking work is refused.
-    pub fn blocking_threads(mut self, most: usize) -> Self {
+    pub fn max_blocking_threads(mut self, most: usize) -> Self {
         self.blocking_threads = most;
         self
     }
 
     /// Sets how many jobs may wait for a blocking thread, in addition to the running ones. Default: 65,536. With 0, no
-    /// job waits. [`when_blocking_full`](Self::when_blocking_full) says which job is refused beyond that.
-    pub fn blocking_queue(mut self, most: usize) -> Self {
+    /// job waits. [`blocking_overflow`](Self::blocking_overflow) says which job is refused beyond that.
+    pub fn blocking_queue_capacity(mut self, most: usize) -> Self {
         self.blocking_queue = most;
         self
     }
 
     /// Sets how long a blocking thread stays idle before it exits. Default: 10 s. With zero, it exits as soon as no job
     /// is queued.
-    pub fn blocking_idle(mut self, time: Duration) -> Self {
+    pub fn blocking_keep_alive(mut self, time: Duration) -> Self {
         self.blocking_idle = time;
         self
     }
 
     /// Sets which job is refused when all blocking threads are busy and the queue is full. Default:
-    /// [`WhenFull::Refuse`], the new job. A handler and [`Host::spawn_blocking`] never wait for room.
-    pub fn when_blocking_full(mut self, policy: WhenFull) -> Self {
+    /// [`Overflow::Reject`], the new job. A handler and [`Host::spawn_blocking`] never wait for room.
+    pub fn blocking_overflow(mut self, policy: Overflow) -> Self {
         self.when_blocking_full = policy;
         self
     }
@@ -487,14 +487,14 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), procession::BuildError>(())
     /// ```
-    pub fn around_worker(mut self, f: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+    pub fn wrap_threads(mut self, f: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.around = Some(Arc::new(f));
         self
     }
 
     /// Sets a function that each worker thread calls before its first task. A thread calls it once, even if it later
     /// works in another worker slot. Threads of the blocking pool and guest threads do not call it: see
-    /// [`around_worker`](Self::around_worker).
+    /// [`wrap_threads`](Self::wrap_threads).
     ///
     /// Rules for the four thread hooks: the runtime calls them without holding a lock. A panic of a hook is caught and
     /// ignored. A slow hook delays its worker. If a hook is set twice, the last one counts.
@@ -573,8 +573,8 @@ impl Builder {
         self
     }
 
-    /// Sets the order in which each worker runs the tasks of its local queue. Default: [`LocalOrder::Fifo`].
-    pub fn local_order(mut self, order: LocalOrder) -> Self {
+    /// Sets the order in which each worker runs the tasks of its local queue. Default: [`QueueOrder::Fifo`].
+    pub fn local_order(mut self, order: QueueOrder) -> Self {
         self.order = order;
         self
     }
@@ -588,7 +588,7 @@ impl Builder {
 
     /// Sets whether the scheduling delay and the duration of every turn are measured. Default: off, which measures one
     /// turn in 64.
-    pub fn exact_times(mut self, on: bool) -> Self {
+    pub fn sample_every_step(mut self, on: bool) -> Self {
         self.exact = on;
         self
     }
@@ -599,7 +599,7 @@ impl Builder {
     ///
     /// A time under 2 ms counts as 2 ms. With `Duration::MAX`, no step counts as long. A runtime without workers has no
     /// monitor, so it notices no long step.
-    pub fn long_step(mut self, time: Duration) -> Self {
+    pub fn long_step_threshold(mut self, time: Duration) -> Self {
         self.long_step = time;
         self
     }
@@ -607,15 +607,15 @@ impl Builder {
     /// Sets the maximum number of replacement threads at a time, for workers in long steps. Default: 16. With 0, only
     /// the other workers take the queued tasks of such a worker. When the maximum is reached, further long steps delay
     /// other processes. Surplus threads exit half a second after the steps return.
-    pub fn substitutes(mut self, most: usize) -> Self {
+    pub fn max_replacement_threads(mut self, most: usize) -> Self {
         self.substitutes = most;
         self
     }
 
     /// Builds the runtime and starts its worker threads.
     ///
-    /// The first runtime of a program also adds a panic hook in front of the present one. The hook names the process if a
-    /// panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
+    /// The first runtime of a program also adds a panic hook in front of the present one. The hook names the process if
+    /// a panic aborts the program, and prints nothing for other panics. A hook that the program sets later replaces it.
     ///
     /// # Errors
     /// - [`BuildError::DuplicateHandler`] if a command has two handlers.

@@ -35,7 +35,7 @@ use crate::scheduler::injector::Injector;
 use crate::scheduler::monitor::Monitor;
 use crate::scheduler::priority::PriorityQueues;
 pub(crate) use crate::scheduler::priority::Rank;
-pub use crate::scheduler::queue::LocalOrder;
+pub use crate::scheduler::queue::QueueOrder;
 use crate::scheduler::queue::{Queues, Remote};
 pub(crate) use crate::scheduler::slot::NOBODY;
 use crate::scheduler::slot::WorkerSlot;
@@ -117,7 +117,7 @@ pub(crate) struct Options {
     pub(crate) name: String,
     pub(crate) stack_size: Option<usize>,
     pub(crate) seed: u64,
-    pub(crate) order: LocalOrder,
+    pub(crate) order: QueueOrder,
     /// Sends about half of the new and woken tasks to the back of the queue instead of the next slot. For tests.
     pub(crate) shuffle: bool,
     pub(crate) around: Option<Around>,

@@ -18,10 +18,10 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::step::{AnyProcess, Mail, Next, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, Control, Head, flag};
-use crate::observe::{Counter, State};
+use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
 use crate::process::catch::{catch, drop_caught};
@@ -57,26 +57,26 @@ pub(crate) trait Machine {
 
     /// Initializes the machine in its first turn. After a failure, [`close`](Self::close) does not call the user's
     /// code.
-    fn init(self: Pin<&mut Self>, me: &Me<Self::Message>) -> Result<(), InitError>;
+    fn init(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>) -> Result<(), InitError>;
 
     fn step(
         self: Pin<&mut Self>,
         current: &Current,
-        me: &Me<Self::Message>,
+        me: &SelfHandle<Self::Message>,
         cx: &mut Context<'_>,
     ) -> Result<Next<Self::Output>, Exit>;
 
     fn close(self: Pin<&mut Self>);
 
     /// Drops the user's state. Messages that the process took out of its mailbox and did not read become dead letters.
-    fn clear(self: Pin<&mut Self>, me: &Me<Self::Message>);
+    fn clear(self: Pin<&mut Self>, me: &SelfHandle<Self::Message>);
 
     /// Whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
     /// Called at the end of the exit, after the links and monitors in the table of the process received it.
     #[inline]
-    fn ended(self: Pin<&mut Self>, _: &Me<Self::Message>, _: &Exit) {}
+    fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
 
 /// Entry method and input of a process.
@@ -172,7 +172,7 @@ impl<P: Process> Machine for Raw<P> {
         matches!(self.life, Phase::Fresh { .. })
     }
 
-    fn init(self: Pin<&mut Self>, me: &Me<P::Message>) -> Result<(), InitError> {
+    fn init(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) -> Result<(), InitError> {
         let life = self.project().life;
         let Phase::Fresh { process, entry } = std::mem::replace(life, Phase::Gone) else { return Ok(()) };
         *life = Phase::Failed { process };
@@ -190,7 +190,7 @@ impl<P: Process> Machine for Raw<P> {
     fn step(
         self: Pin<&mut Self>,
         current: &Current,
-        me: &Me<P::Message>,
+        me: &SelfHandle<P::Message>,
         cx: &mut Context<'_>,
     ) -> Result<Next<P::Output>, Exit> {
         let life = self.project().life;
@@ -222,7 +222,7 @@ impl<P: Process> Machine for Raw<P> {
         }
     }
 
-    fn clear(self: Pin<&mut Self>, me: &Me<P::Message>) {
+    fn clear(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) {
         let mut life = std::mem::replace(self.project().life, Phase::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
@@ -239,7 +239,7 @@ impl<P: Process> Machine for Raw<P> {
 struct Turn<'a, X: Machine> {
     current: &'a Current,
     machine: Pin<&'a mut X>,
-    me: &'a Me<X::Message>,
+    me: &'a SelfHandle<X::Message>,
     around: Around<'a>,
     /// The process has exited, and the pid table handed over its reference. The owner of the right to run releases that
     /// reference count together with its own.
@@ -282,7 +282,7 @@ impl<'a, X: Machine> Turn<'a, X> {
     fn new(
         current: &'a Current,
         machine: Pin<&'a mut X>,
-        me: &'a Me<X::Message>,
+        me: &'a SelfHandle<X::Message>,
         own: &'a Ref<dyn AnyControl>,
     ) -> Self {
         Self { current, machine, me, around: Around::new(current, &me.control().head, own), left: false }
@@ -392,7 +392,7 @@ impl<'a, X: Machine> Turn<'a, X> {
 #[inline]
 pub(crate) fn turn<X: Machine>(
     machine: Pin<&mut X>,
-    me: &Me<X::Message>,
+    me: &SelfHandle<X::Message>,
     own: &Ref<dyn AnyControl>,
     cx: &mut Context<'_>,
     end: &mut End<X::Output>,
@@ -424,7 +424,11 @@ pub(crate) fn turn<X: Machine>(
 
 /// Finishes a process that never gets another turn, because its runtime has ended. Its exit is `Cancelled` with
 /// `Reason::SHUTDOWN`. Returns whether the reference of the pid table is left to the caller.
-pub(crate) fn give_up<X: Machine>(machine: Pin<&mut X>, me: &Me<X::Message>, own: &Ref<dyn AnyControl>) -> bool {
+pub(crate) fn give_up<X: Machine>(
+    machine: Pin<&mut X>,
+    me: &SelfHandle<X::Message>,
+    own: &Ref<dyn AnyControl>,
+) -> bool {
     Current::with(|current| {
         let mut this = Turn::new(current, machine, me, own);
         if !this.machine.is_gone() {
@@ -445,7 +449,7 @@ impl<X: Machine> Turn<'_, X> {
             // One branch tests both flags. Each turn must test for a kill in any case, so a process without an observer
             // pays nothing for it.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
-                this.head().enter_unseen(State::Running);
+                this.head().enter_unseen(ProcessState::Running);
             } else if let Some(fate) = this.around.may_not_run(flags, answered == 0) {
                 *end = Some(Err(this.end(fate)));
                 return Poll::Ready(());
@@ -487,7 +491,7 @@ impl<X: Machine> Turn<'_, X> {
                 Stepped::Waits if !this.current.take_answered() => {
                     if !this.current.wants_again() {
                         let head = this.head();
-                        let state = if head.is_waiting() { State::Blocked } else { State::Idle };
+                        let state = if head.is_waiting() { ProcessState::Blocked } else { ProcessState::Idle };
                         head.enter(flags, state);
                     }
                     return Poll::Pending;

@@ -1,13 +1,16 @@
-//! The model checker over the crate's own protocols; the models are in `src/model`.
+//! Runs the model checker loom on the protocols of this crate. The models are in `src/model`.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg procession_loom" cargo test --release --test loom
 //! ```
 //!
-//! explores every execution with at most two preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says, and fails when a
-//! model has fewer of them than it had with two: one that shrinks silently shows nothing. (Those of `idle` run the whole
-//! scheduler, whose every change moves their number a little: a tenth less is let pass.) With
-//! `PROCESSION_BUG=…` in the environment, for each of these bugs, the model beside it must fail:
+//! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another bound, and models
+//! marked "large" get one preemption less. A test also fails if its model has fewer executions than the minimum listed
+//! below: a model that shrinks unnoticed verifies less. The minimums of the `idle` models are about a tenth below the
+//! counted numbers. These models run the whole scheduler, so each change of the scheduler moves their numbers a little.
+//!
+//! Each line below names a planted bug and a test. With `PROCESSION_BUG` set to the name of the bug, that test must
+//! fail:
 //!
 //! - drain_does_not_wait: one_sender
 //! - run_state_wake_trusts_active: two_wakes
@@ -95,7 +98,8 @@ use procession::model::{
     timers,
 };
 
-/// Runs `model` in every way there is, which are `least` at least; a large one with one preemption less.
+/// Explores the executions of `model`, with one preemption less if it is `large`. Panics if there are fewer than
+/// `least`.
 fn explore(name: &str, large: bool, least: usize, model: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2) - usize::from(large));
@@ -107,7 +111,7 @@ fn explore(name: &str, large: bool, least: usize, model: fn()) {
         model();
     });
     let executions = executions.load(Relaxed);
-    // Past the capture of the test harness: the number is to be seen when all is well.
+    // Written directly to stderr, because the test harness captures the output of `eprintln!` in tests that pass.
     let _ = writeln!(std::io::stderr(), "{name}: {executions} executions");
     assert!(executions >= least, "{name} has shrunk: {executions} executions, where there were {least}");
 }

@@ -12,7 +12,7 @@ use procession::*;
 
 /// Two workers. An interpreted step takes long: no thread replaces a worker for that.
 fn two() -> Builder {
-    Runtime::builder().workers(2).long_step(Duration::MAX)
+    Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
 /// Runs a scenario on two workers, beside this thread; then the runtime ends, and everything that it held is dropped.

@@ -1,20 +1,20 @@
-//! How often what ends may be replaced before that is given up: so many times within a window that slides.
+//! Restart intensity: at most a number of restarts within a sliding window. Supervisors and pools use it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::platform::clock::Instant;
 
-/// The least wait before another start after one that failed at once. So a retry does not use a whole worker while starts
-/// are refused, and the clock of a simulation can advance.
+/// Minimum delay before another start, after a start that failed immediately. It keeps the retries from using a whole
+/// worker while starts are refused. It also lets the clock of a simulation advance.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// The restarts of the last while, as in OTP's `supervisor` (`intensity` and `period`).
+/// The restarts within the window, as in OTP's `supervisor` (`intensity` and `period`).
 #[derive(Debug, Clone)]
 pub(crate) struct Intensity {
     most: u32,
     within: Duration,
-    /// When those were that still count, oldest first; never more than `most`.
+    /// Times of the restarts that still count, oldest first; never more than `most`.
     restarts: VecDeque<Instant>,
 }
 
@@ -31,7 +31,8 @@ impl Intensity {
         self.within
     }
 
-    /// Counts a restart; false if it is one too many. A restart counts until `within` has passed since.
+    /// Counts a restart and returns true, or returns false if the maximum is reached. A restart counts until `within`
+    /// has passed since then.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         while self.restarts.front().is_some_and(|&first| now - first >= self.within) {
             self.restarts.pop_front();
@@ -56,7 +57,7 @@ mod tests {
         let asked = [0, 50, 99, 100, 120, 150, 151, 1_000, 1_000, 1_000].map(|ms| intensity.allows(at(ms)));
         assert_eq!(asked, [true, true, false, true, false, true, false, true, true, false]);
         assert!(!Intensity::new(0, Duration::from_secs(1)).allows(at(0)));
-        // A window of nothing forgets at once.
+        // With a window of zero, no restart counts.
         let mut forgets = Intensity::new(1, Duration::ZERO);
         assert!(forgets.allows(at(5)) && forgets.allows(at(5)));
     }

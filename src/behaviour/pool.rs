@@ -1,7 +1,8 @@
-//! Many processes of a kind behind one address.
+//! Pools: processes with the same body behind one address.
 //!
-//! A pool is a process whose messages go on to its members, at the send and on the sender's thread: its own body, the
-//! keeper, sees to the members, and to what none of them had room for.
+//! A pool is a process whose mailbox forwards each message to a member, during the send and on the sender's thread. The
+//! body of the pool, the keeper, starts and replaces the members. It also forwards the queued messages for which no
+//! member had room.
 
 pub(crate) mod members;
 
@@ -19,40 +20,42 @@ use crate::behaviour::intensity::{Intensity, RETRY_PAUSE};
 use crate::behaviour::pool::members::{Members, Routing};
 use crate::context::Context;
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::time::Sleep;
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
-use crate::process::error::{SpawnError, SpawnRefusal};
+use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::Bound;
+use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::Ref;
 use crate::task::body::{Body, BodyFuture, Output};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::spawn::ProcessBuilder;
 
-/// Processes of a kind that share the messages of one address: the pool is a process itself, with a pid, a name if it is
-/// given one, and a handle.
+/// Processes with the same body that share the messages of one address. The pool is a process itself, with a pid, an
+/// optional name, and a handle.
 ///
-/// A message goes straight to a member; where none has room it waits in the queue of the pool, in order, and where that is
-/// full too the send is refused ([`Refusal::Full`](crate::Refusal::Full)) or, with
-/// [`send_wait`](crate::Address::send_wait), waits. Nothing else is refused while the pool lives, and a call is answered
-/// by whoever reads it.
+/// A message goes directly to a member. If no member has room, the message waits in the queue of the pool, in order. If
+/// the queue is full too, the send is refused ([`SendErrorKind::Full`](crate::SendErrorKind::Full));
+/// [`send_wait`](crate::Address::send_wait) waits instead. With [`by_key`](Self::by_key), a send is also refused if the
+/// member of its key is full. The pool refuses no other message while it runs. The member that reads a call answers it.
 ///
-/// A member that ends, however it does, is replaced. What it had not read goes to others, before all that came later; what
-/// it had taken and not finished is lost with it, as with any process. If too many end in a short time
-/// ([`restarts`](Self::restarts)) the pool fails, and its members are killed.
+/// A member that exits, for whatever reason, is replaced. The messages that it had not read go to other members, before
+/// all later messages. Messages that it had taken but not finished are lost, as with any process. If too many members
+/// exit in a short time ([`restarts`](Self::restarts)), the pool fails, and its members are killed.
 ///
 /// The runtime can refuse a member, because the limit of processes is reached:
-/// - If one of the first members is refused, the pool's own start fails, and the members that it has started are killed.
-/// - If a replacement is refused, that counts as a restart, and the pool tries again after 1 ms. Meanwhile messages for that
-///   member wait in the queue of the pool. After a shutdown of the runtime it does not try again, and fails.
-/// - If a member by which the pool would [grow](Self::up_to) is refused, the pool stays as it is.
+/// - If one of the first members is refused, the pool's own start fails, and the members that it has started are
+///   killed.
+/// - If a replacement is refused, that counts as a restart, and the pool tries again after 1 ms. Meanwhile messages for
+///   that member wait in the queue of the pool. After a shutdown of the runtime the pool does not try again, and fails.
+/// - If a member by which the pool would [grow](Self::max_size) is refused, the pool keeps its size.
 ///
-/// Cancelled, the pool cancels its members with the same reason and time, and ends when they have; what was unread then
-/// is a [dead letter](Host::dead_letters). Killed, it takes them with it.
+/// A pool that is cancelled cancels its members with the same reason and deadline, and exits when all of them have
+/// exited. Messages that are unread then are [dead letters](Host::dead_letters). A pool that is killed kills its
+/// members.
 ///
 /// ```
 /// use procession::{Context, Exit, Pool, Reply, Runtime};
@@ -75,11 +78,11 @@ pub struct Pool<M, F> {
     plan: Box<Plan>,
 }
 
-/// What a pool is to be like.
+/// Options of a pool.
 struct Plan {
     least: usize,
     most: usize,
-    /// How many messages wait at a member, if that was said.
+    /// Capacity of a member's mailbox, if it was set.
     mailbox: Option<usize>,
     queue: usize,
     restarts: u32,
@@ -94,10 +97,11 @@ impl<M, F> fmt::Debug for Pool<M, F> {
 }
 
 impl<M: Send + 'static, F> Pool<M, F> {
-    /// So many members that each run a clone of `body`. Of none the first one comes with the first message.
+    /// Creates a pool of `size` members that each run a clone of `body`. With 0, the first member is started for the
+    /// first message.
     ///
-    /// Each message goes to the member that has the least before it: what it has in hand and what it has not read; of
-    /// several such, to the first.
+    /// By default each message goes to the member with the lowest load: the message that it handles plus its unread
+    /// messages. Of several members with the lowest load, the first one gets the message.
     pub fn new<Fut>(size: usize, body: F) -> Self
     where
         F: Body<M, Fut> + Clone,
@@ -115,17 +119,17 @@ impl<M: Send + 'static, F> Pool<M, F> {
         Self { body, routing: Routing::LeastLoaded, plan: Box::new(plan) }
     }
 
-    /// Each message goes to the next member in turn, and only past those that are full.
+    /// Chooses members by round robin: each message goes to the next member in turn. Members that are full are skipped.
     pub fn round_robin(mut self) -> Self {
         self.routing = Routing::RoundRobin;
         self
     }
 
-    /// Messages of one key go to one member, in their order, as long as the number of members is the same; of those of
-    /// another number most still do. If that member is full the send is refused, whatever room there is elsewhere. In
-    /// place of a member that ended its replacement gets them.
+    /// Chooses members by key: messages of one key go to the same member, in order, as long as the number of members
+    /// stays the same. If the number changes, most keys keep their member. If the member is full, the send is refused,
+    /// even if another member has room. When a member has exited, its replacement gets its messages.
     ///
-    /// `key` runs on the thread that sends: if it panics, so does the send.
+    /// `key` runs on the sending thread: if it panics, the send panics.
     pub fn by_key<K: Hash>(mut self, key: impl Fn(&M) -> K + Send + Sync + 'static) -> Self {
         self.routing = Routing::Key(Box::new(move |message| {
             let mut hasher = DefaultHasher::new();
@@ -135,36 +139,38 @@ impl<M: Send + 'static, F> Pool<M, F> {
         self
     }
 
-    /// Another member is added when a message finds none with room, up to this number; one that has been
-    /// [idle](Self::idle) goes again, down to the size that the pool began with. Less than that means that it does not grow.
-    pub fn up_to(mut self, most: usize) -> Self {
+    /// Sets the maximum number of members. Default: the initial size. The pool adds a member when no member has room
+    /// for a message. A member that has been [idle](Self::idle_timeout) exits, down to the initial size. A maximum
+    /// below the initial size means that the pool does not grow.
+    pub fn max_size(mut self, most: usize) -> Self {
         self.plan.most = most.max(self.plan.least).max(1);
         self
     }
 
-    /// How long the last member has to have nothing to do before it goes, if there are more than the pool began with
-    /// (10 s). Looked at once in this time, so it may be almost twice as long.
-    pub fn idle(mut self, time: Duration) -> Self {
+    /// Sets how long the last member must be idle before it is cancelled, if the pool has more members than initially.
+    /// Default: 10 s. The keeper checks once in this time, so a member may stay idle for almost twice as long.
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.plan.idle = time;
         self
     }
 
-    /// How many messages may wait at a member, beside the one that it has in hand: 1, so that none waits for one busy
-    /// member while another is idle; or 1,024, by round robin or key. 0 means 1.
-    pub fn mailbox(mut self, most: usize) -> Self {
+    /// Sets how many messages may wait at a member, in addition to the one that it handles. Default: 1, so that no
+    /// message waits for a busy member while another member is idle; 1,024 with [`round_robin`](Self::round_robin) or
+    /// [`by_key`](Self::by_key). 0 means 1.
+    pub fn member_capacity(mut self, most: usize) -> Self {
         self.plan.mailbox = Some(most);
         self
     }
 
-    /// How many messages may wait in the queue of the pool (1,024). 0 means 1. The mail of a member that ended comes
-    /// there whether there is room or not.
-    pub fn queue(mut self, most: usize) -> Self {
+    /// Sets how many messages may wait in the queue of the pool. Default: 1,024. 0 means 1. The unread messages of a
+    /// member that exited go into the queue even beyond this number.
+    pub fn queue_capacity(mut self, most: usize) -> Self {
         self.plan.queue = most;
         self
     }
 
-    /// How many members may end, or fail to start, within a time that slides: with one more the pool fails. (10 within
-    /// 10 s.)
+    /// Sets how many members may exit, or fail to start, within a sliding window. Default: 10 within 10 s. If one more
+    /// does, the pool fails.
     pub fn restarts(mut self, most: u32, within: Duration) -> Self {
         self.plan.restarts = most;
         self.plan.within = within;
@@ -172,13 +178,13 @@ impl<M: Send + 'static, F> Pool<M, F> {
     }
 }
 
-/// The process that keeps a pool.
+/// State of the process that runs a pool.
 struct Keeper<M, F, Fut>
 where
     M: Send + 'static,
     Fut: BodyFuture,
 {
-    me: Me<M>,
+    me: SelfHandle<M>,
     mailbox: Mailbox<M>,
     body: F,
     members: Arc<Members<M>>,
@@ -188,23 +194,23 @@ where
     most: usize,
     room: usize,
     intensity: Intensity,
-    /// Places whose replacement was refused, and when they are tried again.
+    /// Places whose replacement was refused; `retry` is the timer of the next attempt.
     vacancies: Vec<Vacancy<M>>,
     retry: Option<Sleep>,
-    /// How long one has to be idle; when that is looked at next; and how much the last one had taken when it was seen
-    /// idle.
+    /// The idle time; the timer of the next check; the number of messages that the last member had taken when it was
+    /// seen idle.
     idle: (Duration, Option<Sleep>, u64),
 }
 
-/// A place of a member that has ended, and whose replacement was refused.
+/// Place of a member that has exited and whose replacement was refused.
 struct Vacancy<M: Send + 'static> {
     place: usize,
     former: Ref<Control<M>>,
-    /// Why it is vacant.
+    /// Exit of the former member.
     exit: Exit,
 }
 
-/// A member, or one that was; resolves to how it ended, and where it stood.
+/// Future of the exit of a member. It resolves to the place, the control block and the exit of the member.
 struct Member<T, M: Send + 'static> {
     place: usize,
     handle: KillOnDrop<T, M>,
@@ -251,7 +257,7 @@ where
     }
 
     fn add(&mut self, place: usize) -> Result<(), Exit> {
-        let handle = self.me.process().mailbox(Bound::Reject(self.room)).spawn(self.body.clone())?;
+        let handle = self.me.process().mailbox_capacity(MailboxCapacity::Reject(self.room)).spawn(self.body.clone())?;
         let member = handle.address();
         member.control().inbox.leave_to(self.members.clone());
         self.members.set(place, member.control().clone());
@@ -260,10 +266,11 @@ where
         Ok(())
     }
 
-    /// Replaces a member that has ended. If the replacement is refused, the pool tries again after a pause, in a later turn.
+    /// Replaces a member that has exited. If the replacement is refused, the pool tries again in a later turn, after a
+    /// pause.
     ///
     /// # Errors
-    /// The pool has to fail: there were too many replacements, or the runtime has shut down.
+    /// Returns the exit with which the pool must fail: there were too many replacements, or the runtime has shut down.
     fn fill(&mut self, place: usize, former: Ref<Control<M>>, exit: Exit) -> Result<(), Exit> {
         // The pool may have shrunk meanwhile, and may have grown again.
         if !self.members.list().get(place).is_some_and(|there| there.is_same(&former)) {
@@ -275,14 +282,14 @@ where
             return Err(Exit::failed(error));
         }
         match self.add(place) {
-            Err(exit) if exit.error() == Some(&SpawnRefusal::ShutDown) => return Err(exit),
+            Err(exit) if exit.error() == Some(&SpawnErrorKind::ShutDown) => return Err(exit),
             Err(exit) => self.vacancies.push(Vacancy { place, former, exit }),
             Ok(()) => {}
         }
         Ok(())
     }
 
-    /// Tries again to fill the places whose replacement was refused, after a pause.
+    /// Tries again to start the replacements that were refused, after a pause.
     fn fill_vacancies(&mut self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         while !self.vacancies.is_empty() {
             let retry = self.retry.get_or_insert_with(|| self.me.sleep(RETRY_PAUSE));
@@ -308,13 +315,14 @@ where
         }
         self.fill_vacancies(cx)?;
         if self.members.is_pressed() && self.size < self.most {
-            // Refused by the host, it stays as it is.
+            // If the host refuses the member, the pool keeps its size.
             let _ = self.add(self.size);
         }
         loop {
             let mut left = self.members.hand_on(&mut self.mailbox, cx)?;
             if left == Some(true) {
-                // Whoever makes room after this wakes; whoever did before is found now.
+                // A member that makes room after this call wakes the pool. Room that was made before is found by the
+                // second attempt.
                 self.members.watch(cx.waker());
                 left = self.members.hand_on(&mut self.mailbox, cx)?;
             }
@@ -322,7 +330,8 @@ where
                 None => {}
                 Some(false) => self.me.control().inbox.resume(),
                 Some(true) if self.size < self.most && self.add(self.size).is_ok() => continue,
-                // The first member was refused, so no member will wake the pool. A pause does, and then the pool adds one.
+                // The first member was refused, so no member will wake the pool. A pause does, and then the pool adds
+                // one.
                 Some(true) if self.size == 0 => {
                     let retry = self.retry.insert(self.me.sleep(RETRY_PAUSE));
                     if Pin::new(retry).poll(cx).is_ready() {
@@ -337,7 +346,7 @@ where
         Poll::Pending
     }
 
-    /// Looks from time to time whether the last member has something to do, if there are more than there must be.
+    /// Checks from time to time whether the last member is idle, if the pool has more members than its initial size.
     fn let_go(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {
@@ -351,11 +360,13 @@ where
             }
             let (busy, took) = self.members.list().last().map_or((0, 0), |last| last.inbox.load());
             let was_idle = (busy, took) == (0, *taken);
-            // One that is busy now, and the one before it if this one goes, begin to be idle after this look.
+            // A member that is busy now starts its idle time at this check. The same holds for the previous member if
+            // the last one is removed now.
             *taken = if busy == 0 && !was_idle { took } else { u64::MAX };
             if was_idle && let Some(last) = self.members.pop() {
                 self.size -= 1;
-                // Not killed: it may have been given something just now, which it may finish.
+                // The member is cancelled, not killed: a sender may have given it a message just now, which it can
+                // still finish.
                 let last = last.into_any();
                 last.cancel(Reason::from("idle"), Instant::FAR);
             }
@@ -364,7 +375,7 @@ where
         *next = None;
     }
 
-    /// Ends the members, and then the pool.
+    /// Cancels the members and waits for their exits. Returns the exit of the pool.
     async fn stop(mut self, reason: Reason, deadline: Instant) -> Exit {
         self.members.clear();
         for member in &self.crew {
@@ -396,19 +407,20 @@ where
 }
 
 impl ProcessBuilder {
-    /// Spawns a [`Pool`]. Its members inherit the values; all else is the pool's own, whose mailbox is its
-    /// [queue](Pool::queue).
+    /// Spawns a [`Pool`]. Its members inherit the values, the deadline and the cancel token that this builder gives to
+    /// the pool. The other options apply to the pool process itself, whose mailbox is its
+    /// [queue](Pool::queue_capacity).
     ///
     /// # Errors
-    /// The pool and why it was refused.
+    /// Returns the pool and the reason of the refusal.
     pub fn spawn_pool<M, F, Fut>(self, pool: Pool<M, F>) -> Result<JoinHandle<(), M>, SpawnError<Pool<M, F>>>
     where
         M: Send + 'static,
         F: Body<M, Fut> + Clone,
         Fut: BodyFuture,
     {
-        let queue = Bound::Reject(pool.plan.queue);
-        // Where it is found again if the spawn is refused.
+        let queue = MailboxCapacity::Reject(pool.plan.queue);
+        // The pool is kept here, so that it can be returned if the spawn is refused.
         let place = Arc::new(Mutex::new(Some(pool)));
         let taken = Arc::clone(&place);
         let body = async move |ctx| {
@@ -416,19 +428,19 @@ impl ProcessBuilder {
             keep(ctx, pool).await
         };
         let lost = "a pool that was refused did not start";
-        self.mailbox(queue).spawn(body).map_err(|error| error.map(|_| place.lock().take().expect(lost)))
+        self.mailbox_capacity(queue).spawn(body).map_err(|error| error.map(|_| place.lock().take().expect(lost)))
     }
 }
 
 impl Host {
-    /// Spawns a [`Pool`]. If the runtime refuses, the handle says so: [`Exit::Refused`].
+    /// Spawns a [`Pool`]. If the runtime refuses the spawn, the handle resolves to [`Exit::Refused`].
     pub fn spawn_pool<M, F, Fut>(&self, pool: Pool<M, F>) -> JoinHandle<(), M>
     where
         M: Send + 'static,
         F: Body<M, Fut> + Clone,
         Fut: BodyFuture,
     {
-        let queue = Bound::Reject(pool.plan.queue);
-        self.process().mailbox(queue).spawn_or_refuse(async move |ctx| keep(ctx, pool).await)
+        let queue = MailboxCapacity::Reject(pool.plan.queue);
+        self.process().mailbox_capacity(queue).spawn_or_refuse(async move |ctx| keep(ctx, pool).await)
     }
 }

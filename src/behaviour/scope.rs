@@ -1,4 +1,4 @@
-//! Structured concurrency: processes that are spawned for a piece of work, and are gone when it is over.
+//! Structured concurrency: a scope spawns child processes and completes only when all of them have exited.
 //!
 //! After N. J. Smith, *Notes on structured concurrency, or: Go statement considered harmful* (2018).
 
@@ -12,22 +12,22 @@ use futures::stream::FuturesUnordered;
 use futures::task::AtomicWaker;
 use pin_project_lite::pin_project;
 
-use crate::context::address::Ended;
-use crate::context::me::Me;
+use crate::context::address::Exited;
+use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::cancel::Cancelled;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::platform::sync::{Arc, Mutex, planted};
-use crate::process::error::{SpawnError, SpawnRefusal};
+use crate::process::error::{SpawnError, SpawnErrorKind};
 use crate::process::exit::{Exit, Reason};
 use crate::process::state::Ref;
-use crate::task::body::{Body, BodyFuture, Outcome, Output};
+use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
 use crate::task::join::JoinHandle;
 use crate::task::spawn::ProcessBuilder;
 
-/// What a scope spawns its children by: see [`Me::scope`]. A clone is the same scope, also for a child that spawns
-/// siblings.
+/// Handle of a scope, which spawns its children: see [`SelfHandle::scope`]. A clone refers to the same scope. A child
+/// may use a clone to spawn siblings.
 #[derive(Clone)]
 pub struct Scope {
     shared: Arc<Shared>,
@@ -35,15 +35,15 @@ pub struct Scope {
 
 struct Shared {
     host: Host,
-    inherited: Inherited,
+    inherited: InheritedContext,
     state: Mutex<State>,
-    /// Whoever runs the scope.
+    /// Waker of the task that runs the scope.
     news: AtomicWaker,
 }
 
 struct State {
     over: bool,
-    /// Spawned, and not seen yet by whoever runs the scope.
+    /// Children that were spawned, and that the task of the scope has not taken over yet.
     fresh: Vec<Ref<dyn AnyControl>>,
     grace: Duration,
 }
@@ -55,10 +55,10 @@ impl fmt::Debug for Scope {
 }
 
 impl Scope {
-    /// Spawns a child that inherits what the process has to pass on whose scope this is.
+    /// Spawns a child. It inherits the values, the deadline and the cancel token of the process that runs the scope.
     ///
-    /// If it is refused the handle says so, [`Exit::Refused`]; in a scope that is over that is always so. A child that was
-    /// refused has failed, as any other that ends in error.
+    /// If the spawn is refused, the handle resolves to [`Exit::Refused`]. A scope that is over refuses every spawn. In
+    /// a running scope, a refused child counts as a child that failed.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -67,15 +67,15 @@ impl Scope {
     {
         let builder = self.process();
         if self.shared.state.lock().over {
-            return builder.refuse(SpawnRefusal::ScopeOver, body);
+            return builder.refuse(SpawnErrorKind::ScopeOver, body);
         }
         self.adopt(builder.spawn_or_refuse(body))
     }
 
-    /// Spawns a child with options, as they are made by `build`: `scope.spawn_with(|process| process.name("one"), body)`.
+    /// Spawns a child with options that `build` sets: `scope.spawn_with(|process| process.name("one"), body)`.
     ///
     /// # Errors
-    /// The body and why it was refused. That is no failure of the scope.
+    /// Returns the body and the reason of the refusal. A refusal does not fail the scope.
     pub fn spawn_with<N, F, Fut>(
         &self,
         build: impl FnOnce(ProcessBuilder) -> ProcessBuilder,
@@ -87,12 +87,12 @@ impl Scope {
         Fut: BodyFuture,
     {
         if self.shared.state.lock().over {
-            return Err(SpawnError::new(SpawnRefusal::ScopeOver, body));
+            return Err(SpawnError::new(SpawnErrorKind::ScopeOver, body));
         }
         build(self.process()).spawn(body).map(|handle| self.adopt(handle))
     }
 
-    /// How long children may take to end when they are cancelled, before they are killed (1 s).
+    /// Sets how long children may take to exit after they are cancelled, before they are killed. Default: 1 s.
     pub fn grace(&self, time: Duration) -> &Self {
         self.shared.state.lock().grace = time;
         self
@@ -111,7 +111,7 @@ impl Scope {
             state = self.shared.state.lock();
         }
         if over {
-            // It ended while the child was being spawned.
+            // The scope ended while the child was being spawned.
             drop(state);
             child.kill();
         } else {
@@ -123,10 +123,10 @@ impl Scope {
     }
 }
 
-/// A child, until it has ended. Dropped before, it is killed.
+/// Future of the exit of a child. Dropping it kills the child.
 struct Child {
     control: Ref<dyn AnyControl>,
-    ended: Ended,
+    ended: Exited,
 }
 
 impl Future for Child {
@@ -144,15 +144,15 @@ impl Drop for Child {
 }
 
 pin_project! {
-    /// A scope that runs.
+    /// Future of a running scope.
     struct Run<T, Fut> {
         #[pin]
         body: Option<Fut>,
         own: Ref<dyn AnyControl>,
-        // Until the process is cancelled; the children are told then.
+        // Resolves when the process is cancelled; then the children are cancelled too.
         cancelled: Option<Cancelled>,
         children: FuturesUnordered<Child>,
-        // What the body returned, or the first error.
+        // The value that the body returned, or the first error.
         outcome: Option<Result<T, Exit>>,
         shared: Arc<Shared>,
     }
@@ -170,7 +170,7 @@ pin_project! {
 }
 
 impl<T, Fut> Run<T, Fut> {
-    /// The first error ends the body and the others.
+    /// Records the first error. It drops the body and cancels the other children.
     fn fail(mut self: Pin<&mut Self>, exit: Exit) {
         let mut this = self.as_mut().project();
         if matches!(this.outcome, Some(Err(_))) {
@@ -185,13 +185,13 @@ impl<T, Fut> Run<T, Fut> {
         }
     }
 
-    /// Whether the process is being told to end by what it inherited, and its children with it.
+    /// Returns whether the deadline or the cancel token that the process and its children inherited is cancelling them.
     fn is_at_end(&self) -> bool {
         let inherited = &self.shared.inherited;
         inherited.is_at_end(self.shared.host.now())
     }
 
-    /// Takes over who was spawned. True if somebody was.
+    /// Takes over the children that were spawned meanwhile. Returns whether there were any.
     fn adopt(self: Pin<&mut Self>) -> bool {
         let this = self.project();
         let (fresh, grace) = {
@@ -206,13 +206,13 @@ impl<T, Fut> Run<T, Fut> {
             } else if let (None, Some((reason, deadline))) = (&this.cancelled, this.own.head().cancel()) {
                 this.shared.host.cancel_until(&control, reason, deadline);
             }
-            let ended = Ended::new(Some(control.clone()));
+            let ended = Exited::new(Some(control.clone()));
             this.children.push(Child { control, ended });
         }
         any
     }
 
-    /// Hands on that the process was cancelled, before it can act on it itself.
+    /// Forwards a cancellation of the process to the children, before the body can react to it.
     fn hand_on_cancel(self: Pin<&mut Self>, cx: &mut Cx<'_>) {
         let this = self.project();
         let Some(cancelled) = this.cancelled else { return };
@@ -226,7 +226,7 @@ impl<T, Fut> Run<T, Fut> {
     }
 }
 
-impl<T: Send + 'static, Fut: Future<Output: Outcome<Output = T>>> Future for Run<T, Fut> {
+impl<T: Send + 'static, Fut: Future<Output: ProcessOutput<Output = T>>> Future for Run<T, Fut> {
     type Output = Result<T, Exit>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
@@ -235,8 +235,8 @@ impl<T: Send + 'static, Fut: Future<Output: Outcome<Output = T>>> Future for Run
             self.as_mut().adopt();
             self.as_mut().hand_on_cancel(cx);
             while let Poll::Ready(Some(exit)) = self.as_mut().project().children.poll_next_unpin(cx) {
-                // Children that end because all of this is to end are no failure of theirs. By a deadline, or a token,
-                // they may have been told first.
+                // A child that was cancelled together with the process has not failed. A deadline or a cancel token may
+                // cancel a child before it cancels the process.
                 let expected = matches!(exit, Exit::Cancelled(_)) && (self.cancelled.is_none() || self.is_at_end());
                 if !exit.is_normal() && !expected {
                     self.as_mut().fail(exit);
@@ -269,20 +269,22 @@ impl<T: Send + 'static, Fut: Future<Output: Outcome<Output = T>>> Future for Run
     }
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// Runs a body with children that can't outlive it: it resolves when the body is done and all of them have ended, to
-    /// what the body returned.
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Runs a body with child processes that cannot outlive it. The future resolves when the body has returned and all
+    /// children have exited, to the result of the body.
     ///
-    /// The first child that ends other than normally, and a body that fails, end all of it: the body is dropped where it
-    /// is, the other children are cancelled ([`Reason::PARENT`]) and killed after their [grace](Scope::grace), and when
-    /// they are gone the scope fails with that first error. When the process is cancelled its children are too, with the
-    /// same reason and deadline; the body goes on, and hears of it as always.
+    /// The first failure ends the scope: a child that exits abnormally, or a body that returns an error. The body is
+    /// dropped. The other children are cancelled ([`Reason::PARENT`]), and killed after their [grace
+    /// period](Scope::grace). When all of them have exited, the scope fails with this first error. When the process is
+    /// cancelled, its children are cancelled with the same reason and deadline. The body continues, and receives the
+    /// cancellation as usual.
     ///
     /// # Errors
-    /// The first error.
+    /// Returns the first error of the body or of a child.
     ///
     /// # Cancel safety
-    /// Dropped, it kills the children, as the end of its process does; it can't wait for them then.
+    /// If the future is dropped, the children are killed, as at the exit of the process. The drop cannot wait for their
+    /// exits.
     ///
     /// ```
     /// use procession::{Context, Exit, Runtime};
@@ -311,7 +313,7 @@ impl<M: Send + 'static> Me<M> {
     where
         T: Send + 'static,
         F: FnOnce(Scope) -> Fut,
-        Fut: Future<Output: Outcome<Output = T>>,
+        Fut: Future<Output: ProcessOutput<Output = T>>,
     {
         let own = self.any();
         let state = State { over: false, fresh: Vec::new(), grace: Duration::from_secs(1) };

@@ -1,5 +1,5 @@
-//! Servers: a process as a state and what becomes of it at each message, after OTP's `gen_server`. The loop that every
-//! such body would write is written here, once; it adds nothing to it.
+//! Servers: a process that consists of a state and message handlers, after OTP's `gen_server`. This file contains the
+//! receive loop that otherwise each such body would write. It uses only what a body can use.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,33 +18,33 @@ use crate::process::error::InitError;
 use crate::process::event::{Event, Signal};
 use crate::process::exit::{Exit, Reason};
 
-/// A state that answers messages, one after another: what is left of a body when its loop is taken out.
+/// A state with message handlers, which handle one message after another. The trait provides the receive loop.
 ///
-/// [`serve`](Self::serve) makes the body: `rt.spawn(|ctx| server.serve(ctx))`, or
+/// The method [`serve`](Self::serve) makes the body of the process: `rt.spawn(|ctx| server.serve(ctx))`, or
 /// `Child::new(NAME, |ctx| Counter::default().serve(ctx))`. It allocates nothing and boxes nothing.
 ///
 /// | `gen_server` | here |
 /// |---|---|
 /// | `init` | [`init`](Self::init): [`started`](crate::JoinHandle::started), and a supervisor, wait for it |
-/// | `handle_call` | [`handle`](Self::handle), with a message that has a [`Reply`](crate::Reply) in it |
-/// | `handle_cast` | `handle`, with one that has none |
-/// | `{reply, …}`, `{noreply, …}` and `gen_server:reply` | `reply.send(…)`, now or later: a `Reply` may be kept in the state, sent elsewhere, and says when nobody waits for it any more |
-/// | `handle_info` | [`info`](Self::info): downs, trapped exits, news of groups |
-/// | `{timeout, …}`, `state_timeout` | [`deadline`](Self::deadline) and [`timeout`](Self::timeout) |
-/// | `{continue, …}` | [`Next::Again`] and [`again`](Self::again) |
+/// | `handle_call` | [`handle`](Self::handle), with a message that contains a [`Reply`](crate::Reply) |
+/// | `handle_cast` | `handle`, with a message without a `Reply` |
+/// | `{reply, …}`, `{noreply, …}` and `gen_server:reply` | `reply.send(…)`, now or later: a `Reply` may be stored in the state or sent elsewhere, and reports when the caller no longer waits |
+/// | `handle_info` | [`handle_info`](Self::handle_info): downs, trapped exits, changes of groups |
+/// | `{timeout, …}`, `state_timeout` | [`deadline`](Self::deadline) and [`handle_timeout`](Self::handle_timeout) |
+/// | `{continue, …}` | [`Next::Again`] and [`handle_continue`](Self::handle_continue) |
 /// | `{stop, normal, …}`, `{stop, Reason, …}` | [`Next::Done`], an error |
 /// | `terminate` | [`terminate`](Self::terminate) |
 ///
-/// Handlers are given the whole [`Context`], and may do with it whatever a body may: receive selectively, put messages
-/// aside, spawn, link. While one awaits, the next message waits. Its futures are polled by its own process alone, and are
-/// dropped with it: a handler may be left at any `await` by a kill, and not otherwise.
+/// Handlers receive the whole [`Context`], and may do whatever a body may do: receive selectively, stash messages,
+/// spawn, link. While a handler awaits, the next message waits. The futures of the handlers are polled only by their
+/// own process, and are dropped with it. Only a kill can stop a handler at an `await`.
 ///
-/// After a cancel no more messages are handled: a handler that is under way goes on to its end, which it may learn of by
-/// [`cancelled`](crate::Me::cancelled); then `terminate` is told.
+/// After a cancellation no further message is handled. A handler in progress runs to its end; it can notice the
+/// cancellation by [`cancelled`](crate::SelfHandle::cancelled). Then `terminate` is called.
 ///
-/// There is no second helper for state machines: one is a server whose state has an `enum` in it, matched together with
-/// the message. What it postpones it [stashes](Context::stash), and unstashes when it enters another state; its state
-/// timeout is a `deadline` that this state holds.
+/// There is no separate trait for state machines. A state machine is a server whose state contains an `enum`, which is
+/// matched together with the message. It [stashes](Context::stash) a message that it postpones, and unstashes it when
+/// it enters another state. Its state timeout is a `deadline` that the current state contains.
 ///
 /// ```
 /// use procession::{Context, Exit, Instant, Next, Reply, Runtime, Server};
@@ -103,17 +103,18 @@ use crate::process::exit::{Exit, Reason};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Server: Sized + Send + 'static {
-    /// What it is sent: a call is a message with a [`Reply`](crate::Reply) in it, a cast one without.
+    /// Type of the messages. A call is a message that contains a [`Reply`](crate::Reply); a cast contains none.
     type Message: Send + 'static;
-    /// What joining it gives, when it is [done](Next::Done).
+    /// Result of joining the process, when the server is [done](Next::Done).
     type Output: Send + 'static;
 
-    /// Begins: before any message is handled. [`started`](crate::JoinHandle::started) resolves when this is over; with
-    /// [`ready_by_hand`](crate::ProcessBuilder::ready_by_hand) when the server says so.
+    /// Initialises the server, before any message is handled. [`started`](crate::JoinHandle::started) resolves when
+    /// this method has returned. With [`manual_start`](crate::ProcessBuilder::manual_start) it resolves when the
+    /// server reports its start. The default does nothing.
     ///
     /// # Errors
-    /// How the process ends instead, without [`terminate`](Self::terminate): [`Exit::InitFailed`] with an error, or as it
-    /// is with any other exit, such as a cancel.
+    /// An error ends the process without [`terminate`](Self::terminate). [`Exit::Failed`] becomes [`Exit::InitFailed`];
+    /// any other exit, such as a cancellation, stays as it is.
     fn init(&mut self, ctx: &mut Context<Self::Message>) -> impl Future<Output = Result<(), Exit>> + Send {
         let _ = ctx;
         std::future::ready(Ok(()))
@@ -122,19 +123,19 @@ pub trait Server: Sized + Send + 'static {
     /// Handles one message.
     ///
     /// # Errors
-    /// How the process ends.
+    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
     fn handle(
         &mut self,
         message: Self::Message,
         ctx: &mut Context<Self::Message>,
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send;
 
-    /// Handles what else it hears: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an [`Event::Left`], in
-    /// order with the messages. If nothing else is said it ignores them.
+    /// Handles an event that is no message: an [`Event::Down`], an [`Event::Exit`], an [`Event::Joined`] or an
+    /// [`Event::Left`]. These events are in order with the messages. The default ignores them.
     ///
     /// # Errors
-    /// How the process ends.
-    fn info(
+    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    fn handle_info(
         &mut self,
         event: Event<Self::Message>,
         ctx: &mut Context<Self::Message>,
@@ -143,20 +144,22 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// When [`timeout`](Self::timeout) is to be called, as things stand; never, if nothing else is said.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) should next be called; `None` (the default) means never.
     ///
-    /// It is asked whenever the server goes to wait, and is what it says then: a moment that was set when a state was
-    /// entered is a state timeout, one that every message moves is an idle timeout. To move it away costs nothing.
+    /// The server loop calls this method whenever it looks for the next message, and uses the latest value. A time that
+    /// is set when a state is entered is a state timeout. A time that every message moves is an idle timeout. Moving
+    /// the deadline to a later time costs nothing.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The [`deadline`](Self::deadline) has come: never early, and after all that was in the mailbox when it had. Again
-    /// and again, as long as the deadline stays where it is; others run in between.
+    /// The [`deadline`](Self::deadline) has passed. The call is never early. It comes after all messages that were in
+    /// the mailbox when the deadline passed. It is repeated as long as the deadline stays the same, and other processes
+    /// run in between. The default does nothing.
     ///
     /// # Errors
-    /// How the process ends.
-    fn timeout(
+    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    fn handle_timeout(
         &mut self,
         ctx: &mut Context<Self::Message>,
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send {
@@ -164,12 +167,12 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// Goes on after a [`Next::Again`], before any other message is handled, and after others have run: for long work in
-    /// pieces.
+    /// Continues after a [`Next::Again`], before any other message is handled, and after other processes had a turn. It
+    /// divides long work into pieces. The default does nothing.
     ///
     /// # Errors
-    /// How the process ends.
-    fn again(
+    /// An error ends the process with this exit, after [`terminate`](Self::terminate).
+    fn handle_continue(
         &mut self,
         ctx: &mut Context<Self::Message>,
     ) -> impl Future<Output = Result<Next<Self::Output>, Exit>> + Send {
@@ -177,32 +180,33 @@ pub trait Server: Sized + Send + 'static {
         std::future::ready(Ok(Next::Wait))
     }
 
-    /// The last that it does, with how it ends: [`Exit::Normal`] when it is done, [`Exit::Cancelled`] after a cancel, the
-    /// error of a handler. What is unread is there for [`try_receive`](Context::try_receive). After a cancel it has the
-    /// grace to do so.
+    /// Cleans up at the end, with the exit of the process: [`Exit::Normal`] if the server is done, [`Exit::Cancelled`]
+    /// after a cancellation, or the error of a handler. Unread messages are available by
+    /// [`try_receive`](Context::try_receive). After a cancellation, this method must return within the grace period.
+    /// The default does nothing.
     ///
-    /// It is not called after an `init` that failed, a kill, or a panic: what has to happen in any case belongs into a
-    /// `Drop`.
+    /// It is not called after an `init` that failed, a kill, or a panic. Clean-up that must always happen belongs into
+    /// a `Drop`.
     fn terminate(self, exit: &Exit, ctx: &mut Context<Self::Message>) -> impl Future<Output = ()> + Send {
         let _ = (self, exit, ctx);
         std::future::ready(())
     }
 
-    /// The server as a body, to be spawned.
+    /// Returns the body of the process, to be spawned.
     ///
     /// # Errors
-    /// How the process ends, if it is not [done](Next::Done).
+    /// The body fails with the exit of the process, if the server is not [done](Next::Done).
     fn serve(self, ctx: Context<Self::Message>) -> impl Future<Output = Result<Self::Output, Exit>> + Send {
         serve(self, ctx)
     }
 }
 
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
-    // Set by its spawner, it is for the server to say that it is ready.
+    // If the spawner has set this flag already, the server itself reports its start.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
     server.init(&mut ctx).await.map_err(not_begun)?;
     if ready_by_itself {
-        ctx.ready();
+        ctx.mark_started();
     }
     let ended = attend(&mut server, &mut ctx).await;
     server.terminate(ended.as_ref().err().unwrap_or(&Exit::Normal), &mut ctx).await;
@@ -226,11 +230,12 @@ async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Res
         let mut next = match heard {
             Heard::Message(message) => server.handle(message, ctx).await?,
             Heard::Signal => match ear.signal.take() {
-                // Its flag was seen before it, or will be now.
+                // The cancel flag of the process is set before this signal is queued. It was read before, or the next
+                // poll reads it.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
-                Some(signal) => server.info(signal.into_event(ctx.pid()), ctx).await?,
+                Some(signal) => server.handle_info(signal.into_event(ctx.pid()), ctx).await?,
             },
-            Heard::Deadline => server.timeout(ctx).await?,
+            Heard::Deadline => server.handle_timeout(ctx).await?,
             Heard::Cancel(reason) => return Err(Exit::Cancelled(reason)),
         };
         loop {
@@ -242,12 +247,12 @@ async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Res
             if let Some((reason, _)) = ctx.control().head.cancel() {
                 return Err(Exit::Cancelled(reason));
             }
-            next = server.again(ctx).await?;
+            next = server.handle_continue(ctx).await?;
         }
     }
 }
 
-/// What a server hears. A signal is left with the ear.
+/// The next input of the server loop. The signal of `Signal` is in the field `signal` of `ServerContext`.
 enum Heard<M> {
     Message(M),
     Signal,
@@ -255,7 +260,7 @@ enum Heard<M> {
     Cancel(Reason),
 }
 
-/// What a server hears with.
+/// Pending input of a server: a signal, and the timer of its deadline.
 #[derive(Debug, Default)]
 struct ServerContext {
     signal: Option<Signal>,
@@ -263,7 +268,8 @@ struct ServerContext {
 }
 
 impl ServerContext {
-    /// What can be had without looking for anything else: of a burst of mail, all but the first message.
+    /// Returns the next message that is already in the read-ahead buffer. For a burst of messages, that is every
+    /// message except the first. It returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
     fn hear_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
         if self.heeds(server.deadline()) || mailbox.control().head.is_cancelled() {
@@ -272,7 +278,7 @@ impl ServerContext {
         mailbox.pop_ahead()
     }
 
-    /// Whether there is a deadline to be looked at, or was.
+    /// Returns whether there is a deadline, or a timer of a former deadline.
     #[inline]
     fn heeds(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some() || self.timer.sleep.is_some()
@@ -281,7 +287,7 @@ impl ServerContext {
     #[inline]
     fn poll_next<S: Server>(
         &mut self,
-        // Shared, a server would have to be `Sync`.
+        // A shared reference would require that a server is `Sync`.
         server: &mut S,
         mailbox: &mut Mailbox<S::Message>,
         cx: &mut Cx<'_>,
@@ -302,8 +308,8 @@ impl ServerContext {
         next.map(|message| message.map_or(Heard::Signal, Heard::Message))
     }
 
-    /// The timer is looked at when there is no mail, or when the budget of the turn is spent: a server that never runs out
-    /// of mail is late by a turn, and no message pays for the timer.
+    /// Polls the timer only when there is no message or when the budget of the turn is spent. A message therefore never
+    /// pays for the timer. If the mailbox is never empty, the deadline is noticed late by at most one turn.
     fn poll_with_deadline<M: Send + 'static>(
         &mut self,
         deadline: Option<Instant>,
@@ -333,14 +339,14 @@ impl ServerContext {
 
 #[derive(Debug, Default)]
 struct Timer {
-    /// It may end too early, for a deadline that was moved away since: then it is set again.
+    /// It may be set for an earlier, former deadline. When it fires too early, it is set again.
     sleep: Option<Sleep>,
-    /// The deadline that has come, and how much of what was in the mailbox then is unread.
+    /// The deadline that has passed, and how many of the messages that were queued then are still unread.
     come: Option<(Instant, usize)>,
 }
 
 impl Timer {
-    /// What the deadline is now may be another than it was.
+    /// Takes over the present deadline, which may have changed since the last poll.
     fn heed(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
@@ -348,7 +354,7 @@ impl Timer {
         }
     }
 
-    /// Whether the deadline has come, and all has been read that had come before. Once it has said so, it begins anew.
+    /// Returns whether the deadline has passed and all earlier messages have been read. If so, it resets that state.
     fn rings(&mut self) -> bool {
         self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
@@ -359,7 +365,8 @@ impl Timer {
         }
     }
 
-    /// Whether the deadline has come, and nothing is unread. If it has not, it wakes when it has.
+    /// Returns whether the deadline has passed and no message is unread. If the deadline has not passed, the task is
+    /// woken when it has.
     fn has_come<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
         if self.come.is_none() {
             let sleep = self.sleep.get_or_insert_with(|| mailbox.me().sleep_until(deadline));

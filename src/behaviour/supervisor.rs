@@ -1,7 +1,7 @@
-//! Processes that keep others alive: started in order, restarted when they end, ended in reverse.
+//! Supervisors: they start their children in order, restart them when they exit, and stop them in reverse order.
 //!
-//! A supervisor is an ordinary process. What it decides is plain data, in `supervisor/plan.rs`; how a child is made and
-//! watched is in `supervisor/child.rs`; here the two meet, in its step.
+//! A supervisor is an ordinary process. `supervisor/plan.rs` decides what to start and stop, as plain data.
+//! `supervisor/child.rs` spawns and watches the children. The step in this file executes the plan.
 
 pub(crate) mod child;
 pub(crate) mod plan;
@@ -20,12 +20,12 @@ use futures::{FutureExt, StreamExt};
 use crate::behaviour::intensity::Intensity;
 pub use crate::behaviour::supervisor::child::Child;
 use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextNews, NotMade};
-pub use crate::behaviour::supervisor::plan::Restart;
+pub use crate::behaviour::supervisor::plan::RestartPolicy;
 use crate::behaviour::supervisor::plan::{Action, End, ExitAction, Id, Over, Phase, Plan, Strategy};
-pub use crate::behaviour::supervisor::tree::{ChildState, Tree, TreeChild};
+pub use crate::behaviour::supervisor::tree::{ChildInfo, ChildState, SupervisionTree};
 use crate::context::Context;
 use crate::context::call::Reply;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::names::Name;
 use crate::context::step::{Events, Next, Process, StepOutput};
 use crate::context::time::Sleep;
@@ -33,39 +33,43 @@ use crate::host::control::flag;
 use crate::host::link::fate_of_peers;
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
-use crate::process::error::SpawnRefusal;
+use crate::process::error::SpawnErrorKind;
 use crate::process::event::Event;
 use crate::process::exit::{Exit, Reason};
 use crate::process::pid::Pid;
 use crate::task::body::BodyFuture;
 
-/// How many pieces of news of its children it looks at in a step.
+/// How many reports of its children a supervisor handles in one step.
 const NEWS_AT_ONCE: usize = 256;
 
-/// A process that keeps others alive, after OTP's `supervisor`.
+/// Process that supervises its children, after OTP's `supervisor`.
 ///
-/// Its children are started in the order in which they were added, each when the one before it has
-/// [started](crate::JoinHandle::started), and the supervisor itself has started when the last of them has. One that ends is
-/// restarted as its [`Restart`] says, and others with it as the strategy says: never before its last life is over.
-/// Whoever is stopped is cancelled ([`Reason::PARENT`]), in the reverse order, one after another, each with a
-/// [time of its own](Child::shutdown) before it is killed.
+/// The children are started in the order in which they were added. Each child is started when the previous child has
+/// [started](crate::JoinHandle::started). The supervisor itself has started when its last child has started.
 ///
-/// The supervisor gives up if there are too many restarts within a sliding window ([`intensity`](Self::intensity)): it stops
-/// all its children and fails with [`GaveUp`], which its own supervisor hears. A failed start counts as a restart.
+/// A child that exits is restarted as its [`RestartPolicy`] says, never before its previous instance has exited. The
+/// strategy decides which other children are restarted with it. A child that is stopped is cancelled with
+/// [`Reason::PARENT`]. Children are stopped in reverse order, one after another. Each has [its own
+/// time](Child::shutdown) to exit before it is killed.
 ///
-/// The runtime can refuse a start: the limit of processes is reached, or the name is taken. As in OTP:
-/// - If the first start of a child is refused, the supervisor's own start fails: it stops the children that it has started,
-///   in reverse order, and fails with [`StartFailed`]. For a supervisor above it, that is a refused start too.
+/// If there are more restarts within a sliding window than the [`intensity`](Self::intensity) allows, the supervisor
+/// stops all its children and fails with [`RestartIntensityExceeded`]. Its own supervisor receives that exit. A failed
+/// start counts as a restart.
+///
+/// The runtime can refuse a start, because the limit of processes is reached or the name is taken. As in OTP:
+/// - If the first start of a child is refused, the supervisor's own start fails. It stops the children that it has
+///   started, in reverse order, and fails with [`StartFailed`]. For a supervisor above it, that is a refused start too.
 /// - If a restart is refused, that counts towards the intensity. The supervisor tries again after the child's
-///   [back-off](Child::backoff), and after 1 ms at least.
-/// - If the start of a child that was [added](SupervisorMessage::Add) is refused, the answer is the error, and the child is
-///   forgotten. If a [requested](SupervisorMessage::Restart) start of a child that was down is refused, the answer is the
-///   error, and the child stays down.
-/// - After a shutdown of the runtime no start can succeed: the supervisor does not try again, and ends.
+///   [back-off](Child::backoff), and after at least 1 ms.
+/// - If the start of a child that was [added](SupervisorMessage::StartChild) is refused, the answer is the error, and the
+///   child is removed. If a [requested](SupervisorMessage::RestartChild) start of a child that was down is refused, the
+///   answer is the error, and the child stays down.
+/// - After a shutdown of the runtime no start can succeed: the supervisor does not try again, and exits.
 ///
-/// Cancelled, it stops its children, with the reason that it was given, and ends with that; a shutdown of the runtime ends
-/// supervisors first, from the top, and what no supervisor keeps after them. So does the abnormal end of a process that it
-/// is linked to. Killed, it takes its children with it, but can't wait for them; a supervisor above it does.
+/// A supervisor that is cancelled stops its children with the same reason, and exits with that reason. A shutdown of
+/// the runtime first cancels the supervisors, from the top, and then the processes without a supervisor. A supervisor
+/// also stops its children and exits if a process that is linked to it exits abnormally. A supervisor that is killed
+/// kills its children, but cannot wait for their exits; a supervisor above it waits for them.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime, Supervisor};
@@ -89,7 +93,7 @@ const NEWS_AT_ONCE: usize = 256;
 /// let first = rt.whereis(COUNTER).expect("it has started");
 /// rt.send(COUNTER, Msg::Crash)?;
 /// rt.block_on(rt.ended(first));
-/// // Until its next life has begun, nobody has the name.
+/// // Until the child has been restarted, the name is free.
 /// let seven = loop {
 ///     if let Ok(n) = rt.block_on(rt.call(COUNTER, Msg::Get)) {
 ///         break n;
@@ -102,11 +106,11 @@ const NEWS_AT_ONCE: usize = 256;
 #[must_use = "a supervisor does nothing before it is spawned"]
 pub struct Supervisor {
     plan: Plan,
-    /// Those that were given to it before it began.
+    /// The children that were added before the supervisor was spawned.
     unborn: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
-    /// By what leads to those that live.
+    /// Child of each pid, for the children that have a running instance.
     pids: BTreeMap<Pid, Id>,
     brood: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
@@ -116,136 +120,141 @@ pub struct Supervisor {
     ending: Option<Ending>,
 }
 
-/// What a supervisor did of its plan in one go.
+/// Result of one call of [`Supervisor::act`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PlanProgress {
     /// There was nothing to do.
     Idle,
-    /// All that could be done.
+    /// Every action that is possible now was done.
     Done,
-    /// A start failed at once. The rest is for the next turn.
+    /// A start failed immediately. The remaining actions are done in the next step.
     NotStarted,
 }
 
-/// A child that it has.
+/// A child of a supervisor, with its history and the pending replies.
 struct ChildEntry {
     child: Child,
     restarts: u64,
     last: Option<Exit>,
-    /// Who wants to know when it has started, and when it has ended.
+    /// Callers that wait until the child has started, and callers that wait until it has exited.
     starters: Vec<Reply<Result<Pid, Exit>>>,
     stoppers: Vec<Reply<bool>>,
 }
 
-/// How it was told to end.
+/// Why and how the supervisor is to exit.
 #[derive(Debug)]
 struct Ending {
     exit: Exit,
-    /// What its children are told.
+    /// Reason with which the children are cancelled.
     reason: Reason,
     deadline: Instant,
 }
 
-/// What a [`Supervisor`] does when it is asked.
+/// Request to a [`Supervisor`].
 ///
-/// A question to one that is ending is answered as for a child that is not there.
+/// A supervisor that is already stopping its children to exit refuses [`StartChild`](Self::StartChild) with [`Exit::Refused`]. It
+/// answers the other requests for a child as if there were no such child.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SupervisorMessage {
-    /// Has one more child, the last in the order. Answered when it has started; or with how it ended before that: then it
-    /// is none.
-    Add(Child, Reply<Result<Pid, Exit>>),
-    /// Stops a child, which stays one, down; a [temporary](Restart::Temporary) one is forgotten. Answered when it has ended:
-    /// whether there is such a child.
-    Stop(ChildKey, Reply<bool>),
-    /// Begins another life of a child. If the child lives, it is stopped first. This does not count as a restart, and the
-    /// child's [back-off](Child::backoff) begins anew. Answered when the child has started, or with [`Exit::NoProcess`] if
-    /// there is no such child.
-    Restart(ChildKey, Reply<Result<Pid, Exit>>),
-    /// Stops a child and forgets it. Answered when it has ended: whether there was such a child.
-    Remove(ChildKey, Reply<bool>),
-    /// What it keeps, and how that is. Of the supervisors among its children, [`Host::tree`](crate::Host::tree) asks on.
-    List(Reply<Tree>),
-    /// How many of its children live.
-    Count(Reply<usize>),
+    /// Adds a child, the last in the order. The answer comes when the child has started. If the child exits before
+    /// that, the answer is its exit, and the child is removed. If another child has the same name, the answer is
+    /// [`Exit::Refused`].
+    StartChild(Child, Reply<Result<Pid, Exit>>),
+    /// Stops a child, which stays in the supervisor, down. A [temporary](RestartPolicy::Temporary) child is removed.
+    /// The answer comes when the child has exited: true, or false if there is no such child.
+    TerminateChild(ChildId, Reply<bool>),
+    /// Restarts a child: it stops the child if it runs, and starts it again. This does not count as a restart, and
+    /// resets the child's [back-off](Child::backoff). The answer comes when the child has started, or is
+    /// [`Exit::NoProcess`] if there is no such child.
+    RestartChild(ChildId, Reply<Result<Pid, Exit>>),
+    /// Stops a child and removes it. The answer comes when the child has exited: true, or false if there was no such
+    /// child.
+    DeleteChild(ChildId, Reply<bool>),
+    /// Lists the children and their states. [`Host::supervision_tree`](crate::Host::supervision_tree) also lists the
+    /// children of supervisors among them.
+    WhichChildren(Reply<SupervisionTree>),
+    /// Counts the children that have a running instance.
+    CountChildren(Reply<usize>),
 }
 
-/// Which child is meant: the one of this name, or the one whose present life this is.
+/// Identifies a child: by its name, or by the pid of its running instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChildKey {
-    /// By its name.
+pub enum ChildId {
+    /// Name of the child.
     Name(Cow<'static, str>),
-    /// By what leads to it.
+    /// Pid of the running instance, or of its [kept mailbox](Child::keep_mailbox).
     Pid(Pid),
 }
 
-impl<N> From<Name<N>> for ChildKey {
+impl<N> From<Name<N>> for ChildId {
     fn from(name: Name<N>) -> Self {
         Self::Name(name.as_str().into())
     }
 }
 
-impl From<&'static str> for ChildKey {
+impl From<&'static str> for ChildId {
     fn from(name: &'static str) -> Self {
         Self::Name(name.into())
     }
 }
 
-impl From<String> for ChildKey {
+impl From<String> for ChildId {
     fn from(name: String) -> Self {
         Self::Name(name.into())
     }
 }
 
-impl From<Pid> for ChildKey {
+impl From<Pid> for ChildId {
     fn from(pid: Pid) -> Self {
         Self::Pid(pid)
     }
 }
 
-/// Why a supervisor failed: a child ended more often than the [intensity](Supervisor::intensity) allows. Found by
-/// [`Exit::error`].
+/// Error of a [`Supervisor`] that failed because a child exited more often than the [intensity](Supervisor::intensity)
+/// allows. [`Exit::error`] finds it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct GaveUp {
-    /// The child; of one without a name, its pid.
+pub struct RestartIntensityExceeded {
+    /// Name of the child, or its number in the order if it has no name.
     pub child: String,
-    /// How many restarts are allowed, …
+    /// Maximum number of restarts within the window.
     pub restarts: u32,
-    /// … and within which time.
+    /// Length of the sliding window.
     pub within: Duration,
-    /// How the child ended the last time.
+    /// Last exit of the child.
     pub last: Exit,
 }
 
-impl fmt::Display for GaveUp {
+impl fmt::Display for RestartIntensityExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { child, restarts, within, last } = self;
         write!(f, "the child {child} ended when no more than {restarts} restarts within {within:?} are allowed: {last}")
     }
 }
 
-// How the child ended is no source of this: it would be taken for the exit of whoever lets this error out.
-impl Error for GaveUp {}
+// The exit of the child is no `source`: an error that wraps this one would otherwise be mapped to the exit of the
+// child.
+impl Error for RestartIntensityExceeded {}
 
-/// Error of a [`Supervisor`] that could not begin: the first start of a child was refused, because the limit of processes
-/// was reached or the name was taken. [`Exit::error`] finds it.
+/// Error of a [`Supervisor`] that could not start: the first start of a child was refused, because the limit of
+/// processes was reached or the name was taken. [`Exit::error`] finds it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StartFailed {
     /// Name of the child, or its number in the order if it has no name.
     pub child: String,
     /// Why the start was refused.
-    pub reason: Exit,
+    pub exit: Exit,
 }
 
 impl fmt::Display for StartFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the child {} could not be started: {}", self.child, self.reason)
+        write!(f, "the child {} could not be started: {}", self.child, self.exit)
     }
 }
 
-// The reason is no source, as in `GaveUp`.
+// The reason is no `source`, as in `RestartIntensityExceeded`.
 impl Error for StartFailed {}
 
 impl fmt::Debug for Supervisor {
@@ -272,29 +281,30 @@ impl Supervisor {
         }
     }
 
-    /// A child that ends is restarted, the others do not care.
+    /// Creates a one-for-one supervisor: only the child that exited is restarted.
     pub fn one_for_one() -> Self {
         Self::new(Strategy::OneForOne)
     }
 
-    /// When a child is restarted, so are all.
+    /// Creates a one-for-all supervisor: when a child is restarted, all other children are restarted too.
     pub fn one_for_all() -> Self {
         Self::new(Strategy::OneForAll)
     }
 
-    /// When a child is restarted, so are those that were added after it.
+    /// Creates a rest-for-one supervisor: when a child is restarted, the children that were added after it are
+    /// restarted too.
     pub fn rest_for_one() -> Self {
         Self::new(Strategy::RestForOne)
     }
 
-    /// How many restarts there may be within a time that slides: 3 within 5 s, if nothing else is said. A group that is
-    /// restarted together counts as one.
+    /// Sets the maximum number of restarts within a sliding window. Default: 3 within 5 s. Children that are restarted
+    /// together count as one restart.
     pub fn intensity(mut self, restarts: u32, within: Duration) -> Self {
         self.plan = Plan::new(self.plan.strategy(), Intensity::new(restarts, within));
         self
     }
 
-    /// Has a child with this body, under this name: [`Child::new`].
+    /// Adds a child with this body and name: see [`Child::new`].
     pub fn child<N, F, Fut>(self, name: Name<N>, body: F) -> Self
     where
         N: Send + 'static,
@@ -304,7 +314,7 @@ impl Supervisor {
         self.add(Child::new(name, body))
     }
 
-    /// Has this child.
+    /// Adds a child. The children start in the order in which they are added.
     #[expect(clippy::should_implement_trait, reason = "it is what one does with a child, and no sum")]
     pub fn add(mut self, child: Child) -> Self {
         self.unborn.push(child);
@@ -316,7 +326,7 @@ impl Supervisor {
     fn adopt(&mut self, child: Child, on_trial: bool, now: Instant) -> Id {
         let id = self.plan.add(child.spec.policy, on_trial, now);
         if let Some(name) = &child.spec.name {
-            // Of two with one name the second is refused when it starts, for the name is taken.
+            // If two children have one name, the start of the second is refused, because the name is taken.
             self.names.entry(name.clone()).or_insert(id);
         }
         let kept = ChildEntry { child, restarts: 0, last: None, starters: Vec::new(), stoppers: Vec::new() };
@@ -324,15 +334,15 @@ impl Supervisor {
         id
     }
 
-    fn find(&self, key: &ChildKey) -> Option<Id> {
+    fn find(&self, key: &ChildId) -> Option<Id> {
         match key {
-            ChildKey::Name(name) => self.names.get(name).copied(),
-            ChildKey::Pid(pid) => self.pids.get(pid).copied(),
+            ChildId::Name(name) => self.names.get(name).copied(),
+            ChildId::Pid(pid) => self.pids.get(pid).copied(),
         }
     }
 
-    /// Begins a life of a child. Returns false if there is none: the start failed at once.
-    fn start(&mut self, me: &Me<SupervisorMessage>, id: Id) -> bool {
+    /// Starts a child. Returns false if the start failed immediately.
+    fn start(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) -> bool {
         let Some(ChildEntry { child: Child { spec, make }, .. }) = self.children.get_mut(&id) else { return true };
         match make.make(me, id, spec) {
             Ok((member, life)) => {
@@ -343,7 +353,7 @@ impl Supervisor {
             }
             Err(NotMade::Panicked(exit)) => self.has_ended(me, id, Over::Unmade, exit),
             Err(NotMade::Refused(exit)) => {
-                if exit.error() == Some(&SpawnRefusal::ShutDown) {
+                if exit.error() == Some(&SpawnErrorKind::ShutDown) {
                     // No later start can succeed.
                     self.end(Exit::Cancelled(Reason::SHUTDOWN), Reason::SHUTDOWN, me.host().shutdown_deadline());
                 }
@@ -353,7 +363,7 @@ impl Supervisor {
         false
     }
 
-    fn stop(&self, me: &Me<SupervisorMessage>, id: Id) {
+    fn stop(&self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         let (Some(kept), Some(member)) = (self.children.get(&id), self.brood.get(id)) else { return };
         let (reason, latest) = match &self.ending {
             Some(ending) => (ending.reason.clone(), ending.deadline),
@@ -365,13 +375,13 @@ impl Supervisor {
             None => latest,
         };
         member.control.cancel(reason, deadline);
-        // Also of one that somebody else has told to end, with more time.
+        // This deadline holds even if the child was already cancelled by another process, with more time.
         if deadline < Instant::FAR {
             me.host().kill_at(&member.control, deadline);
         }
     }
 
-    fn has_started(&mut self, me: &Me<SupervisorMessage>, id: Id) {
+    fn has_started(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
             && let Some(Phase::Up(_)) = self.plan.phase(id)
@@ -381,14 +391,15 @@ impl Supervisor {
         }
     }
 
-    /// A life of a child has ended: its start counts as refused if the child is a supervisor and that is why it ended.
-    fn life_has_ended(&mut self, me: &Me<SupervisorMessage>, id: Id, exit: Exit) {
+    /// An instance of a child has exited. If the child is a supervisor that failed with `StartFailed`, its start counts
+    /// as refused.
+    fn life_has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
         let was_refused = is_supervisor && exit.error::<StartFailed>().is_some();
         self.has_ended(me, id, if was_refused { Over::Refused } else { Over::Ended }, exit);
     }
 
-    fn has_ended(&mut self, me: &Me<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
+    fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
         if let Some(member) = self.brood.remove(id) {
             self.pids.remove(&member.pid);
         }
@@ -399,7 +410,7 @@ impl Supervisor {
         self.settle(id, fate);
     }
 
-    /// What is owed to those who wait for a child to end or to start, now that this has come of it.
+    /// Answers the callers that wait for a child to exit or to start, according to what the plan decided.
     fn settle(&mut self, id: Id, fate: ExitAction) {
         let Some(kept) = self.children.get_mut(&id) else { return };
         if fate == ExitAction::Again {
@@ -420,12 +431,12 @@ impl Supervisor {
 
     // ---- What it hears
 
-    fn answer(&mut self, me: &Me<SupervisorMessage>, message: SupervisorMessage) {
+    fn answer(&mut self, me: &SelfHandle<SupervisorMessage>, message: SupervisorMessage) {
         match message {
-            SupervisorMessage::Add(_, reply) if self.plan.is_ending() => {
+            SupervisorMessage::StartChild(_, reply) if self.plan.is_ending() => {
                 reply.send(Err(Exit::Refused(Reason::from("its supervisor ends"))));
             }
-            SupervisorMessage::Add(child, reply) => {
+            SupervisorMessage::StartChild(child, reply) => {
                 let taken = child.spec.name.as_ref().filter(|name| self.names.contains_key(*name));
                 if let Some(name) = taken {
                     return reply.send(Err(Exit::Refused(Reason::from(format!("there is a child {name} already")))));
@@ -433,18 +444,18 @@ impl Supervisor {
                 let id = self.adopt(child, true, me.now());
                 self.kept(id).starters.push(reply);
             }
-            SupervisorMessage::Stop(key, reply) => self.put_down(&key, reply, Plan::stop),
-            SupervisorMessage::Remove(key, reply) => self.put_down(&key, reply, Plan::remove),
-            SupervisorMessage::Restart(key, reply) => match self.find(&key) {
+            SupervisorMessage::TerminateChild(key, reply) => self.put_down(&key, reply, Plan::stop),
+            SupervisorMessage::DeleteChild(key, reply) => self.put_down(&key, reply, Plan::remove),
+            SupervisorMessage::RestartChild(key, reply) => match self.find(&key) {
                 Some(id) if self.plan.restart(id, me.now()) => self.kept(id).starters.push(reply),
                 _ => reply.send(Err(Exit::NoProcess)),
             },
-            SupervisorMessage::List(reply) => reply.send(self.tree(me.pid())),
-            SupervisorMessage::Count(reply) => reply.send(self.brood.len()),
+            SupervisorMessage::WhichChildren(reply) => reply.send(self.tree(me.pid())),
+            SupervisorMessage::CountChildren(reply) => reply.send(self.brood.len()),
         }
     }
 
-    fn put_down(&mut self, key: &ChildKey, reply: Reply<bool>, how: fn(&mut Plan, Id) -> Option<ExitAction>) {
+    fn put_down(&mut self, key: &ChildId, reply: Reply<bool>, how: fn(&mut Plan, Id) -> Option<ExitAction>) {
         match self.find(key) {
             Some(id) if !self.plan.is_ending() => {
                 self.kept(id).stoppers.push(reply);
@@ -465,10 +476,10 @@ impl Supervisor {
         self.ending.get_or_insert(Ending { exit, reason, deadline });
     }
 
-    fn begin(&mut self, me: &Me<SupervisorMessage>) {
+    fn begin(&mut self, me: &SelfHandle<SupervisorMessage>) {
         self.begun = true;
         let control = me.any();
-        // It says itself when it has started.
+        // A supervisor reports its own start, when all its children have started.
         control.head().set(flag::BY_HAND);
         if !control.head().has(flag::SUPERVISED) {
             me.host().root_begins(&*control);
@@ -479,8 +490,8 @@ impl Supervisor {
         }
     }
 
-    /// Hears what its children do; false if there may be more to hear.
-    fn listen(&mut self, me: &Me<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
+    /// Handles the reports of the children. Returns false if there may be more reports.
+    fn listen(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
         for _ in 0..NEWS_AT_ONCE {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
             match news {
@@ -494,9 +505,9 @@ impl Supervisor {
         false
     }
 
-    /// Does what the plan says. A start that fails at once ends the turn: the next start may fail at once too, and then a
-    /// loop here has no end.
-    fn act(&mut self, me: &Me<SupervisorMessage>) -> PlanProgress {
+    /// Executes the actions of the plan. If a start fails immediately, it returns and leaves the rest to the next step.
+    /// The next start may fail immediately too, so a loop here might not end.
+    fn act(&mut self, me: &SelfHandle<SupervisorMessage>) -> PlanProgress {
         let mut acted = PlanProgress::Idle;
         while let Some(action) = self.plan.next(me.now()) {
             acted = PlanProgress::Done;
@@ -509,8 +520,8 @@ impl Supervisor {
         acted
     }
 
-    /// Sees to it that it is stepped when the plan has something to do next; true if that is now.
-    fn set_alarm(&mut self, me: &Me<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
+    /// Sets the timer for the next action of the plan. Returns true if that action is due now.
+    fn set_alarm(&mut self, me: &SelfHandle<SupervisorMessage>, cx: &mut Cx<'_>) -> bool {
         let next = self.plan.next_time();
         if self.alarm.as_ref().map(|&(at, _)| at) != next {
             self.alarm = next.map(|at| (at, me.sleep_until(at)));
@@ -524,12 +535,12 @@ impl Supervisor {
             name.map_or_else(|| format!("number {id}"), str::to_owned)
         };
         match (end, &self.ending) {
-            (End::StartFailed(id, reason), _) => Exit::failed(StartFailed { child: name(id), reason: reason.clone() }),
+            (End::StartFailed(id, reason), _) => Exit::failed(StartFailed { child: name(id), exit: reason.clone() }),
             (End::GaveUp(id, last), _) => {
                 let child = name(id);
                 let intensity = self.plan.intensity();
                 let (restarts, within) = (intensity.most(), intensity.within());
-                Exit::failed(GaveUp { child, restarts, within, last: last.clone() })
+                Exit::failed(RestartIntensityExceeded { child, restarts, within, last: last.clone() })
             }
             (End::Asked, Some(ending)) => ending.exit.clone(),
             (End::Asked, None) => Exit::Normal,
@@ -546,7 +557,7 @@ impl Process for Supervisor {
         events: Events<'_, SupervisorMessage>,
         out: &mut StepOutput<'_, SupervisorMessage>,
     ) -> Result<Next<()>, Exit> {
-        let me: &Me<SupervisorMessage> = out;
+        let me: &SelfHandle<SupervisorMessage> = out;
         let mut cx = Cx::from_waker(out.waker());
         if !self.begun {
             self.begin(me);
@@ -557,7 +568,7 @@ impl Process for Supervisor {
                 Event::Cancel { reason, deadline } => {
                     self.end(Exit::Cancelled(reason.clone()), reason, deadline);
                 }
-                Event::Exit { from, reason } if !reason.is_normal() => {
+                Event::Exit { from, exit: reason } if !reason.is_normal() => {
                     self.end(fate_of_peers(from, &reason), Reason::PARENT, Instant::FAR);
                 }
                 _ => {}
@@ -581,7 +592,7 @@ impl Process for Supervisor {
         }
         if !self.ready && self.plan.is_settled() {
             self.ready = true;
-            me.ready();
+            me.mark_started();
         }
         Ok(Next::Wait)
     }

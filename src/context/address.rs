@@ -77,8 +77,8 @@ impl<M: Send + 'static> Address<M> {
 
     /// Sends a message. Never blocks. Messages from one sender arrive in the order in which they were sent.
     ///
-    /// If the mailbox is full and its [`Bound`](crate::Bound) drops messages, the send succeeds and one message becomes
-    /// a dead letter.
+    /// If the mailbox is full and its [`MailboxCapacity`](crate::MailboxCapacity) drops messages, the send succeeds and
+    /// one message becomes a dead letter.
     ///
     /// # Errors
     /// Returns the message if the process has exited, if its mailbox rejects messages because it is full, or if the
@@ -116,15 +116,16 @@ impl<M: Send + 'static> Address<M> {
     }
 
     /// Returns a future that resolves to the exit of the process when it has exited.
-    pub fn ended(&self) -> Ended {
-        Ended::new(Some(self.control.any()))
+    pub fn exited(&self) -> Exited {
+        Exited::new(Some(self.control.any()))
     }
 
     /// Returns the highest number of unread messages that the mailbox has held at one time.
     ///
-    /// Without a [`Bound`](crate::Bound), this is the longest burst: the most messages that the receiver ever found at
-    /// one look into the mailbox, or would find now. Messages in the read-ahead buffer of the receiver are not counted.
-    pub fn high_water(&self) -> usize {
+    /// Without a [`MailboxCapacity`](crate::MailboxCapacity), this is the longest burst: the most messages that the
+    /// receiver ever found at one look into the mailbox, or would find now. Messages in the read-ahead buffer of the
+    /// receiver are not counted.
+    pub fn peak_mailbox_len(&self) -> usize {
         self.control.inbox.high()
     }
 }
@@ -150,24 +151,24 @@ impl Host {
 
     /// Returns a future that resolves to the exit of the process when it has exited. It resolves to [`Exit::NoProcess`]
     /// immediately if the process is not alive in this runtime.
-    pub fn ended(&self, pid: Pid) -> Ended {
-        Ended::new(self.shared().pid_table.get(pid))
+    pub fn exited(&self, pid: Pid) -> Exited {
+        Exited::new(self.shared().pid_table.get(pid))
     }
 }
 
 /// Future that resolves to the [`Exit`] of a process when it has exited. It resolves to [`Exit::NoProcess`] if the
 /// process did not exist when the future was made.
 ///
-/// A pending `Ended` counts as an observer of the exit: a failure that it receives is not reported as unobserved.
+/// A pending `Exited` counts as an observer of the exit: a failure that it receives is not reported as unobserved.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
-pub struct Ended {
+pub struct Exited {
     control: Option<Ref<dyn AnyControl>>,
     listening: Listening,
     over: bool,
 }
 
-impl Ended {
+impl Exited {
     pub(crate) fn new(control: Option<Ref<dyn AnyControl>>) -> Self {
         if let Some(control) = &control {
             control.head().await_end(Change::More);
@@ -183,13 +184,13 @@ impl Ended {
     }
 }
 
-impl Drop for Ended {
+impl Drop for Exited {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Future for Ended {
+impl Future for Exited {
     type Output = Exit;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Exit> {
@@ -216,7 +217,7 @@ impl Future for Ended {
     }
 }
 
-impl FusedFuture for Ended {
+impl FusedFuture for Exited {
     fn is_terminated(&self) -> bool {
         self.over
     }

@@ -1,4 +1,6 @@
-//! Calls: a request that carries the right to answer it, and the future of the answer.
+//! Calls: a request message that carries a [`Reply`], and [`Call`], the future of the answer. Caller and callee share
+//! one oneshot channel, which is in `answer`. This file adds the request, the time limit, and the count of what a
+//! process waits for.
 
 pub(crate) mod answer;
 pub(crate) mod shared_cell;
@@ -20,7 +22,7 @@ use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
 use crate::host::{Host, Target, Way};
 use crate::observe::Counter;
-use crate::process::error::{Refusal, SendError};
+use crate::process::error::{SendError, SendErrorKind};
 use crate::process::event::Tag;
 use crate::process::exit::Exit;
 use crate::process::failure::{CallError, Failure};
@@ -28,11 +30,11 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// What becomes of the request: for the asker alone.
+/// State of the request. Only the caller accesses it.
 enum RequestStage {
     Unsent(Request),
     Sent {
-        /// The asker is counted as waiting.
+        /// The calling process counts this call among what it waits for.
         counted: bool,
     },
     Refused(CallError),
@@ -40,33 +42,35 @@ enum RequestStage {
 
 type Answer<T> = Result<T, CallError>;
 
-/// The end of the one that answers.
+/// The callee's end of the shared cell.
 type Replier<T> = ReplySender<Caller, RequestStage, Answer<T>>;
 
-/// The end of the one that asks.
+/// The caller's end of the shared cell.
 type PendingReply<T> = ReplyReceiver<Caller, RequestStage, Answer<T>>;
 
-/// Whoever a call is known through: it leads to the host. One reference for both ends.
+/// The process, host or yield that the call belongs to. Each variant leads to the host. It is stored once for both
+/// ends.
 enum Caller {
-    /// The process that asks, which is counted as waiting.
-    ReplyReceiver(ProcessRef),
-    /// The process in whose turn the question was made, by an address: it is counted as waiting once it waits itself. It may
-    /// be a handler's question, or be carried elsewhere.
+    /// The calling process. It counts the call as soon as the request is sent.
+    Process(ProcessRef),
+    /// The process in whose turn the call was made through an address. The future may belong to a handler, or may move
+    /// to another process. So the process counts the call only when its own task polls the future.
     Within(ProcessRef),
-    /// If none does, the one that is asked.
-    Asked(Ref<dyn AnyControl>),
+    /// The callee. Used if the call was made outside any process, through an address.
+    Callee(Ref<dyn AnyControl>),
     Host(Host),
-    /// The yield of a hand-written process, which is what is answered: the reply alone knows of it.
+    /// The yield of a hand-written process that the reply answers. There is no `Call` future: only the `Reply` refers
+    /// to this cell.
     Yield(UntypedCompletion),
 }
 
 impl Caller {
-    /// The process that waits, or may.
+    /// Returns the process that waits or may wait for the answer.
     #[inline]
     fn asker(&self) -> Option<&ProcessRef> {
         match self {
-            Self::ReplyReceiver(asker) | Self::Within(asker) => Some(asker),
-            Self::Asked(_) | Self::Host(_) | Self::Yield(_) => None,
+            Self::Process(asker) | Self::Within(asker) => Some(asker),
+            Self::Callee(_) | Self::Host(_) | Self::Yield(_) => None,
         }
     }
 
@@ -77,7 +81,7 @@ impl Caller {
         }
     }
 
-    /// Whether it is the asker's task that polls, with this waker.
+    /// Returns whether the task of the calling process polls, with its own waker and in its own step.
     #[inline]
     fn polls_itself(&self, waker: &Waker) -> bool {
         self.asker()
@@ -86,8 +90,8 @@ impl Caller {
 
     fn host(&self) -> &Host {
         match self {
-            Self::ReplyReceiver(control) | Self::Within(control) => control.head().host(),
-            Self::Asked(control) => control.head().host(),
+            Self::Process(control) | Self::Within(control) => control.head().host(),
+            Self::Callee(control) => control.head().host(),
             Self::Host(host) => host,
             Self::Yield(slip) => slip.host(),
         }
@@ -101,7 +105,7 @@ impl answer::CallParty for Caller {
     }
 }
 
-/// The yield that is what is answered.
+/// Takes out the yield that the reply answers.
 fn into_yield<T>(to: Replier<T>) -> UntypedCompletion {
     let slip = to.finish(|party| match party {
         Caller::Yield(slip) => Some(slip.take()),
@@ -122,15 +126,16 @@ fn finish<T: Send + 'static>(to: Replier<T>, value: T) -> Result<(), T> {
     Ok(())
 }
 
-/// The right to answer one call; it travels inside the message, or anywhere. It is one word.
+/// The right to answer one call. It travels inside the request message, and can be sent on. Its size is one word.
 ///
-/// Dropped unanswered, the caller gets [`CallError::Dropped`]; if it was dropped because the process that held it, or
-/// had it unread in its mailbox, died: [`CallError::Died`] with the reason, at once.
+/// If it is dropped unanswered, the caller gets [`CallError::Dropped`]. If it is dropped because a process exits that
+/// held it, or had it unread in its mailbox, the caller gets [`CallError::Died`] with the exit, as soon as the exit is
+/// known.
 pub struct Reply<T: Send + 'static> {
     to: Option<Replier<T>>,
 }
 
-/// A message that has one and a word beside fits a [`Payload`].
+/// A message that consists of a `Reply` and one more word fits into a [`Payload`] without allocation.
 const _: () = assert!(size_of::<Reply<u64>>() == size_of::<usize>());
 
 impl<T: Send + 'static> Reply<T> {
@@ -138,15 +143,15 @@ impl<T: Send + 'static> Reply<T> {
         Self { to: Some(ReplySender::alone(Caller::Yield(slip), || RequestStage::Sent { counted: false })) }
     }
 
-    /// Answers. If nobody waits for it any more it goes nowhere and is counted as a late reply.
+    /// Answers the call. If the caller no longer waits, the value is dropped and counted as a late reply.
     pub fn send(self, value: T) {
         let _late = self.try_send(value);
     }
 
-    /// Answers.
+    /// Answers the call.
     ///
     /// # Errors
-    /// The value, when nobody waits for it any more.
+    /// Returns the value if the caller no longer waits. The value is counted as a late reply.
     pub fn try_send(self, value: T) -> Result<(), T> {
         let Some(to) = ManuallyDrop::new(self).to.take() else { unreachable!("a reply is used once, by value") };
         if let Caller::Yield(_) = *to {
@@ -158,7 +163,7 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Returns whether the caller no longer waits for the answer.
     pub fn is_closed(&self) -> bool {
         self.to.as_ref().is_none_or(|to| match &**to {
             Caller::Yield(slip) => !slip.is_wanted(),
@@ -166,7 +171,10 @@ impl<T: Send + 'static> Reply<T> {
         })
     }
 
-    /// Resolves when nobody waits for the answer any more; cancel safe.
+    /// Resolves when the caller no longer waits for the answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future has no effect on the call.
     pub async fn closed(&self) {
         std::future::poll_fn(|cx| {
             let closed = self.to.as_ref().is_none_or(|to| match &**to {
@@ -201,9 +209,9 @@ impl<T: Send + 'static> fmt::Debug for Reply<T> {
     }
 }
 
-/// A request on its way; what it holds is gone when it is sent.
+/// A request that may not be sent yet. Sending it moves its content out.
 enum Request {
-    /// To a mailbox that takes messages of this type.
+    /// The target is a control block. The message is a payload, whose type is the message type of the target.
     Here(Ref<dyn AnyControl>, Option<Payload>),
     There(Option<Box<dyn FnOnce() -> Result<(), CallError> + Send>>),
 }
@@ -221,11 +229,22 @@ impl Request {
     }
 }
 
-/// A question on its way; resolves to the reply. Dropped, it is cancelled: a reply that comes later goes nowhere.
+/// Future of a call; resolves to the reply. Dropping it cancels the call: a reply that arrives later is dropped and
+/// counted as late.
+///
+/// # Errors
+/// - [`CallError::NoProcess`], [`CallError::Full`], [`CallError::WrongType`] or [`CallError::ShutDown`] if the request
+///   is refused;
+/// - [`CallError::Dropped`] if the callee drops the [`Reply`];
+/// - [`CallError::Died`] if the callee exits while it holds the [`Reply`];
+/// - [`CallError::TimedOut`] if the limit that [`timeout`](Self::timeout) set has passed.
+///
+/// # Cancel safety
+/// Dropping the future loses the reply. A request that was sent stays in the mailbox of the callee.
 #[must_use = "futures do nothing unless polled"]
 pub struct Call<T> {
-    // Two words, for it is moved before it is polled; the request lies with what both ends share.
-    /// Until it is over.
+    // The future is two words, because it is moved before it is polled. The request is stored in the shared cell.
+    /// `None` when the call is over.
     asking: Option<PendingReply<T>>,
     limit: Option<Box<Sleep>>,
 }
@@ -236,14 +255,15 @@ impl<T> fmt::Debug for Call<T> {
     }
 }
 
-/// Sends the request, which was not sent.
+/// Sends the request, which must be unsent.
 fn send<T>(asking: &mut PendingReply<T>) {
     let (party, stage) = asking.parts();
     let RequestStage::Unsent(request) = stage else { unreachable!("only an unsent call is sent") };
-    // The request goes, and what was refused with it: it may hold the other end.
+    // The assignments below drop the request. After a refusal it still contains the message, and with it possibly the
+    // callee's end of this cell.
     match request.send() {
         Ok(()) => {
-            let counted = matches!(party, Caller::ReplyReceiver(_));
+            let counted = matches!(party, Caller::Process(_));
             *stage = RequestStage::Sent { counted };
             if counted {
                 party.wait_for(Change::More);
@@ -254,13 +274,13 @@ fn send<T>(asking: &mut PendingReply<T>) {
 }
 
 impl<T> Call<T> {
-    /// Sends the request now, not at the first poll.
+    /// Sends the request now instead of at the first poll.
     pub fn start(mut self) -> Self {
         self.asking.as_mut().into_iter().for_each(send);
         self
     }
 
-    /// Leaves; `answered` says that the answer was taken, so that there is nothing to refuse.
+    /// Ends the call. `answered`: the answer was taken, so the cell need not be closed.
     #[inline]
     fn end(&mut self, answered: bool) {
         self.limit = None;
@@ -275,13 +295,15 @@ impl<T> Call<T> {
                     asking.close();
                 }
             }
-            // It holds the other end, which lies in what both share.
+            // The unsent request contains the callee's end, and is stored in the cell that both ends share. Without
+            // this drop, the two would keep each other alive.
             RequestStage::Unsent(_) => drop(mem::replace(stage, RequestStage::Sent { counted: false })),
             RequestStage::Refused(_) => {}
         }
     }
 
-    /// The answer, if it has come. What was refused is answered too, by the drop of the request; that is not looked at.
+    /// Returns the answer if it is there. Only a sent request counts: the drop of a refused request puts an answer into
+    /// the cell too, and the caller must get the refusal instead.
     #[inline(always)]
     fn take(&mut self) -> Option<Answer<T>> {
         let asking = self.asking.as_mut()?;
@@ -291,7 +313,8 @@ impl<T> Call<T> {
         Some(answer)
     }
 
-    /// Fails with [`CallError::TimedOut`] unless the reply comes in this time, counted from now.
+    /// Sets a time limit, counted from now. If the reply does not arrive in time, the future fails with
+    /// [`CallError::TimedOut`]. A second limit replaces the first one.
     pub fn timeout(mut self, time: Duration) -> Self {
         if let Some(asking) = &self.asking {
             self.limit = Some(Box::new(asking.party().host().sleep(time)));
@@ -305,8 +328,8 @@ impl<T> Future for Call<T> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Most that are polled again have been answered. This is to be a part of the asker's code: what it returns is not
-        // moved then.
+        // A future that is polled again usually has its answer. This path is inlined into the caller's code, so that
+        // the answer need not be moved again when it is returned.
         match self.take() {
             Some(answer) => Poll::Ready(answer),
             None => self.poll_slowly(cx),
@@ -363,7 +386,7 @@ impl<T> Drop for Call<T> {
     }
 }
 
-/// Sends a request; a refusal as the caller of it knows it, with the request.
+/// Sends a request. Returns a refusal as a [`CallError`], together with the refused message.
 fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<(), (CallError, SendError<N>)> {
     let sent = match to {
         Way::Here(control) => control.push(request).map_err(|(refusal, request)| {
@@ -375,18 +398,19 @@ fn ask<N: Send + 'static>(host: &Host, to: &Way<'_, N>, request: N) -> Result<()
     sent.map_err(|error| (refused(error.refusal()), error))
 }
 
-/// A refusal as the caller knows it.
-fn refused(refusal: Refusal) -> CallError {
+/// Converts a refusal into the error of the call.
+fn refused(refusal: SendErrorKind) -> CallError {
     match refusal {
-        Refusal::WrongType { expected } => CallError::WrongType { expected },
-        Refusal::Full => CallError::Full,
-        Refusal::ShutDown => CallError::ShutDown,
+        SendErrorKind::WrongType { expected } => CallError::WrongType { expected },
+        SendErrorKind::Full => CallError::Full,
+        SendErrorKind::ShutDown => CallError::ShutDown,
         _ => CallError::NoProcess,
     }
 }
 
 impl Host {
-    /// Asks, and resolves to the reply: see [`Address::call`](crate::Address::call).
+    /// Sends a request that carries a [`Reply`], and resolves to the reply: see
+    /// [`Address::call`](crate::Address::call). A name or a pid is looked up when the request is sent.
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Target<N>,
@@ -401,7 +425,7 @@ impl Host {
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Call<T> {
-        self.call_as(Some(asker), Caller::ReplyReceiver, to, request)
+        self.call_as(Some(asker), Caller::Process, to, request)
     }
 
     #[inline(always)]
@@ -415,7 +439,7 @@ impl Host {
         let way = to.way();
         let party = || match (asker, &way) {
             (Some(asker), _) => asks(asker),
-            (None, Way::Here(control)) => Caller::Asked(control.any()),
+            (None, Way::Here(control)) => Caller::Callee(control.any()),
             (None, Way::Pid(_) | Way::Name(_)) => Caller::Host(self.clone()),
         };
         let (mut asking, other) = ReplyReceiver::new(party, || RequestStage::Sent { counted: false });
@@ -432,7 +456,7 @@ impl Host {
     }
 }
 
-/// Asks on behalf of a hand-written process: the reply answers its yield.
+/// Sends a request on behalf of a hand-written process. The reply answers this yield.
 pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,
@@ -441,7 +465,8 @@ pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
 ) {
     let message = request(Reply::to_yield(UntypedCompletion::new(control.clone(), tag)));
     if let Err((error, refused)) = ask(control.head().host(), to, message) {
-        // Before the request is dropped, for the reply in it would answer `Dropped`.
+        // The refusal must answer the yield first. The drop of the refused message drops its `Reply`, which would
+        // answer `Dropped`.
         let _ = control.complete(tag, &mut Some(Err(Failure::new(error))), false);
         drop(refused);
     }

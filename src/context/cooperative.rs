@@ -1,4 +1,5 @@
-//! Work in small pieces that lets others run in between: the wrapper that asks [`should_yield`](crate::should_yield).
+//! Cooperative scheduling of async bodies: [`cooperative`] wraps a future so that it yields when the budget of the turn
+//! is spent. The budget itself is in `process::state::current`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,12 +10,12 @@ use pin_project_lite::pin_project;
 
 use crate::process::state::current::Current;
 
-/// Makes a piece of work one before which others may run: when the budget of the turn is spent, or the process is
-/// [asked](crate::Host::preempt) to let others run, it waits until the process has been behind the others once.
+/// Wraps a future so that other processes can run before it: if the budget of the turn is spent, or the process was
+/// [asked to yield](crate::Host::preempt), it first yields once.
 ///
-/// A body that awaits one ready future after the other never comes to an end of its turn. Made of such pieces it can be
-/// pre-empted between them; within one it can't. A piece that has to wait for something costs no budget. Outside a
-/// process it is the future alone. A hand-written process gets the same by a [step](crate::Process::step) a piece and
+/// A body that awaits only ready futures never ends its turn. With this wrapper, it can yield before each of these
+/// futures, but not within one. A future that is pending costs no budget. Outside a process, the wrapper has no effect.
+/// A hand-written process gets the same effect with one [step](crate::Process::step) per piece of work and
 /// [`Next::Again`](crate::Next::Again).
 ///
 /// ```
@@ -35,13 +36,13 @@ use crate::process::state::current::Current;
 /// ```
 ///
 /// # Cancel safety
-/// That of the future: nothing of it is lost by this.
+/// The same as that of `future`.
 pub fn cooperative<F: Future>(future: F) -> Cooperative<F> {
     Cooperative { future }
 }
 
 pin_project! {
-    /// A piece of work before which others may run: see [`cooperative`].
+    /// Future that yields to other processes first if necessary: see [`cooperative`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct Cooperative<F> {
@@ -67,7 +68,8 @@ impl<F: Future> Future for Cooperative<F> {
         }
         let polled = self.project().future.poll(cx);
         if polled.is_pending() {
-            // Of many that are polled together and wait, the last would never come to its own turn otherwise.
+            // A pending future gets its budget back. Otherwise, if many futures are polled together and all are
+            // pending, the last ones would never be polled.
             Current::with(Current::refund);
         }
         polled

@@ -1,8 +1,8 @@
-//! Links and monitors as a process sets them. What they do stands in `link/table.rs`; a page for users is
-//! [`lives`](crate::guide::lives).
+//! Methods of a process that set links and monitors. The tables and the protocol are in `host::link`; the guide for
+//! users is [`lives`](crate::guide::lives).
 
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::control::AnyControl;
 #[allow(unused_imports)]
@@ -15,7 +15,8 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
 impl Host {
-    /// Whom a process is to be tied to, or what it is told instead.
+    /// Returns the process to be linked or monitored, or the exit that is reported if it is not in this runtime's pid
+    /// table.
     fn other(&self, pid: Pid) -> Result<Ref<dyn AnyControl>, Exit> {
         let absent = || if pid.node() == self.node() { Exit::NoProcess } else { Exit::NodeDown };
         self.shared().pid_table.get(pid).ok_or_else(absent)
@@ -25,13 +26,16 @@ impl Host {
 macro_rules! ties {
     ($caller:ident) => {
         impl<M: Send + 'static> $caller<M> {
-            /// Links this process and another one, in whichever host of the runtime: when one of them ends other than
-            /// normally, the other one ends too, as [`Exit::Linked`], unless it [traps exits](Self::trap_exit). A link
-            /// that is there already stays one; to itself, a process is not linked.
+            /// Links this process and another process, in any host of the runtime. If one of them exits abnormally, the
+            /// other one exits with [`Exit::Linked`], unless it [traps exits](Self::trap_exit). A second link between
+            /// the same processes has no effect, nor does a link of a process with itself.
             ///
             /// # Errors
-            /// No such process lives here. One that traps exits is told so by an [`Event::Exit`](crate::Event::Exit)
-            /// instead: [`Exit::NoProcess`], or [`Exit::NodeDown`] for a pid of another node.
+            /// Fails with [`NoProcess`] and `pid` if the other process is not alive in this runtime. If this process
+            /// traps exits, the call succeeds instead, and an [`Event::Exit`](crate::Event::Exit) arrives: with
+            /// [`Exit::NoProcess`], or with [`Exit::NodeDown`] for a pid of another node.
+            ///
+            /// Fails with [`NoProcess`] and this process's own pid if this process has exited.
             pub fn link(&self, pid: Pid) -> Result<(), NoProcess> {
                 let control = self.control();
                 let other = control.head.host().other(pid);
@@ -42,26 +46,26 @@ macro_rules! ties {
                 })
             }
 
-            /// Cuts the link to another process; nothing if there is none. Once this has returned, its end does nothing
-            /// here any more; an [`Event::Exit`](crate::Event::Exit) that was there before is still to be read.
+            /// Removes the link to another process, if there is one. After this returns, the exit of the other process
+            /// has no effect here. An [`Event::Exit`](crate::Event::Exit) that is already in the mailbox stays there.
             pub fn unlink(&self, pid: Pid) {
                 table::unlink::<dyn AnyControl>(&**self.control(), pid);
             }
 
-            /// Whether the exits of linked processes come as [`Event::Exit`](crate::Event::Exit) from now on, normal
-            /// ones too, in place of ending this process. Returns what held before.
+            /// Sets whether exits of linked processes, normal ones too, arrive as [`Event::Exit`](crate::Event::Exit)
+            /// instead of ending this process. Returns the former setting. Default: false.
             ///
-            /// A kill can't be trapped; what it does to those that are linked can.
+            /// A kill of this process cannot be trapped. A process linked with a killed process can trap that exit.
             pub fn trap_exit(&self, on: bool) -> bool {
                 self.control().head.links().trap(on)
             }
 
-            /// Has this process told by an [`Event::Down`](crate::Event::Down) when another one, in whichever host of the
-            /// runtime, has ended: once for each monitor, after whatever the other one sent before. Such an event waits
-            /// for [`event`](crate::Mailbox::event), a receive leaves it where it is.
+            /// Monitors another process, in any host of the runtime. When that process has exited, an
+            /// [`Event::Down`](crate::Event::Down) arrives, once per monitor, after everything that it sent before.
+            /// [`event`](crate::Mailbox::event) returns this event; a receive skips it, and it stays in the mailbox.
             ///
-            /// If no such process lives it is told so at once: [`Exit::NoProcess`], or [`Exit::NodeDown`] for a pid of
-            /// another node. Nobody is told of its own end.
+            /// If the process is not alive in this runtime, the event arrives immediately, with [`Exit::NoProcess`], or
+            /// with [`Exit::NodeDown`] for a pid of another node. A monitor of the process itself never reports.
             pub fn monitor(&self, pid: Pid) -> MonitorRef {
                 let control = self.control();
                 let other = control.head.host().other(pid);
@@ -69,11 +73,11 @@ macro_rules! ties {
                 monitor(caller, control.any(), pid, other)
             }
 
-            /// Takes back a monitor of this process. True if its down has not come yet: then it never will. False if it
-            /// has, read or not; or if there is no such monitor.
+            /// Removes a monitor of this process. Returns true if its `Down` has not arrived: then it never will.
+            /// Returns false if the `Down` has arrived, read or unread, or if there is no such monitor.
             ///
-            /// Of a [group](Self::monitor_group) nothing comes any more, what was told and not read neither. True if there
-            /// was such a monitor.
+            /// If the monitor is of a [group](Self::monitor_group), no further event of it arrives, and its unread
+            /// events are discarded. Returns true if there was such a monitor.
             pub fn demonitor(&self, monitor: MonitorRef) -> bool {
                 let head = &self.control().head;
                 if monitor.is_of_group() {
@@ -83,7 +87,7 @@ macro_rules! ties {
                 demonitor::<dyn AnyControl>(&**self.control(), monitor, false)
             }
 
-            /// As [`demonitor`](Self::demonitor); a down that has come and was not read is gone too.
+            /// Same as [`demonitor`](Self::demonitor), but also discards an unread `Down`.
             pub fn demonitor_flush(&self, monitor: MonitorRef) -> bool {
                 if monitor.is_of_group() {
                     return self.demonitor(monitor);
@@ -93,5 +97,5 @@ macro_rules! ties {
         }
     };
 }
-ties!(Me);
+ties!(SelfHandle);
 ties!(Mailbox);

@@ -1,5 +1,5 @@
-//! The receiving half of a context, and a mailbox that belongs to no process: what comes, in the order in which it came, or
-//! picked out.
+//! The receiving half of a context: [`Mailbox`], which belongs to a process or, made by [`Host::mailbox`], to no
+//! process. It receives messages in order or selectively. The queue that senders share is in `process::mailbox`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,55 +10,55 @@ use futures::future::FusedFuture;
 use futures::stream::FusedStream;
 
 use crate::context::address::Address;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::control::{Control, flag};
 use crate::process::event::{Event, Signal};
 use crate::process::exit::Exit;
-use crate::process::mailbox::{Bound, Gathered, Glance, ReadAhead, Reader, ReceiverTurn, Spare, Trial};
+use crate::process::mailbox::{Gathered, Glance, MailboxCapacity, ReadAhead, Reader, ReceiverTurn, Spare, Trial};
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::{Current, InTurn};
 
-/// Who polls a mailbox.
+/// The caller of a poll of the mailbox.
 #[derive(Clone, Copy)]
 enum Poller {
     /// The process's own task, in its turn.
     Task(InTurn),
-    /// A combinator, another thread or another process.
+    /// Any other caller: a combinator, another thread or another process.
     Other,
 }
 
-/// What is known of a mailbox without its lock, behind what was taken out.
+/// State of the inbox, as far as it is known without its lock. Messages in the read-ahead buffer are not part of it.
 #[derive(Clone, Copy)]
 enum Known {
-    /// Its receiver waits as before: nothing has come.
+    /// The receiver still waits: nothing has arrived.
     Empty,
-    /// As that, but for a message that was delivered.
+    /// The receiver still waits, and one message was delivered into the slot.
     Delivered(ReceiverTurn),
     Unknown,
 }
 
-/// The receiving half of a [`Context`](crate::Context): messages in the order they came.
+/// Receiving half of a [`Context`](crate::Context): returns messages in the order in which they arrived.
 ///
-/// As a `Stream` it ends when the process is asked to end. [`Host::mailbox`] makes one outside any process, for
-/// threads and tasks of other executors; that one lives until it is dropped.
+/// As a `Stream`, it ends when the process is asked to exit. [`Host::mailbox`] makes a mailbox outside any process, for
+/// threads and for tasks of other executors. Such a mailbox exists until it is dropped or killed.
 ///
-/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) off can be sent to another thread
-/// or process, and remains the receiver there. Another receiver takes its place
+/// A process has one receiver at a time. A mailbox that was [split](crate::Context::split) off can be sent to another
+/// thread or process, and remains the receiver there. Another receiver replaces it
 ///
-/// - when a new body, which got this mailbox for [an upgrade](crate::Context::upgrade), fails to start: the old body is the
-///   receiver again;
-/// - when a hand-written process that delegated a step to [`Methods`](crate::Methods) reads its [`Events`](crate::Events)
-///   itself, or delegates a step to other `Methods`.
+/// - when a new body, which got this mailbox for [an upgrade](crate::Context::upgrade), fails to start: the old body is
+///   the receiver again;
+/// - when a hand-written process that delegated a step to [`EntryPoints`](crate::EntryPoints) reads its
+///   [`Events`](crate::Events) itself, or delegates a step to other `EntryPoints`.
 ///
-/// From then on this mailbox receives nothing. [`receive`](Self::receive) and [`receive_where`](Self::receive_where) fail
-/// with [`Exit::Failed`], the `Stream` ends, [`try_receive`](Self::try_receive) returns `None`, and [`event`](Self::event)
-/// never resolves. Messages that it had taken out of the mailbox and had not returned yet go to the new receiver as soon as
-/// this mailbox is asked for a message or dropped.
+/// From then on, this mailbox receives nothing. [`receive`](Self::receive) and [`receive_where`](Self::receive_where)
+/// fail with [`Exit::Failed`], the `Stream` ends, [`try_receive`](Self::try_receive) returns `None`, and
+/// [`event`](Self::event) never resolves. Messages that it had taken out of the mailbox and had not returned yet go to
+/// the new receiver as soon as this mailbox is asked for a message or dropped.
 pub struct Mailbox<M: Send + 'static> {
-    me: Me<M>,
-    /// What was taken out of the inbox and is not read yet.
+    me: SelfHandle<M>,
+    /// The read-ahead buffer: messages that were taken out of the inbox and are not read yet.
     front: ReadAhead<M>,
 }
 
@@ -69,20 +69,21 @@ impl<M: Send + 'static> fmt::Debug for Mailbox<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// The first receiver of this control block. It is called once for each.
+    /// Makes the first receiver of this control block. The caller calls this once per control block.
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self::with(control, ReadAhead::default())
     }
 
-    /// A receiver that takes the place of another one.
+    /// Makes a receiver that replaces another one.
     pub(crate) fn with(control: Ref<Control<M>>, front: ReadAhead<M>) -> Self {
-        Self { me: Me::new(control), front }
+        Self { me: SelfHandle::new(control), front }
     }
 
-    /// Makes a new receiver, on trial, in place of this one. It has what this one has read ahead or put aside.
+    /// Makes a new receiver, on trial, that replaces this one. It gets the messages that this one has read ahead or
+    /// stashed.
     ///
     /// # Errors
-    /// Another receiver has taken the place of this one.
+    /// Fails if another receiver has replaced this one.
     pub(crate) fn begin_trial(&mut self, turn: InTurn) -> Result<(Self, Trial), Exit> {
         let control = self.me.control().clone();
         match control.begin_trial(turn, &mut self.front) {
@@ -91,19 +92,19 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The trial has failed: this is the receiver again.
+    /// Ends a trial that failed: this is the receiver again.
     pub(crate) fn end_trial(&mut self, trial: &Trial) {
         self.me.control().end_trial(trial, &mut self.front);
     }
 
-    /// What a receiver is told whose place another one has taken. What it has not read is for that one.
+    /// Returns the error of a receiver that was replaced. Its unread messages go to the new receiver.
     #[cold]
     fn refuse(&mut self) -> Exit {
         self.me.control().put_back(&mut self.front);
         Exit::failed(format!("the mailbox of {} has another receiver", self.me.pid()))
     }
 
-    pub(crate) fn me(&self) -> &Me<M> {
+    pub(crate) fn me(&self) -> &SelfHandle<M> {
         &self.me
     }
 
@@ -111,12 +112,13 @@ impl<M: Send + 'static> Mailbox<M> {
         self.me.control()
     }
 
-    /// How many events wait here, those that nobody heeds any more included.
+    /// Returns the number of unread events, including events that are no longer wanted, for example those of a removed
+    /// monitor.
     pub(crate) fn unread(&mut self) -> usize {
         self.front.len() + self.me.control().inbox.len()
     }
 
-    /// The pid that leads here.
+    /// Returns the pid of the mailbox.
     pub fn pid(&self) -> Pid {
         self.me.control().head.pid()
     }
@@ -124,24 +126,27 @@ impl<M: Send + 'static> Mailbox<M> {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// [`Exit::Cancelled`] once the process was asked to end, now and ever after, even if messages are unread: what is
-    /// queued then is for [`try_receive`](Self::try_receive). A mailbox outside any process, killed, says
-    /// [`Exit::Killed`] after its last message. [`Exit::Failed`] once [another receiver](Mailbox) has taken the place of
-    /// this one.
+    /// - [`Exit::Cancelled`] after the process was asked to exit: from then on at each call, even if messages are
+    ///   unread. [`try_receive`](Self::try_receive) returns the messages that are still queued.
+    /// - [`Exit::Failed`] after [another receiver](Mailbox) replaced this one.
+    /// - The exit of the process, if it has exited. A mailbox outside any process that was killed fails with
+    ///   [`Exit::Killed`], after the messages that it had read ahead.
+    /// - [`Exit::Refused`] for a mailbox outside any process that was closed from the start: see [`Host::mailbox`].
     ///
     /// # Cancel safety
-    /// Dropped, it has taken nothing.
+    /// Cancel safe: a dropped future has taken no message.
     pub fn receive(&mut self) -> Receive<'_, M> {
         Receive { mailbox: Some(self) }
     }
 
-    /// Waits for the first message that `pick` takes; the others keep their places.
+    /// Waits for the first message that `pick` accepts, and returns what `pick` made of it. A message that `pick`
+    /// returns as an `Err` keeps its place.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// Same as [`receive`](Self::receive).
     ///
     /// # Cancel safety
-    /// Dropped, it has taken nothing: what was passed over stays in order.
+    /// Cancel safe: a dropped future has taken no message, and the skipped messages keep their order.
     pub async fn receive_where<T>(&mut self, mut pick: impl FnMut(M) -> Result<T, M>) -> Result<T, Exit> {
         let mut looked_at = LookedAt::default();
         std::future::poll_fn(|cx| self.poll_where(cx, &mut pick, &mut looked_at)).await
@@ -187,9 +192,9 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// Offers what waits in a queue with a bound, oldest first, to `take`, up to the first message that it does not take;
-    /// or to the last, if `all` are to be offered. What it does not take keeps its place. Says whether some is left; if
-    /// none is, it waits for more.
+    /// Offers the messages of a bounded queue to `take`, oldest first. A message that `take` returns keeps its place.
+    /// Without `all`, the first such message ends the offer. Returns whether a message is left. If none is left, the
+    /// receiver waits for the next one.
     pub(crate) fn offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -225,7 +230,8 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// The next message if one is there, also after a cancel: for draining.
+    /// Returns the next message, or `None` if the mailbox is empty. It also returns messages after a cancel, so that a
+    /// process can drain its mailbox.
     pub fn try_receive(&mut self) -> Option<M> {
         if self.front.is_replaced() {
             self.refuse();
@@ -234,12 +240,13 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop().or_else(|| self.me.control().pop(&mut self.front))
     }
 
-    /// Puts a message aside, to be read again after [`unstash`](Self::unstash). It does not count against a
-    /// [`Bound`]; if the process ends first it is a dead letter, as all that is unread.
+    /// Puts a message aside, to be received again after [`unstash`](Self::unstash). A stashed message does not count
+    /// against a [`MailboxCapacity`]. If the process exits first, the message becomes a dead
+    /// letter, like all unread messages.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
-    /// // Handles what is for later when it is open.
+    /// Stashes the messages that arrive before "open", and handles them after it.
     /// async fn door(mut ctx: Context<&'static str>) -> Result<Vec<&'static str>, Exit> {
     ///     loop {
     ///         match ctx.receive().await? {
@@ -262,17 +269,17 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.stash(message);
     }
 
-    /// Makes what was [put aside](Self::stash) the next that is read, before all else, in the order in which it was put
-    /// aside. How many messages that is.
+    /// Moves all [stashed](Self::stash) messages to the front of the mailbox, in the order in which they were stashed.
+    /// Returns their number.
     pub fn unstash(&mut self) -> usize {
         self.front.unstash()
     }
 
-    /// Waits for whatever comes next: messages, a cancel, downs and other news, in the order they came. It never resolves
-    /// once the process has ended, or [another receiver](Mailbox) has taken the place of this one.
+    /// Waits for the next event: a message, a cancel, a `Down` or any other event, in the order of their arrival. Never
+    /// resolves after the process has exited or [another receiver](Mailbox) has replaced this one.
     ///
     /// # Cancel safety
-    /// Dropped, it has taken nothing.
+    /// Cancel safe: a dropped future has taken no event.
     pub async fn event(&mut self) -> Event<M> {
         std::future::poll_fn(|cx| self.poll_event(cx)).await
     }
@@ -291,7 +298,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// The next message, if it was read ahead, comes before any signal, and is within the budget of this turn.
+    /// Returns the next message if it was read ahead, if no signal comes before it, and if the budget of this turn is
+    /// not spent.
     #[inline]
     pub(crate) fn pop_ahead(&mut self) -> Option<M> {
         if !self.front.is_clear() || !self.spend() {
@@ -300,7 +308,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.front.pop_clear()
     }
 
-    /// As [`event`](Self::event), whatever the budget: a message, or nothing and a `signal`.
+    /// Same as [`event`](Self::event), but takes nothing from the budget. Resolves to a message, or to `None` after it
+    /// has stored a `signal`.
     #[inline]
     pub(crate) fn next_event(&mut self, signal: &mut Option<Signal>, cx: &mut Cx<'_>) -> Poll<Option<M>> {
         match self.front.pop_clear() {
@@ -330,7 +339,7 @@ impl<M: Send + 'static> Mailbox<M> {
                 Poll::Ready(Ok(())) => match &signal {
                     None => return Poll::Ready(message),
                     Some(signal) if self.me.control().head.heeds(signal) => return Poll::Ready(None),
-                    // Taken back while it waited here.
+                    // The signal is no longer wanted, for example because its monitor was removed while it waited here.
                     Some(_) => *signal = None,
                 },
                 Poll::Ready(Err(_)) | Poll::Pending => return Poll::Pending,
@@ -342,7 +351,8 @@ impl<M: Send + 'static> Mailbox<M> {
     pub(crate) fn poll_receive(&mut self, cx: &mut Cx<'_>) -> Poll<Result<M, Exit>> {
         let poller = self.poller(cx);
         let known = self.glance(poller);
-        // A delivered message is moved here, in the receiver's own code, into its last place: another move would wait for it.
+        // A delivered message is moved directly into the result, in the receiver's own code. Another move right after
+        // the write would miss store forwarding.
         if let Known::Delivered(seat) = known
             && !self.me.control().head.is_cancelled()
             && Current::with(Current::spend)
@@ -352,7 +362,8 @@ impl<M: Send + 'static> Mailbox<M> {
             self.me.control().inbox.take_delivered_with(seat, |message| received = Poll::Ready(Ok(message)));
             return received;
         }
-        // By itself, for what is returned is read in wider pieces than it was written in, and waited for.
+        // The message is returned by itself: a whole result would be copied with wider loads than it was written with,
+        // and would miss store forwarding.
         let mut message = None;
         match self.poll_further(poller, known, cx, &mut message) {
             Poll::Ready(Ok(())) => message.map_or(Poll::Pending, |message| Poll::Ready(Ok(message))),
@@ -386,7 +397,8 @@ impl<M: Send + 'static> Mailbox<M> {
         self.poll_inbox(poller, cx, message)
     }
 
-    /// A function of its own: the messages of a burst are mostly in the front, and reading them there needs few registers.
+    /// A separate function: the messages of a burst are mostly in the read-ahead buffer, and reading them there needs
+    /// few registers.
     #[inline(never)]
     fn poll_inbox(&mut self, poller: Poller, cx: &mut Cx<'_>, message: &mut Option<M>) -> Poll<Result<(), Exit>> {
         if let Some(next) = self.front.pop() {
@@ -399,7 +411,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// What polls this. What is noted of the mailbox in this turn holds no longer.
+    /// Returns the caller of this poll. In a step of the process, it also removes the turn's note about the mailbox,
+    /// which no longer holds.
     #[inline]
     fn poller(&self, cx: &Cx<'_>) -> Poller {
         Current::with(|current| {
@@ -409,7 +422,8 @@ impl<M: Send + 'static> Mailbox<M> {
         })
     }
 
-    /// What is known of the mailbox without its lock, behind what was taken out.
+    /// Returns the state of the inbox without its lock, if the process's own task polls and the read-ahead buffer is
+    /// empty.
     #[inline]
     fn glance(&mut self, poller: Poller) -> Known {
         let Poller::Task(turn) = poller else { return Known::Unknown };
@@ -421,20 +435,21 @@ impl<M: Send + 'static> Mailbox<M> {
         }
     }
 
-    /// What is there at a glance; the task waits on.
+    /// Takes the delivered message. The task still waits for the next one.
     #[inline]
     fn take_delivered(&mut self, seat: ReceiverTurn) -> Option<M> {
         Current::with(Current::note_delivered);
         self.me.control().inbox.take_delivered(seat)
     }
 
-    /// Takes one from the budget, if this thread steps the process. False if the budget was spent.
+    /// Takes one from the budget if this thread steps the process. Returns false if the budget was spent.
     #[inline]
     fn spend(&self) -> bool {
         Current::with(|current| !current.steps(self.me.control().address()) || current.spend())
     }
 
-    /// Whether the budget of this turn is spent: for a mailbox that is never empty, the others come first.
+    /// Returns whether the budget of this turn is spent. Then it also wakes the task, to be stepped again after other
+    /// tasks: otherwise a mailbox that is never empty would keep the worker.
     #[inline]
     pub(crate) fn is_spent(&self, cx: &Cx<'_>) -> bool {
         if self.spend() {
@@ -446,7 +461,7 @@ impl<M: Send + 'static> Mailbox<M> {
         true
     }
 
-    /// Takes from the inbox, past what was read ahead; or waits.
+    /// Takes from the inbox, after the messages that were read ahead, or waits.
     #[inline]
     fn take<R>(
         &mut self,
@@ -460,13 +475,14 @@ impl<M: Send + 'static> Mailbox<M> {
             Poller::Other => None,
         };
         let reader = match seat {
-            // A process whose steps are counted does not lend its slot: it might be woken once too often.
+            // A process whose steps are counted does not open its slot: a delivery without the lock might wake it once
+            // more than necessary.
             Some(seat) => {
                 let lends = !self.me.control().head.has(flag::LIMITED);
                 Reader::Task { seat, lends }
             }
-            // Also a receiver that is on trial or was replaced. The waker is cloned before the lock is taken: a clone runs the
-            // user's code.
+            // This includes a receiver that is on trial or was replaced. The waker is cloned before the lock is taken,
+            // because `clone` runs user code.
             None => Reader::Other(cx.waker().clone()),
         };
         let (taken, spare) = take_or_wait(self.me.control(), &mut self.front, reader);
@@ -486,10 +502,12 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         let exit = self.me.control().head.exit();
         if exit.is_some() {
-            // The waker may have been set after the end of the process took it, and then nothing else would drop it.
+            // The exit of the process may have collected the wakers before this one was stored. Then nothing else would
+            // drop it.
             drop(self.me.control().inbox.forget_reader());
         }
-        // A cancel sets its flag before it looks for a receiver that waits. So it is seen here, or it wakes this receiver.
+        // A cancel sets its flag before it looks for a waiting receiver. So either the flag is seen here, or the cancel
+        // wakes this receiver.
         if heeds_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
@@ -517,24 +535,24 @@ impl<M: Send + 'static> Unpin for Mailbox<M> {}
 impl<M: Send + 'static> Drop for Mailbox<M> {
     fn drop(&mut self) {
         let control = &self.me.control();
-        // An outside mailbox is nobody's but its owner's: its pid dies with it.
+        // A mailbox outside any process has no other owner: dropping it releases its pid.
         if control.head.has(flag::OUTSIDE) || !self.front.is_empty() {
             control.leave(&mut self.front);
         }
     }
 }
 
-/// How far a selective receive has looked: never twice at one message.
+/// How far a selective receive has looked. It looks at no message twice.
 #[derive(Debug, Default)]
 struct LookedAt {
-    /// At so many of those that were read ahead, …
+    /// Number of messages in the read-ahead buffer that it has looked at.
     ahead: usize,
-    /// … and at those with lower numbers in a queue with a bound.
+    /// In a bounded queue: it has looked at all messages with lower numbers.
     number: u64,
 }
 
-/// The place of a message that is looked at, in a queue with a bound: given up when the message is taken, or `pick`
-/// panicked.
+/// The place of a message in a bounded queue while `pick` looks at it. It is released when it is dropped: the message
+/// was taken, or `pick` panicked.
 struct ReservedPlace<'a, M: Send + 'static> {
     control: &'a Control<M>,
     number: u64,
@@ -561,7 +579,13 @@ impl<M: Send + 'static> Drop for ReservedPlace<'_, M> {
     }
 }
 
-/// Resolves to the next message: see [`Mailbox::receive`].
+/// Future of [`Mailbox::receive`]; resolves to the next message.
+///
+/// # Errors
+/// See [`Mailbox::receive`].
+///
+/// # Cancel safety
+/// Cancel safe: a dropped future has taken no message.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Receive<'a, M: Send + 'static> {
@@ -589,9 +613,11 @@ impl<M: Send + 'static> FusedFuture for Receive<'_, M> {
 }
 
 impl Host {
-    /// A mailbox with a pid that is no process: an outside channel, for threads and tasks of any executor.
+    /// Makes a mailbox with a pid, but without a process: a channel for threads and for tasks of any executor.
     ///
-    /// It lives until the [`Mailbox`] is dropped, or its pid is killed.
+    /// It exists until the [`Mailbox`] is dropped or its pid is killed. If all pids are in use or the runtime has shut
+    /// down, the mailbox is closed from the start: it refuses all messages, and [`receive`](Mailbox::receive) fails
+    /// with [`Exit::Refused`].
     ///
     /// ```
     /// # use procession::{Context, Runtime};
@@ -602,21 +628,22 @@ impl Host {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn mailbox<N: Send + 'static>(&self) -> (Address<N>, Mailbox<N>) {
-        self.mailbox_with(Bound::Unbounded)
+        self.mailbox_with(MailboxCapacity::Unbounded)
     }
 
-    /// As [`mailbox`](Self::mailbox), for so many messages and no more.
-    pub fn mailbox_with<N: Send + 'static>(&self, bound: Bound) -> (Address<N>, Mailbox<N>) {
+    /// Same as [`mailbox`](Self::mailbox), with a capacity.
+    pub fn mailbox_with<N: Send + 'static>(&self, bound: MailboxCapacity) -> (Address<N>, Mailbox<N>) {
         let control = self.outside_control(bound);
         (Address::new(control.clone()), Mailbox::new(control))
     }
 
-    /// A mailbox for mail that was accepted and that nobody will read, because its receiver died first. While several
-    /// exist, the newest gets it; while none does, such mail is counted and dropped.
+    /// Makes a mailbox for dead letters: accepted messages that no receiver will read. Their receiver has exited, or a
+    /// full mailbox dropped them. If there are several such mailboxes, the newest one gets each dead letter. If there
+    /// is none, a dead letter is counted and dropped.
     ///
-    /// A [`Reply`](crate::Reply) inside such a letter answers only when the letter is dropped.
-    pub fn dead_letters(&self) -> Mailbox<crate::host::Package> {
-        let control = self.outside_control(Bound::Unbounded);
+    /// A [`Reply`](crate::Reply) inside a dead letter answers its call only when the dead letter is dropped.
+    pub fn dead_letters(&self) -> Mailbox<crate::host::Envelope> {
+        let control = self.outside_control(MailboxCapacity::Unbounded);
         self.add_dead_letter_mailbox(&control);
         Mailbox::new(control)
     }

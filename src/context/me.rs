@@ -1,5 +1,5 @@
-//! The acting half of a context: [`Me`], the handle that a body uses to send, call, yield commands and set timers. Most
-//! methods only build futures, which are defined in the neighbouring modules.
+//! The acting half of a context: [`SelfHandle`], which a body uses to send, call, yield commands and set timers. The
+//! futures that it returns are defined in the neighbouring modules.
 
 use std::fmt;
 use std::task::Poll;
@@ -9,7 +9,7 @@ use crate::context::address::Address;
 use crate::context::address::send_wait::SendWait;
 use crate::context::call::{Call, Reply};
 use crate::context::perform::Perform;
-use crate::context::stream::Replies;
+use crate::context::stream::ItemStream;
 use crate::context::time::interval::Interval;
 use crate::context::time::send_after::TimerRef;
 use crate::context::time::{Sleep, Sleeper, Timeout, send_after as later};
@@ -32,23 +32,23 @@ use crate::process::state::current::Current;
 /// It is cheap to clone. Its futures borrow nothing. They start at their first poll, and a dropped future cancels its
 /// operation. The futures of [`perform`](Self::perform) and [`stream`](Self::stream) work only inside their own
 /// process.
-pub struct Me<M = Payload> {
+pub struct SelfHandle<M = Payload> {
     control: Ref<Control<M>>,
 }
 
-impl<M> Clone for Me<M> {
+impl<M> Clone for SelfHandle<M> {
     fn clone(&self) -> Self {
         Self { control: self.control.clone() }
     }
 }
 
-impl<M> fmt::Debug for Me<M> {
+impl<M> fmt::Debug for SelfHandle<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Me").field(&self.control.head.pid()).finish()
     }
 }
 
-impl<M: Send + 'static> Me<M> {
+impl<M: Send + 'static> SelfHandle<M> {
     pub(crate) fn new(control: Ref<Control<M>>) -> Self {
         Self { control }
     }
@@ -115,14 +115,14 @@ impl<M: Send + 'static> Me<M> {
         Perform::new(self.home(), command)
     }
 
-    /// Yields a stream command at the first poll. Returns a `Stream` of its items; [`last`](Replies::last) then returns
-    /// its reply. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process.
+    /// Yields a stream command at the first poll. Returns a `Stream` of its items; [`last`](ItemStream::last) then
+    /// returns its reply. The handler can be at most [`StreamCommand::BUFFER`] items ahead of the process.
     ///
     /// # Cancel safety
     /// A dropped `next()` has taken no item. Dropping the stream itself cancels the command: the handler sees the
     /// cancellation.
-    pub fn stream<C: StreamCommand>(&self, command: C) -> Replies<C> {
-        Replies::new(self.home(), command)
+    pub fn stream<C: StreamCommand>(&self, command: C) -> ItemStream<C> {
+        ItemStream::new(self.home(), command)
     }
 
     /// Sends a message. Never waits. Same as [`Host::send`].
@@ -244,9 +244,9 @@ impl<M: Send + 'static> Me<M> {
     /// Sends a clone of a message once per period. The first one is sent one period from now. Periods that have passed
     /// in the meantime are skipped: a delay causes no burst.
     ///
-    /// The interval ends when it is cancelled, when this process exits, or when a message is refused. A refusal by a
-    /// full mailbox does not end it. If `to` is a name, a time without a process of that name does not end it. The
-    /// interval also ends if `clone` panics.
+    /// The interval ends when it is cancelled, when this process exits, when `clone` panics, or when a message is
+    /// refused. A refusal by a full mailbox does not end it. If `to` is a name that no process has at that time, the
+    /// interval goes on, too.
     ///
     /// # Panics
     /// Panics if the period is zero.
@@ -301,8 +301,8 @@ impl<M: Send + 'static> Me<M> {
     }
 
     /// Reports that the process has started. It is needed only if
-    /// [`ProcessBuilder::ready_by_hand`](crate::ProcessBuilder::ready_by_hand) was set.
-    pub fn ready(&self) {
+    /// [`ProcessBuilder::manual_start`](crate::ProcessBuilder::manual_start) was set.
+    pub fn mark_started(&self) {
         self.control.head.started();
     }
 

@@ -1,5 +1,5 @@
-//! Names: a text by which a process is found in its host, whichever life of it that is. The table is `pid_table::names`;
-//! here is what a user says of it.
+//! Names: a text under which a process can be found in its host. Here are the public types and methods; the table is in
+//! `host::registry::names`.
 
 pub(crate) mod groups;
 
@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::control::Control;
 use crate::host::registry::names::Unclaimed;
 use crate::host::{Host, Route, Target, Way};
@@ -17,10 +17,10 @@ use crate::process::error::NameError;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// The name of a process that takes messages of type `M`, to be written down once.
+/// Name of a process that takes messages of type `M`. It is usually a constant.
 ///
-/// It is found at each send, and so survives restarts. A name belongs to one process of a host at a time; a host has
-/// names of its own.
+/// It is looked up at each send, so it also finds a restarted process. A name belongs to at most one process of a host
+/// at a time. Each host has its own names.
 ///
 /// ```
 /// use procession::{Context, Exit, Name, Reply, Runtime};
@@ -49,12 +49,12 @@ pub struct Name<M> {
 }
 
 impl<M> Name<M> {
-    /// The typed face of this text.
+    /// Makes a typed name of this text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
 
-    /// The text.
+    /// Returns the text.
     pub const fn as_str(self) -> &'static str {
         self.name
     }
@@ -112,19 +112,19 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// What a process that takes messages of type `M` can be called: a [`Name`] of that type, or a text.
-pub trait ProcessName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
+/// A possible name of a process that takes messages of type `M`: a [`Name`] of that type, or a text.
+pub trait IntoName<M>: Sealed<M> + Into<Cow<'static, str>> + AsRef<str> {}
 
 macro_rules! process_names {
     ($($name:ty),*) => {$(
         impl<M> Sealed<M> for $name {}
-        impl<M> ProcessName<M> for $name {}
+        impl<M> IntoName<M> for $name {}
     )*};
 }
 process_names!(Name<M>, &'static str, String, Cow<'static, str>);
 
 impl Host {
-    /// The pid of the process that has this name now, in this host: a text or a [`Name`].
+    /// Returns the pid of the process that has this name in this host now. The name is a text or a [`Name`].
     pub fn whereis(&self, name: impl AsRef<str>) -> Option<Pid> {
         self.namespace().names().get(name.as_ref()).map(|holder| holder.head().pid())
     }
@@ -145,35 +145,37 @@ fn unregister<M: Send + 'static>(control: &Control<M>, name: &str) -> bool {
     control.head.host().namespace().names().unregister(name, control.head.names())
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// Gives this process a name in its host, until it ends or [unregisters](Self::unregister) it. It may have several;
-    /// one that it has already it keeps.
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Gives this process a name in its host, until it exits or [unregisters](Self::unregister) the name. A process can
+    /// have several names. If it has this name already, nothing changes.
     ///
-    /// Whoever hears of the end of a process finds its names free.
+    /// When the exit of a process is reported, for example by a monitor, its names are free.
     ///
     /// # Errors
-    /// Another process has it, which the error names; or this one has ended.
-    pub fn register(&self, name: impl ProcessName<M>) -> Result<(), NameError> {
+    /// Fails with [`NameError::Taken`], which contains the pid of the holder, if another
+    /// process has the name. Fails with [`NameError::NoProcess`] if this process has
+    /// exited.
+    pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }
 
-    /// Gives a name back. False if this process does not have it.
-    pub fn unregister(&self, name: impl ProcessName<M>) -> bool {
+    /// Releases a name of this process. Returns false if the process does not have the name.
+    pub fn unregister(&self, name: impl IntoName<M>) -> bool {
         unregister(self.control(), name.as_ref())
     }
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Gives what leads here a name: a mailbox outside any process can have one too. As [`Me::register`].
+    /// Gives this mailbox a name, also if it belongs to no process. Same as [`SelfHandle::register`].
     ///
     /// # Errors
-    /// Another one has it, which the error names; or this one has ended.
-    pub fn register(&self, name: impl ProcessName<M>) -> Result<(), NameError> {
+    /// Same as [`SelfHandle::register`].
+    pub fn register(&self, name: impl IntoName<M>) -> Result<(), NameError> {
         register(self.control(), name.into())
     }
 
-    /// Gives a name back. False if it does not lead here.
-    pub fn unregister(&self, name: impl ProcessName<M>) -> bool {
+    /// Releases a name of this mailbox. Returns false if the mailbox does not have the name.
+    pub fn unregister(&self, name: impl IntoName<M>) -> bool {
         unregister(self.control(), name.as_ref())
     }
 }

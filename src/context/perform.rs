@@ -1,6 +1,6 @@
-//! The future of a command that an async body yields: [`Perform`], and `Issue`, which `Perform` shares with streams. A
-//! command takes the inline path if its handler can answer it within the turn; otherwise it goes through the table of
-//! yields.
+//! The future of a command that an async body yields: [`Perform`], and [`BodyYield`], which `Perform` shares with
+//! streams. A command takes the inline path if its handler can answer it within the turn. Otherwise it goes through the
+//! table of yields.
 
 use std::any::TypeId;
 use std::fmt;
@@ -56,8 +56,8 @@ impl<C: Command> BodyYield<C> {
         match self.state {
             State::Flying(tag) => deadline::answer_at(&self.control, tag.erase(), at, Err(Failure::TimedOut)),
             State::Inline(number) => {
-                // If `turn_back` finds no command, a handler has taken it. Then the command is in flight in the table
-                // of yields, or its answer is there.
+                // If the command has left the room for inline commands, it is in flight in the table of yields, or its
+                // answer is kept there.
                 if !self.turn_back(|| AnswerTarget::Own)
                     && let Some(answer) = self.claim_kept(number)
                 {
@@ -76,7 +76,8 @@ impl<C: Command> BodyYield<C> {
     /// Yields the command, if it was not yielded before. The handler gets it when the step returns.
     ///
     /// # Errors
-    /// [`Failure::Outside`] if this thread is not in a step of the process. [`Failure::TimedOut`] if the deadline has passed before the command was yielded: then no handler gets the command.
+    /// Fails with [`Failure::Outside`] if this thread is not in a step of the process. Fails with [`Failure::TimedOut`]
+    /// if the deadline has passed before the command was yielded: then no handler gets the command.
     pub(crate) fn launch(
         &mut self,
         ear: impl FnOnce() -> AnswerTarget,
@@ -237,10 +238,10 @@ pub(crate) fn ear(cx: &Context<'_>) -> AnswerTarget {
     }
 }
 
-/// Future of a command; resolves to its answer. See [`Me::perform`](crate::Me::perform).
+/// Future of a command; resolves to its answer. See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Errors
-/// See [`Me::perform`](crate::Me::perform).
+/// See [`SelfHandle::perform`](crate::SelfHandle::perform).
 ///
 /// # Cancel safety
 /// Dropping the future cancels the command; [`detach`](Self::detach) does not.

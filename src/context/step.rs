@@ -1,7 +1,6 @@
-//! The contract of a process: events in, output out, one step at a time.
-//!
-//! What can reach a process is in `process/event.rs`, what it may want in `process/command.rs`, how it ends in
-//! `process/exit.rs`. The states that it goes through stand above [`State`](crate::State).
+//! The interface of hand-written processes: the trait [`Process`], and the types [`Events`] and [`StepOutput`] that a
+//! step gets. Events are defined in `process::event`, commands in `process::command`, exits in `process::exit`. The
+//! states of a process are described at [`ProcessState`](crate::ProcessState).
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
@@ -12,16 +11,16 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::context::call::{Reply, ask_as_yield};
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::time::deadline::answer_at;
 use crate::host::Target;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::Control;
 use crate::observe::Counter;
 use crate::process::catch::Held;
-use crate::process::command::{Asked, Command, StreamCommand, Streamed};
+use crate::process::command::{BuiltinCommand, Command, StreamCommand, Streamed};
 use crate::process::error::{InitError, YieldError};
-use crate::process::event::{Completed, Event, Item, Signal, Tag};
+use crate::process::event::{Completed, Event, Signal, StreamItem, Tag};
 use crate::process::exit::Exit;
 use crate::process::failure::Failure;
 use crate::process::mailbox::{ReadAhead, ReceiverTurn, Taken};
@@ -33,23 +32,24 @@ use crate::process::state::current::InTurn;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Yields};
 
-/// How a process is started.
+/// Arguments of a process's start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Start<'a> {
-    /// The entry method; empty if none was named.
+    /// Name of the entry point; empty if none was set.
     pub method: &'a str,
-    /// What it was given; `()` if nothing was.
+    /// Input of the entry point; `()` if none was set.
     pub input: Payload,
-    /// Who it is.
+    /// Pid of the new process.
     pub pid: Pid,
-    /// What it inherits from whoever spawned it.
-    pub context: &'a Inherited,
+    /// Values that the process inherits from the process that spawned it.
+    pub context: &'a InheritedContext,
 }
 
-/// The raw face of a process: a state machine.
+/// A hand-written process: a state machine that the runtime calls step by step.
 ///
-/// An async body is driven by the same task and has the same powers; this face allocates nothing and shows everything.
+/// It runs on the same kind of task as an async body, and can do all that an async body can do. It has no allocated
+/// future, and it gets every event.
 ///
 /// ```
 /// use procession::{Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput};
@@ -83,69 +83,72 @@ pub struct Start<'a> {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Process: 'static {
-    /// What its [`Address`](crate::Address) takes; [`Payload`] takes anything.
+    /// Type of the messages that its [`Address`](crate::Address) takes. A process with [`Payload`] takes messages of
+    /// any type.
     type Message: Send + 'static;
-    /// What joining it gives.
+    /// Type of the result that its join handle returns.
     type Output: Send + 'static;
 
-    /// Prepares for the first step, on a worker. What is sent before it waits in the mailbox.
+    /// Prepares the process for its first step. It runs on a worker. Messages that are sent before the first step wait
+    /// in the mailbox.
     ///
     /// # Errors
-    /// The process ends with [`Exit::InitFailed`], and no step ever runs.
+    /// If it returns an error, the process exits with [`Exit::InitFailed`], without any step.
     fn init(&mut self, start: Start<'_>) -> Result<(), InitError> {
         let _ = start;
         Ok(())
     }
 
-    /// Takes the events that arrived since the last step, and says what it wants next.
+    /// Handles the events that arrived since the last step, and returns what the process does next.
     ///
-    /// The first step comes right after `init`, with what is there, which may be nothing. Events that are left unread
-    /// come first in the next step.
+    /// The first step follows `init` directly; its events may be empty. Events that a step leaves unread come first in
+    /// the next step.
     ///
     /// # Errors
-    /// The process ends with this exit.
+    /// If it returns an exit, the process exits with it.
     fn step(
         &mut self,
         events: Events<'_, Self::Message>,
         out: &mut StepOutput<'_, Self::Message>,
     ) -> Result<Next<Self::Output>, Exit>;
 
-    /// Runs exactly once for every process whose `init` succeeded, after the last step, whatever ended it.
+    /// Cleans up after the last step, whatever ended the process. It runs exactly once for each process whose `init`
+    /// succeeded.
     fn close(&mut self) {}
 }
 
-/// A process of which only these types are known.
+/// A process as a trait object, of which only these two types are known.
 pub(crate) type AnyProcess<M, T> = Box<dyn Process<Message = M, Output = T> + Send>;
 
-/// What a step wants next.
+/// Next action of the process after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Next<T> {
-    /// An event.
+    /// Waits for an event.
     Wait,
-    /// Another step, behind the others.
+    /// Is stepped again, after the tasks that are queued before it.
     Again,
-    /// Nothing more. What was yielded in this step is still dispatched; its answers are discarded.
+    /// Exits with this result. The commands of this step are still dispatched; their answers are discarded.
     Done(T),
 }
 
-/// The mail of a hand-written process as its task keeps it between steps.
+/// The mail of a hand-written process, as its task keeps it between steps.
 #[derive(Debug)]
 pub(crate) struct Mail<M> {
-    /// Made when more than one message comes at once, or a signal: an idle process pays a pointer for it.
+    /// Allocated when more than one message, or a signal, is taken at a time: an idle process pays only for a pointer.
     taken: Option<Box<Taken<M>>>,
     look: Look,
 }
 
-/// Whether the step that runs has looked into the inbox.
+/// Whether the current step has looked into the inbox, or has passed it to another receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     NotYet,
     Taken,
-    /// It has passed its events on, unread.
+    /// The step has passed its events on, unread.
     Left,
     /// A [`Mailbox`](crate::Mailbox) is the receiver, in this step and until the process reads its events itself.
-    SpawnSettings,
+    HandedOver,
 }
 
 impl<M: Send + 'static> Mail<M> {
@@ -153,17 +156,17 @@ impl<M: Send + 'static> Mail<M> {
         Self { taken: None, look: Look::NotYet }
     }
 
-    /// The events for a step that begins.
+    /// Returns the events for a step that begins.
     #[inline]
     pub(crate) fn events<'a>(&'a mut self, control: &'a Control<M>) -> Events<'a, M> {
-        if self.look != Look::SpawnSettings {
+        if self.look != Look::HandedOver {
             self.look = Look::NotYet;
         }
         Events { mail: self, control, here: PhantomData, yields: None }
     }
 
-    /// Settles a step that has returned. True if it did not look at its events and there are new ones: it has to be
-    /// stepped for them, as for any event.
+    /// Completes a step that has returned. Returns true if the step did not look at its events and there are new ones.
+    /// The process must then be stepped for them.
     pub(crate) fn missed(&mut self, control: &Control<M>, turn: InTurn) -> bool {
         if self.look != Look::NotYet {
             return false;
@@ -174,7 +177,7 @@ impl<M: Send + 'static> Mail<M> {
         unread(self) > before
     }
 
-    /// What was taken and not read: the messages, and the signals, which die with their process.
+    /// Takes out the messages and signals that are unread. The signals are dropped with the process.
     pub(crate) fn take(&mut self) -> (VecDeque<M>, Held<Option<Box<Taken<M>>>>) {
         let mut taken = self.taken.take();
         let messages = taken.as_deref_mut().map(|taken| std::mem::take(&mut taken.messages)).unwrap_or_default();
@@ -182,53 +185,54 @@ impl<M: Send + 'static> Mail<M> {
     }
 }
 
-/// How many yields whose answers were read are taken off their table at once.
+/// Number of yields whose answers were read that are removed from the table of yields under one lock.
 const COLLECT_AT: usize = 32;
 
-/// The events since the last step, in the order they came. They are taken over when the first one is asked for.
+/// The events since the last step, in the order in which they arrived. They are taken from the inbox when the first one
+/// is requested.
 ///
-/// They stay on the thread that steps the process. While that thread executes a step of another process, nested in this one
-/// by [`block_on`](crate::Runtime::block_on), no events can be taken over: `next` returns `None`, and the events come later.
-/// If the mailbox has another receiver by then, because an earlier step was
-/// delegated to [`Methods`](crate::Methods), reading the first event makes the process the receiver again: see
-/// [`Mailbox`](crate::Mailbox).
+/// `Events` stays on the thread that steps the process. While that thread runs a step of another process, nested in
+/// this one by [`block_on`](crate::Runtime::block_on), `next` takes no events from the inbox and returns `None`: the
+/// events come later. If an earlier step was delegated to [`EntryPoints`](crate::EntryPoints), the mailbox has another
+/// receiver. Reading the first event then makes the process the receiver again: see [`Mailbox`](crate::Mailbox).
 pub struct Events<'a, M> {
     mail: &'a mut Mail<M>,
     control: &'a Control<M>,
-    /// Not `Send`: another thread would read the mailbox at the same time as the process.
+    /// Makes the type not `Send`: another thread must not read the mailbox at the same time as the process.
     here: PhantomData<*const ()>,
-    /// Looked up once: those who answer on other cores write beside where that is said.
+    /// Looked up once per step: other cores that answer yields write to the cache line from which it is looked up.
     yields: Option<&'a Yields>,
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// Leaves the inbox alone, for a process that reads it by a [`Mailbox`](crate::Mailbox).
+    /// Leaves the inbox untouched, for a process that reads it by a [`Mailbox`](crate::Mailbox).
     pub(crate) fn leave(self) {
-        if self.mail.look != Look::SpawnSettings {
+        if self.mail.look != Look::HandedOver {
             self.mail.look = Look::Left;
         }
     }
 
-    /// What makes a [`Mailbox`](crate::Mailbox) the receiver in place of these events. None outside the turn of the process.
+    /// Makes a [`Mailbox`](crate::Mailbox) the receiver instead of these events, and returns its read-ahead buffer.
+    /// Returns `None` outside the turn of the process.
     pub(crate) fn hand_over(self) -> Option<ReadAhead<M>> {
         let turn = self.turn()?;
-        self.mail.look = Look::SpawnSettings;
+        self.mail.look = Look::HandedOver;
         Some(self.control.hand_over(turn, self.mail.taken.get_or_insert_default()))
     }
 
-    /// The turn of the process, which is looked up again at each use: another turn may be nested in the step, and what is
-    /// noted of a mailbox is noted for the innermost turn.
+    /// Returns the turn of the process. It is looked up at each use: another turn may be nested in the step, and notes
+    /// about a mailbox belong to the innermost turn.
     #[inline]
     fn turn(&self) -> Option<InTurn> {
         Current::with(|current| current.in_step(self.control.address()))
     }
 
-    /// Whether they are those of the process with this control block.
+    /// Returns whether these are the events of the process with this control block.
     pub(crate) fn are_of(&self, control: &Control<M>) -> bool {
         std::ptr::eq(self.control, control)
     }
 
-    /// Makes the process the receiver in place of its `Mailbox`, and takes over what is there.
+    /// Makes the process the receiver instead of its `Mailbox`, and takes what is in the inbox.
     #[cold]
     fn reclaim(&mut self, turn: InTurn) {
         self.mail.look = Look::Taken;
@@ -240,12 +244,13 @@ impl<M: Send + 'static> Events<'_, M> {
 impl<M: Send + 'static> Iterator for Events<'_, M> {
     type Item = Event<M>;
 
-    /// A single message is handed over in the caller's own code: so it is not moved on the way, and waited for.
+    /// Inlined into the caller, so that a single message is moved directly to its final place. Another move right after
+    /// the write would miss store forwarding.
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         if self.mail.look != Look::Taken {
             let turn = self.turn()?;
-            if self.mail.look == Look::SpawnSettings {
+            if self.mail.look == Look::HandedOver {
                 self.reclaim(turn);
             } else {
                 self.mail.look = Look::Taken;
@@ -259,25 +264,26 @@ impl<M: Send + 'static> Iterator for Events<'_, M> {
 }
 
 impl<M: Send + 'static> Events<'_, M> {
-    /// The next of those that were taken over.
+    /// Returns the next event of the ones that were taken from the inbox.
     #[inline(never)]
     fn next_taken(&mut self) -> Option<Event<M>> {
         let taken = self.mail.taken.as_deref_mut()?;
         while let Some(signal) = taken.pop_signal() {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
-                // Cancelled while it waited here.
+                // The yield was cancelled while its answer waited here.
                 Signal::Completed(Completed { tag, .. }) if !yields.is_to_be_read(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
-                    // A number that the process chose may be another yield's at once.
+                    // The process may use a tag of its own choice again immediately, so its yield is removed from the
+                    // table now.
                     if completed.tag.is_chosen() || taken.read.len() == COLLECT_AT {
                         yields.collect(taken.read.drain(..));
                     }
                     return Some(Event::Completed(completed));
                 }
                 Signal::Notice(tag) => match yields.collect_notice(tag) {
-                    Some(Ok(item)) => return Some(Event::Item(Item { tag, item })),
+                    Some(Ok(item)) => return Some(Event::Item(StreamItem { tag, item })),
                     Some(Err(answer)) => return Some(Event::Completed(Completed { tag, answer })),
                     None => {}
                 },
@@ -308,42 +314,42 @@ impl<M> fmt::Debug for Events<'_, M> {
     }
 }
 
-/// A step that yields more commands than this begins [plain](crate::process::yields::lock_free) yields: they need more
-/// memory at first and no lock for their answers.
+/// If a step yields more commands than this, later yields are [lock-free](crate::process::yields::lock_free): they need
+/// more memory at first, and no lock for their answers.
 const FEW: u8 = 2;
 
-/// The way out of a step.
+/// Operations of a step.
 ///
-/// Everything that [`Me`] can too (sends and spawns take effect at once and return their result); what would be a
-/// future there is a tag here, and its answer comes as [`Event::Completed`].
+/// It dereferences to [`SelfHandle`], for sends and spawns, which take effect immediately and return their results.
+/// Operations that return a future there return a [`Tag`] here. The answer arrives as [`Event::Completed`].
 #[derive(Debug)]
 pub struct StepOutput<'a, M: Send + 'static> {
-    me: &'a Me<M>,
+    me: &'a SelfHandle<M>,
     waker: &'a Waker,
-    /// What the process ends with.
+    /// Returns the type of the process's result, and the name of that type.
     output: fn() -> (TypeId, &'static str),
-    /// What is to be in the place of the process when the step has returned.
+    /// The process that replaces this one when the step has returned.
     successor: Option<Box<dyn Any + Send>>,
-    /// How many commands the step has yielded, up to [`FEW`].
+    /// Number of commands that the step has yielded by `perform`, up to [`FEW`].
     yielded: u8,
 }
 
 impl<M: Send + 'static> Deref for StepOutput<'_, M> {
-    type Target = Me<M>;
+    type Target = SelfHandle<M>;
 
-    fn deref(&self) -> &Me<M> {
+    fn deref(&self) -> &SelfHandle<M> {
         self.me
     }
 }
 
 impl<'a, M: Send + 'static> StepOutput<'a, M> {
-    /// For a process that ends with a `T`.
+    /// Makes the output for a process whose result is a `T`.
     #[inline]
-    pub(crate) fn new<T: 'static>(me: &'a Me<M>, waker: &'a Waker) -> Self {
+    pub(crate) fn new<T: 'static>(me: &'a SelfHandle<M>, waker: &'a Waker) -> Self {
         Self { me, waker, output: || (TypeId::of::<T>(), std::any::type_name::<T>()), successor: None, yielded: 0 }
     }
 
-    /// The type that the process ends with, and its name.
+    /// Returns the type of the process's result, and the name of that type.
     pub(crate) fn output(&self) -> (TypeId, &'static str) {
         (self.output)()
     }
@@ -357,7 +363,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.successor.take()
     }
 
-    /// The waker of the task, for a process that polls futures.
+    /// Returns the waker of the task, for a process that polls futures.
     pub(crate) fn waker(&self) -> &'a Waker {
         self.waker
     }
@@ -376,7 +382,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.me.control().head.yields()
     }
 
-    /// Yields a command; it is dispatched when the step returns, in the order of the yields.
+    /// Yields a command. Handlers get the commands of a step when the step returns, in the order of the yields. The
+    /// answer arrives as [`Event::Completed`] with the returned tag.
     pub fn perform<C: Command>(&mut self, command: C) -> Tag<C> {
         if self.yielded < FEW {
             self.yielded += 1;
@@ -386,17 +393,18 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.start(Some(Payload::new(command)), None)
     }
 
-    /// As [`perform`](Self::perform), with a deadline: see [`limit`](Self::limit).
+    /// Same as [`perform`](Self::perform), with a time limit: see [`set_timeout`](Self::set_timeout).
     pub fn perform_within<C: Command>(&mut self, time: Duration, command: C) -> Tag<C> {
         let tag = self.perform(command);
-        self.limit(tag, time);
+        self.set_timeout(tag, time);
         tag
     }
 
-    /// As [`perform`](Self::perform), under a tag of the process's own choosing.
+    /// Same as [`perform`](Self::perform), with a tag that the process has chosen.
     ///
     /// # Errors
-    /// The command, when that tag is still in flight.
+    /// Returns the command if a yield with this tag is still in flight, or if the tag was not made by
+    /// [`Tag::chosen`](crate::Tag::chosen).
     pub fn perform_as<C: Command>(&mut self, tag: Tag<C>, command: C) -> Result<(), YieldError<C>> {
         if !tag.is_chosen() {
             return Err(YieldError::new(command));
@@ -413,9 +421,9 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         }
     }
 
-    /// Yields a command that is answered many times. Its handler may be [`StreamCommand::BUFFER`] items ahead; an item
-    /// comes, as [`Event::Item`], for each [`pull`](Self::pull). The answer comes as [`Event::Completed`] after the
-    /// last item, once all items were pulled.
+    /// Yields a stream command. The handler can be at most [`StreamCommand::BUFFER`] items ahead. Each
+    /// [`pull`](Self::pull) requests one item, which arrives as [`Event::Item`]. The answer arrives as
+    /// [`Event::Completed`] after the last item, when all items have been pulled.
     ///
     /// ```
     /// # use procession::*;
@@ -448,7 +456,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
     ///     }
     /// }
     /// let rt = Runtime::builder()
-    ///     .handle_stream(|c: Count, mut replies: Replier<Count>| async move {
+    ///     .handle_stream(|c: Count, mut replies: StreamCompletion<Count>| async move {
     ///         for n in 0..c.0 {
     ///             replies.send(n).await?;
     ///         }
@@ -463,8 +471,8 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         self.start(Some(Payload::new(Streamed(command))), Some(Buffer::new(C::BUFFER)))
     }
 
-    /// Asks for one item more of a stream; asked several times, for as many. False if it was answered and that was
-    /// read, or given up: then nothing comes.
+    /// Requests one more item of a stream. Several requests can be outstanding. Returns false if the stream was
+    /// cancelled, or if its answer was read: then no item arrives.
     pub fn pull<C: StreamCommand>(&mut self, tag: Tag<C>) -> bool {
         let control = self.me.any();
         let due = control.head().yields().want(tag.erase());
@@ -474,39 +482,42 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         due.is_some()
     }
 
-    /// Gives a yield this long from now to be answered: then it fails with [`Failure::TimedOut`](crate::Failure), and
-    /// its handler sees the cancellation. A stream has to end in this time. Of several limits the nearest holds; zero
-    /// is over at once, and one that ends beyond the clock's 584 years is none.
-    pub fn limit<C>(&mut self, tag: Tag<C>, time: Duration) {
+    /// Sets a time limit for a yield, counted from now. When it passes, the yield fails with
+    /// [`Failure::TimedOut`](crate::Failure), and its handler sees the cancellation. A stream must end within this
+    /// time. Of several limits, the nearest applies. A limit of zero passes immediately. A limit that ends after the
+    /// clock's range of 584 years has no effect.
+    pub fn set_timeout<C>(&mut self, tag: Tag<C>, time: Duration) {
         let host = self.me.host();
         answer_at(&self.me.any(), tag.erase(), host.now() + time, Err(Failure::TimedOut));
     }
 
-    /// Asks another process; the reply answers the tag.
+    /// Sends a request to another process. The message is sent immediately. The reply arrives as [`Event::Completed`]
+    /// with the returned tag.
     ///
-    /// The failure of a call that could not be answered is a [`CallError`](crate::CallError) inside
-    /// [`Failure::Error`](crate::Failure::Error).
+    /// If the call fails, the answer is a [`CallError`](crate::CallError) inside
+    /// [`Failure::Error`].
     pub fn call<N: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Target<N>,
         request: impl FnOnce(Reply<T>) -> N,
-    ) -> Tag<Asked<T>> {
-        let tag = self.start::<Asked<T>>(None, None);
+    ) -> Tag<BuiltinCommand<T>> {
+        let tag = self.start::<BuiltinCommand<T>>(None, None);
         ask_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
         tag
     }
 
-    /// Asks to be told when this time has passed, counted from now.
-    pub fn sleep(&mut self, time: Duration) -> Tag<Asked<()>> {
-        let tag = self.start::<Asked<()>>(None, None);
-        // SpawnSettings up, or its process ended: the timer goes with it.
+    /// Starts a sleep. When this time has passed, counted from now, [`Event::Completed`] arrives with the returned tag.
+    pub fn sleep(&mut self, time: Duration) -> Tag<BuiltinCommand<()>> {
+        let tag = self.start::<BuiltinCommand<()>>(None, None);
+        // If the yield is cancelled or the process exits, the timer is cancelled, too.
         answer_at(&self.me.any(), tag.erase(), self.me.host().now() + time, Ok(Payload::new(())));
         tag
     }
 
-    /// Gives up a yield, a call, a sleep or a stream, and its handler sees that: one that was not dispatched yet never
-    /// reaches it. No event of it comes any more, also if it was answered and that was not read yet. True if it was
-    /// still in flight; false if it was answered or given up before.
+    /// Cancels a yield: a command, call, sleep or stream. A handler that has the command sees the cancellation; a
+    /// command that was not dispatched yet reaches no handler. No further event of the yield arrives, even if its
+    /// answer is in the mailbox already. Returns true if the yield was in flight; false if it was answered or cancelled
+    /// before.
     pub fn cancel_yield<C>(&mut self, tag: Tag<C>) -> bool {
         self.yields().cancel(tag.erase())
     }
@@ -519,7 +530,8 @@ mod tests {
     use super::*;
     use crate::{Context, Runtime};
 
-    /// The notes of a turn are those of its process alone. A sender relies on them to write to the slot without the lock.
+    /// The notes of a turn belong to its process alone. A sender relies on them when it writes the slot without the
+    /// lock.
     #[test]
     fn events_are_taken_over_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();

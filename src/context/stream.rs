@@ -1,4 +1,5 @@
-//! The items of a stream command, as its process pulls them.
+//! The stream of a stream command in an async body: its items, and then its answer. The buffer of the items is in
+//! `process::yields::buffer`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,41 +18,42 @@ use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Pulled};
 
-/// The items of a stream on their way, and then its answer: see [`Me::stream`](crate::Me::stream).
+/// Stream of the items of a stream command: see [`SelfHandle::stream`](crate::SelfHandle::stream).
 ///
-/// As a `Stream` it ends after the last item, however the stream was answered: [`last`](Self::last) says how.
+/// As a `Stream`, it ends after the last item, whatever the answer is. [`last`](Self::last) returns the answer.
 #[must_use = "streams do nothing unless polled"]
-pub struct Replies<C: StreamCommand> {
+pub struct ItemStream<C: StreamCommand> {
     issue: BodyYield<C>,
-    /// How it ended, once all items were pulled.
+    /// The answer, once all items were pulled.
     last: Option<Answer>,
 }
 
-impl<C: StreamCommand> Replies<C> {
+impl<C: StreamCommand> ItemStream<C> {
     pub(crate) fn new(control: ProcessRef, command: C) -> Self {
         Self { issue: BodyYield::new(control, Payload::new(Streamed(command))), last: None }
     }
 
-    /// Ends with [`Failure::TimedOut`], and cancels the handler, unless the answer comes in this time, counted from
-    /// now. What was sent before can still be pulled.
+    /// Sets a time limit, counted from now. If the answer does not arrive in time, the stream ends with
+    /// [`Failure::TimedOut`], and the handler is cancelled. Items that were sent before can still be pulled.
     pub fn timeout(mut self, time: Duration) -> Self {
         self.issue.limit(time);
         self
     }
 
-    /// Yields the command now, not at the first poll. Outside its process this does nothing: the poll says so.
+    /// Yields the command now instead of at the first poll. Outside the process, this does nothing, and the stream
+    /// fails with [`Failure::Outside`] at the first poll.
     pub fn start(mut self) -> Self {
         let _ = self.issue.launch(|| AnswerTarget::Own, Some(Buffer::new(C::BUFFER)));
         self
     }
 
-    /// Waits for the end of the stream. Items that were not pulled are dropped.
+    /// Waits for the answer of the stream. Items that were not pulled are dropped.
     ///
     /// # Errors
-    /// As for a command: what the handler failed with, and the failures of [`Me::perform`](crate::Me::perform).
+    /// The failure of the handler, or one of the failures of [`SelfHandle::perform`](crate::SelfHandle::perform).
     ///
     /// # Cancel safety
-    /// Dropped, the stream is given up.
+    /// Not cancel safe: dropping the future cancels the stream.
     pub async fn last(mut self) -> Result<C::Reply, Failure> {
         std::future::poll_fn(|cx| {
             while let Some(item) = std::task::ready!(self.poll_pull(cx)) {
@@ -92,9 +94,9 @@ impl<C: StreamCommand> Replies<C> {
     }
 }
 
-impl<C: StreamCommand> Unpin for Replies<C> {}
+impl<C: StreamCommand> Unpin for ItemStream<C> {}
 
-impl<C: StreamCommand> Stream for Replies<C> {
+impl<C: StreamCommand> Stream for ItemStream<C> {
     type Item = C::Item;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<C::Item>> {
@@ -102,13 +104,13 @@ impl<C: StreamCommand> Stream for Replies<C> {
     }
 }
 
-impl<C: StreamCommand> FusedStream for Replies<C> {
+impl<C: StreamCommand> FusedStream for ItemStream<C> {
     fn is_terminated(&self) -> bool {
         self.issue.is_over()
     }
 }
 
-impl<C: StreamCommand> fmt::Debug for Replies<C> {
+impl<C: StreamCommand> fmt::Debug for ItemStream<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Replies<{}>", std::any::type_name::<C>())
     }

@@ -1,4 +1,5 @@
-//! Waiting: sleeps and timeouts on the runtime's clock.
+//! Sleeps and timeouts on the runtime's clock. A sleep sets a timer in `host::timer`, or takes over the timer of an
+//! earlier sleep (`reuse`).
 
 pub(crate) mod deadline;
 pub(crate) mod interval;
@@ -27,33 +28,35 @@ use crate::platform::clock::Instant;
 use crate::process::failure::Failure;
 use crate::process::state::current::Current;
 
-/// Resolves when its time has come, never before; dropped, it is cancelled.
+/// Future that resolves at its deadline, never before. Dropping it cancels it.
 ///
-/// The time runs from the moment it was made, and is told in ticks of a millisecond: a sleep ends at the first tick that is
-/// not before its time. A duration of zero is over at once; one that ends beyond the clock's 584 years never is. Where its
-/// runtime was dropped it sleeps on; the time of a [`Simulation`](crate::Simulation) ends with it, and all sleeps do.
+/// A duration counts from the call that made the sleep. The resolution is one millisecond: the sleep ends at the first
+/// tick that is not before its deadline. A duration of zero is over at the first poll. A sleep whose deadline is after
+/// the clock's range of 584 years never ends. After its runtime has shut down, a sleep still resolves at its deadline.
+/// A sleep of a [`Simulation`](crate::Simulation) that has ended resolves immediately.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     sleeper: Sleeper,
     deadline: Instant,
-    /// Due at the deadline, or before if it was another's.
+    /// It is due at the deadline, or earlier if another sleep had set it.
     timer: Option<Timer>,
-    /// The timer is that of an alarm: the runtime has shut down, and nobody looks at its own.
+    /// The timer is an alarm of the program's alarm thread: the runtime has shut down, and its own timers no longer
+    /// fire.
     rings: bool,
     over: bool,
-    /// It was made for some time from now, and not polled yet.
+    /// The sleep was made for a duration above zero, and was not polled yet.
     fresh: bool,
-    /// Its timer wakes the task of its process.
+    /// The timer wakes the task of the sleeping process.
     own: bool,
-    /// The process counts it among what it waits for.
+    /// The process counts this sleep among what it waits for.
     outstanding: bool,
 }
 
-/// A million of them are held at once.
+/// An application may hold a million sleeps.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Sleep>() == 56);
 
-/// Who sleeps, and so on which clock.
+/// Owner of a sleep. It determines the clock.
 pub(crate) enum Sleeper {
     Anybody(Host),
     Process(ProcessRef),
@@ -67,7 +70,8 @@ impl Sleeper {
         }
     }
 
-    /// Whether the timers of its sleeps are passed on.
+    /// Returns whether a sleep that is polled with this waker may take over a timer, and leave its own to a later
+    /// sleep.
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
@@ -83,8 +87,8 @@ impl Sleep {
         Self { sleeper, deadline, timer: None, rings: false, over: false, fresh: false, own: false, outstanding: false }
     }
 
-    /// For so long, from now. A part of the sleeper's code: what it returns would be moved in larger pieces than it was
-    /// written in, and waited for.
+    /// Makes a sleep of this duration, counted from `now`. Inlined into the caller: a returned `Sleep` would be copied
+    /// with wider loads than it was written with, and would miss store forwarding.
     #[inline(always)]
     pub(crate) fn for_time(sleeper: Sleeper, now: Instant, time: Duration) -> Self {
         let mut sleep = Self::new(sleeper, now + time);
@@ -92,12 +96,12 @@ impl Sleep {
         sleep
     }
 
-    /// When it ends.
+    /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Has it end at another moment instead, also when it was over.
+    /// Sets another deadline. A sleep that has ended sleeps again.
     pub fn reset(&mut self, deadline: Instant) {
         self.stop();
         self.deadline = deadline;
@@ -118,7 +122,7 @@ impl Sleep {
         self.timer = None;
     }
 
-    /// Leaves its timer to the next sleep, if it has one and may.
+    /// Leaves the timer to the next sleep of the process, if there is a timer and that is allowed.
     #[inline]
     fn passes_timer(&self) -> bool {
         match (&self.sleeper, &self.timer) {
@@ -138,19 +142,19 @@ impl Sleep {
         }
     }
 
-    /// Has the timer of the sleep before it, if that will do.
+    /// Takes over the timer of an earlier sleep, if one is kept that is due in time.
     #[inline]
     fn take_over(&mut self) -> bool {
         let Sleeper::Process(home) = &self.sleeper else { return false };
         let Some(timer) = spare::take(home, self.deadline) else { return false };
         self.timer = Some(timer);
         self.own = true;
-        // The one before it was, and still is.
+        // The earlier sleep was counted, and its count was left to this one.
         self.outstanding = true;
         true
     }
 
-    /// Has its process count it among what it waits for, or no longer.
+    /// Has the process count this sleep among what it waits for, or no longer.
     fn count(&mut self, outstanding: bool) {
         if let Sleeper::Process(control) = &self.sleeper
             && outstanding != self.outstanding
@@ -166,7 +170,8 @@ impl Future for Sleep {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // One that has just begun is not over, and needs no look at the clock; if it is after all its timer fires at once.
+        // A new sleep is not over, so the clock need not be read. If the deadline passes before the timer is set, the
+        // timer fires immediately.
         if self.fresh && self.sleeper.passes_on(cx.waker()) && self.take_over() {
             self.fresh = false;
             return Poll::Pending;
@@ -195,19 +200,21 @@ impl Sleep {
         }
         let is_set = own
             && match self.timer {
-                // It wakes this very task, and has not fired, or has since this turn began.
+                // The timer wakes this task. It has not fired, or it has fired during this turn, which causes another
+                // turn.
                 Some(timer) => self.own && Current::with(|current| current.has_seen_before(timer.due())),
                 None => self.take_over(),
             };
         if is_set {
-            // If the runtime has shut down, its timers may be cleared: but then this process is condemned, and polled no more.
+            // A shutdown of the runtime may have cleared the timers. Then it has killed this process, which is not
+            // polled again.
             return Poll::Pending;
         }
         self.own = false;
         if self.sleeper.host().phase() == Phase::Closed {
             self.cancel();
             if self.sleeper.host().shared().clock.is_virtual() {
-                // Nobody moves it any more: whoever waited would for ever.
+                // The virtual clock has ended. A sleep that waits for it would wait forever.
                 self.over = true;
                 return Poll::Ready(());
             }
@@ -223,7 +230,7 @@ impl Sleep {
             let key = host.fire_at(self.deadline, Fire::Wake(cx.waker().clone()));
             self.timer = Some(Timer::new(key, self.deadline));
             if host.phase() == Phase::Closed {
-                // The timers may have been cleared just before: it looks again, and is not forgotten.
+                // A shutdown may have cleared the timers before this one was set. So the task is woken and polls again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -254,7 +261,7 @@ impl fmt::Debug for Sleep {
 }
 
 pin_project! {
-    /// A future with a time limit: see [`Me::timeout`](crate::Me::timeout).
+    /// Future with a time limit: see [`SelfHandle::timeout`](crate::SelfHandle::timeout).
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct Timeout<F> {
         #[pin]
@@ -274,7 +281,7 @@ impl<F: Future> Future for Timeout<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The future first: what is there in time is not thrown away because the clock was looked at late.
+        // The future is polled first, so that an output that is ready in time is not lost if the timer is polled late.
         if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
@@ -283,7 +290,8 @@ impl<F: Future> Future for Timeout<F> {
 }
 
 impl Host {
-    /// Sleeps on the runtime's clock, wherever it is awaited.
+    /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another
+    /// executor. The time counts from this call.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::for_time(Sleeper::Anybody(self.clone()), self.now(), time)
     }

@@ -1,11 +1,11 @@
 //! How lives end, and who hears of it: exits, links and monitors, rule by rule.
 //!
 //! A process ends once, with one [`Exit`](crate::Exit). Whoever holds its [`JoinHandle`](crate::JoinHandle) gets the
-//! result or that exit; [`ended`](crate::Host::ended) tells anybody. Two other ways are for processes among each other,
+//! result or that exit; [`ended`](crate::Host::exited) tells anybody. Two other ways are for processes among each other,
 //! and mean what they mean in Erlang:
 //!
 //! - a **link** is for those that have no business living on without each other. It goes both ways: an exit that is not
-//!   normal ends the other one too, unless that [traps exits](crate::Me::trap_exit) and so hears of it by an
+//!   normal ends the other one too, unless that [traps exits](crate::SelfHandle::trap_exit) and so hears of it by an
 //!   [`Event::Exit`](crate::Event::Exit);
 //! - a **monitor** is for those that only want to know. It goes one way: an [`Event::Down`](crate::Event::Down), for
 //!   every kind of end.
@@ -76,13 +76,13 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | Children start in order, each when the one before has started, or has said [`ready`](crate::Me::ready); they stop in reverse. | `children_start_in_order_and_stop_in_reverse` |
+//! | Children start in order, each when the one before has started, or has said [`ready`](crate::SelfHandle::mark_started); they stop in reverse. | `children_start_in_order_and_stop_in_reverse` |
 //! | One for one: whoever ends is started again, under its name; the others do not care. | `a_child_is_restarted_under_its_name` |
 //! | One for all: all the others are stopped, and all started again. | `one_for_all_restarts_all` |
 //! | Rest for one: those that were added later go with it. | `rest_for_one_restarts_those_after` |
 //! | Permanent, transient, temporary. | `restart_policies_are_kept` |
 //! | Failed starts count as restarts: a factory that panics, a name that is taken, an end before it was ready. | `failed_starts_count` |
-//! | Past the intensity it stops all and fails with [`GaveUp`](crate::GaveUp); the supervisor above restarts the branch. | `what_one_can_not_mend_the_next_one_does` |
+//! | Past the intensity it stops all and fails with [`RestartIntensityExceeded`](crate::RestartIntensityExceeded); the supervisor above restarts the branch. | `what_one_can_not_mend_the_next_one_does` |
 //! | A restart may wait, longer each time; nobody else waits with it, save a group that is restarted together. | `a_backoff_grows` |
 //! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_time_to_end` |
 //! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_come_and_go` |

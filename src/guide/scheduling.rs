@@ -13,7 +13,7 @@
 //! | 2 | the queues of [high and low](crate::Priority) ones, at the looks that are theirs | one |
 //! | 3 | its next slot: what the last turn woke or spawned | one |
 //! | 4 | its nursery: what was spawned there and has had no turn | the newest; every 1,024th time the oldest |
-//! | 5 | its local queue; before (3) and (4) whenever these have had 16 turns in a row | the [oldest](crate::LocalOrder::Fifo), or the [newest](crate::LocalOrder::Lifo) |
+//! | 5 | its local queue; before (3) and (4) whenever these have had 16 turns in a row | the [oldest](crate::QueueOrder::Fifo), or the [newest](crate::QueueOrder::Lifo) |
 //! | 6 | the global queue | one, and moves up to `min(16, len / workers + 1)` more to its own |
 //! | 7 | the timers | what is due |
 //! | 8 | what is left of the high ones, then of the low ones | one |
@@ -58,7 +58,7 @@
 //! over by another worker goes to an empty queue there, with those before it that were taken too: it gains. RefCounted in
 //! steps, on one worker and on two: `tests/it/fairness.rs`.
 //!
-//! A turn that never ends is beyond this: a [monitor](crate::Builder::long_step) sees to it that only its own process and
+//! A turn that never ends is beyond this: a [monitor](crate::Builder::long_step_threshold) sees to it that only its own process and
 //! worker wait for it.
 //!
 //! # Who is woken
@@ -122,7 +122,7 @@
 //!
 //! | there | here | why |
 //! |---|---|---|
-//! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::LocalOrder) | Newest first starves: with two that always yield a third never runs. It loses 10 ns with each yield; what it wins on fork and join is won for those that have had no turn (below). A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
+//! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::QueueOrder) | Newest first starves: with two that always yield a third never runs. It loses 10 ns with each yield; what it wins on fork and join is won for those that have had no turn (below). A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
 //! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: by that way a message between two processes costs 1.36 × what it does (bench `ping-pong`). |
 //! | What is spawned waits like all others (both) | among those that have had no turn the newest is first, within the slot's budget | A tree of processes is walked depth first, in as many of them as it is high: thirty million calls of a recursive function, each a process, in 14 MB and not 3 GB, and in 0.3 to 0.6 of the time (bench `fib`). Newest first for these alone starves nobody who has begun. |
 //! | A local queue holds 256 (Go) | 4,096 | What goes by the global queue comes back on any core, with all that it talks to elsewhere: with a thousand clients of eight servers two cores needed 1.1 to 1.6 times as much (bench `call-1000`). |

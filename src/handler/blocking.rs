@@ -1,4 +1,4 @@
-//! Work that is no process: futures without a pid, closures on the blocking pool.
+//! Work outside processes: futures without a pid, and closures on the blocking pool.
 
 use std::fmt;
 use std::future::Future;
@@ -21,8 +21,9 @@ use crate::process::state::oneshot::Oneshot;
 use crate::task::body::is_large;
 
 impl Host {
-    /// Runs a future that is no process: it has no pid and no mailbox. It is dropped with the runtime; one that has
-    /// shut down drops it at once.
+    /// Runs a future that is not a process: it has no pid and no mailbox. The future is dropped with the runtime; a
+    /// runtime that has shut down drops it immediately. A panic of the future is caught and
+    /// [counted](crate::Counters::panics).
     pub fn spawn_future<Fut>(&self, future: Fut)
     where
         Fut: Future<Output = ()> + Send + 'static,
@@ -46,14 +47,16 @@ impl Host {
         runnable.schedule();
     }
 
-    /// Runs a closure on the blocking pool and resolves to its result; the closure waits its turn whether this is
-    /// polled or not. Dropped, the closure runs on if it has begun, and else never does. Its place in the queue then becomes free
-    /// for other work, though not always at once: each time that the queue is full for a closure, the pool looks at the
-    /// next 128 of those that wait, and removes the ones that were dropped.
+    /// Runs a closure on the blocking pool, and returns a future of its result. The closure runs even if the future is
+    /// never polled.
+    ///
+    /// If the future is dropped before the closure begins, the closure never runs; otherwise the closure runs to its
+    /// end. The place of such a closure in the queue becomes free later: whenever a closure finds the queue full, the
+    /// pool checks the next 128 closures in it, and removes those whose future was dropped.
     ///
     /// # Errors
-    /// [`Failure::Panicked`], or [`Failure::Error`] with a [`PoolRefusal`] when the pool does not take it: it never
-    /// waits for room. See [`Builder::when_blocking_full`](crate::Builder::when_blocking_full).
+    /// [`Failure::Panicked`], if the closure panics. [`Failure::Error`] with a [`PoolRefusal`], if the pool refuses the
+    /// closure: it never waits for room. See [`Builder::blocking_overflow`](crate::Builder::blocking_overflow).
     pub fn spawn_blocking<T, F>(&self, f: F) -> Blocking<T>
     where
         T: Send + 'static,
@@ -63,7 +66,7 @@ impl Host {
     }
 
     fn queue_blocking<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Blocking<T> {
-        /// Answers also if it is dropped: a closure that never ran is refused, with a reason.
+        /// A closure and the cell for its result. A closure that is refused puts the refusal into the cell.
         struct Once<T, F>(F, Arc<Oneshot<Result<T, Failure>>>);
         impl<T: Send, F: FnOnce() -> T + Send> Job for Once<T, F> {
             fn run(self: Box<Self>) {
@@ -88,7 +91,7 @@ impl Host {
         Blocking { cell, over: false }
     }
 
-    /// Has blocking work done: by the pool, or in turn with all else where there is none.
+    /// Runs blocking work on the pool. A runtime without a pool runs it as a task.
     pub(crate) fn run_blocking(&self, job: Box<dyn Job>) {
         match &self.shared().pool {
             Some(pool) => pool.run(job),
@@ -99,8 +102,8 @@ impl Host {
         }
     }
 
-    /// Runs the future of a handler: on this thread until it waits for the first time, as a task from then on. Nobody
-    /// keeps account of it, for it ends with its command, which ends with its process.
+    /// Runs the future of a handler: on this thread until it first waits, then as a task. The runtime keeps no list of
+    /// these tasks: each ends with its command, which ends with its process.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + Send + 'static) {
         let (runnable, task) =
             async_task::Builder::new().metadata(self.clone()).spawn(move |_| future, WithInfo(schedule));
@@ -109,7 +112,7 @@ impl Host {
     }
 }
 
-/// Blocking work that is a task; it is refused if that is dropped before its turn.
+/// Blocking work as a task. If the task is dropped before it runs, the work is refused.
 struct InTurn(Option<Box<dyn Job>>);
 
 impl InTurn {
@@ -128,7 +131,7 @@ impl Drop for InTurn {
     }
 }
 
-/// Resolves to the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
+/// Future of the result of a closure on the blocking pool: see [`Host::spawn_blocking`].
 #[must_use = "the closure runs anyway, but its result is lost"]
 pub struct Blocking<T> {
     cell: Arc<Oneshot<Result<T, Failure>>>,
@@ -171,7 +174,8 @@ impl<T> Drop for Blocking<T> {
 }
 
 pin_project! {
-    /// A future without a pid, which the runtime finds when it ends: queued, or, once it waits, in a list.
+    /// A future without a pid, which the runtime drops when it ends. The runtime finds the future in a queue, or, once
+    /// it waits, through its waker in a list.
     struct Registered<F> {
         #[pin]
         future: Option<F>,
@@ -185,7 +189,7 @@ pin_project! {
             if let Some(key) = this.key.take() {
                 drop(this.host.shared().futures.lock().try_remove(key));
             }
-            // A panic here must not leave async-task's hands.
+            // A panic of the drop must not unwind into async-task.
             let _ = catch(|| this.future.set(None));
         }
     }
@@ -204,7 +208,8 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
             Ok(Poll::Pending) => {
                 if this.key.is_none() {
                     *this.key = Some(this.host.shared().futures.lock().insert(cx.waker().clone()));
-                    // Whoever ends the runtime sets the phase before it looks at the list: one of the two sees the other.
+                    // The shutdown sets the phase before it reads the list. So it finds the waker in the list, or this
+                    // load sees the new phase.
                     if this.host.phase() == Phase::Closed {
                         return Poll::Ready(());
                     }

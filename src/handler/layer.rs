@@ -1,4 +1,4 @@
-//! Layers: handlers around handlers, for what any handler may need. They nest in any order.
+//! Layers: handlers that wrap another handler, for timeouts, retries and limits. They nest in any order.
 //!
 //! ```
 //! use procession::handler;
@@ -12,8 +12,8 @@
 //!
 //! let fetch = handler::future(async |Fetch(url)| if url.is_empty() { Err("no url") } else { Ok(url.len()) });
 //! let fetch = Timeout::new(fetch, Duration::from_secs(5));                 // each attempt
-//! let fetch = Retry::new(fetch, 3, Duration::from_millis(1)).jitter();     // after about 1, 2 and 4 ms
-//! let fetch = ConcurrencyLimit::new(fetch, 10).queue(100);                 // ten at once, retries and waits included
+//! let fetch = Retry::new(fetch, 3, Duration::from_millis(1)).jitter();     // after up to 1, 2 and 4 ms
+//! let fetch = ConcurrencyLimit::new(fetch, 10).queue(100);                 // ten at a time, retries included
 //! let rt = Runtime::builder().handler(fetch).build()?;
 //!
 //! assert_eq!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Fetch("a/b")).await))?, 3);
@@ -21,15 +21,16 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 //!
-//! All of them keep to the same rules. A command is answered once. When its process gives it up, or ends, the handler
-//! inside sees that at once, and a layer that has the command waiting lets go of it at once. A handler that panics has
-//! failed. Time is the clock of the command's runtime, and chance comes from its seed. What limits a runtime's commands
-//! belongs to that runtime alone: its clones share the limit, and are not to be used in another one.
+//! All layers obey the same rules. A command is answered exactly once. When its process cancels the command or exits,
+//! the inner handler sees that immediately, and a layer that has the command in its queue drops it immediately. A panic
+//! of a handler counts as a failure. Times are those of the clock of the command's runtime, and random numbers come
+//! from that runtime's seed. A limit belongs to one runtime: clones share the limit, and must not be used in another
+//! runtime.
 //!
-//! # Writing one
+//! # Writing a layer
 //!
-//! A layer is a [`Handler`](crate::Handler) that owns another one. If it only looks at the answer,
-//! [`Completion::intercept`](crate::Completion::intercept) is all it needs:
+//! A layer is a [`Handler`](crate::Handler) that owns another handler. If it only inspects the answer,
+//! [`Completion::intercept`](crate::Completion::intercept) is enough:
 //!
 //! ```
 //! use procession::{Command, Completion, Handler};
@@ -49,15 +50,15 @@
 //! }
 //! ```
 //!
-//! If it waits, asks again, or asks several, it asks by [`Completion::ask`](crate::Completion::ask), and awaits the answer
-//! in a future of its own: see there.
+//! A layer that waits, retries, or calls several handlers uses
+//! [`Completion::call_handler`](crate::Completion::call_handler), and awaits the answer in a future of its own.
 //!
-//! # And tower?
+//! # Relation to tower
 //!
-//! A `tower::Service` is called through `&mut self` when it says that it is ready, and answers by a future; a handler is
-//! called through `&self` by every worker at once, and answers by a completion, from anywhere. An adapter would put a
-//! lock and a task around each command, so the layers here are our own. To have a tower stack answer commands, make it a
-//! handler: `handler::future(move |command| stack.clone().oneshot(command))`.
+//! A `tower::Service` is called through `&mut self` after it has reported that it is ready, and answers by a future. A
+//! handler is called through `&self` by all workers concurrently, and answers by a completion, from any thread. An
+//! adapter would need a lock and a task for each command, so this crate has its own layers. A tower stack can answer
+//! commands inside a handler: `handler::future(move |command| stack.clone().oneshot(command))`.
 
 pub(crate) mod concurrency;
 pub(crate) mod rate;

@@ -1,8 +1,8 @@
-//! Streams: commands that are answered many times and end. What a handler sends with ([`Replier`]), what a body pulls
-//! with ([`Replies`]).
+//! Streams: commands that are answered with many items and then with a reply. A handler sends with a
+//! [`StreamCompletion`], a body pulls with [`ItemStream`](crate::ItemStream).
 //!
-//! A stream is a yield like any other, with a buffer for its items beside its tag (`yields/buffer.rs`): a cancel, a
-//! deadline, the death of the process reach it as they reach every yield.
+//! A stream is a yield that has a buffer for items in addition to its tag (`yields/buffer.rs`). A cancellation, a
+//! deadline and the exit of the process therefore reach it as they reach every yield.
 
 use std::fmt;
 
@@ -15,51 +15,51 @@ use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 
-/// Answers stream commands. Any closure `Fn(C, Replier<C>)` is one; it must not block, as a [`Handler`] must not. For
-/// those that are futures see [`Builder::handle_stream`](crate::Builder::handle_stream).
+/// Handler of a stream command. Any closure `Fn(C, StreamCompletion<C>)` is one. It must not block, as a [`Handler`]
+/// must not. For functions that return a future see [`Builder::handle_stream`](crate::Builder::handle_stream).
 pub trait StreamHandler<C: StreamCommand>: Send + Sync + 'static {
-    /// Takes the command; whoever holds `replies` owes its items and its answer. A panic in here is a failure to the
-    /// process that asked, and nothing else.
-    fn handle(&self, command: C, replies: Replier<C>);
+    /// Takes the command. The owner of `replies` must send the items and the answer. A panic of this call fails the
+    /// command, and has no other effect.
+    fn handle(&self, command: C, replies: StreamCompletion<C>);
 }
 
 impl<C: StreamCommand, F> StreamHandler<C> for F
 where
-    F: Fn(C, Replier<C>) + Send + Sync + 'static,
+    F: Fn(C, StreamCompletion<C>) + Send + Sync + 'static,
 {
-    fn handle(&self, command: C, replies: Replier<C>) {
+    fn handle(&self, command: C, replies: StreamCompletion<C>) {
         self(command, replies);
     }
 }
 
-/// A stream handler as the dispatcher knows it.
+/// A stream handler as a handler of the dispatcher.
 pub(crate) struct ByStream<H>(pub(crate) H);
 
 impl<C: StreamCommand, H: StreamHandler<C>> Handler<Streamed<C>> for ByStream<H> {
     fn handle(&self, Streamed(command): Streamed<C>, completion: Completion<C::Reply>) {
-        self.0.handle(command, Replier { completion });
+        self.0.handle(command, StreamCompletion { completion });
     }
 }
 
-/// The right to answer one stream: with items, then with the reply or a failure, from any thread.
+/// The right to answer one stream, from any thread: first with items, then with the reply or a failure.
 ///
-/// Dropped unanswered it answers [`Failure::Abandoned`]. The process gets the items in the order in which they were
-/// sent, each once, and the answer after the last of them, whatever the answer is.
-pub struct Replier<C: StreamCommand> {
+/// A replier that is dropped without an answer answers [`Failure::Abandoned`]. The process receives each item once, in
+/// the order of the sends. It receives the answer after the last item, also if the answer is a failure.
+pub struct StreamCompletion<C: StreamCommand> {
     completion: Completion<C::Reply>,
 }
 
-impl<C: StreamCommand> Replier<C> {
-    /// Sends an item, as soon as the process has pulled so many that fewer than [`StreamCommand::BUFFER`] are waiting.
+impl<C: StreamCommand> StreamCompletion<C> {
+    /// Sends an item. Waits while [`StreamCommand::BUFFER`] items were sent and not pulled yet.
     ///
-    /// Works on any executor, with `block_on` on a thread of its own too.
+    /// Works on any executor, also in a `block_on` on a thread outside the runtime.
     ///
     /// # Errors
-    /// [`Failure::Cancelled`], when nobody pulls any more: the process has ended, gave the stream up, or its deadline
-    /// has passed. The item is dropped.
+    /// [`Failure::Cancelled`], if the stream is no longer wanted: the process has exited or has cancelled the stream,
+    /// or the deadline of the stream has passed. The item is dropped.
     ///
     /// # Cancel safety
-    /// Dropped before it is ready, the item was not sent, and is dropped.
+    /// If the future is dropped before it completes, the item was not sent, and is dropped.
     pub async fn send(&mut self, item: C::Item) -> Result<(), Failure> {
         let mut item = Some(Payload::new(item));
         std::future::poll_fn(|cx| self.completion.poll_send(&mut item, cx)).await
@@ -75,32 +75,32 @@ impl<C: StreamCommand> Replier<C> {
         self.completion.fail(failure);
     }
 
-    /// Ends the stream.
+    /// Ends the stream with its reply or with a failure.
     pub fn finish(self, answer: Result<C::Reply, Failure>) {
         self.completion.finish(answer);
     }
 
-    /// Whether nobody pulls any more.
+    /// Returns whether the stream is no longer wanted.
     pub fn is_cancelled(&self) -> bool {
         self.completion.is_cancelled()
     }
 
-    /// Resolves when nobody pulls any more.
+    /// Returns a future that resolves when the stream is no longer wanted.
     pub fn cancelled(&self) -> Unwanted {
         self.completion.cancelled()
     }
 
-    /// Whose stream this is.
+    /// Returns the pid of the process that pulls the stream.
     pub fn pid(&self) -> Pid {
         self.completion.pid()
     }
 
-    /// Which yield of that process this is.
+    /// Returns the tag of the stream among the yields of its process.
     pub fn tag(&self) -> Tag {
         self.completion.tag()
     }
 
-    /// The host of that process.
+    /// Returns the host of the process that pulls the stream.
     pub fn host(&self) -> &Host {
         self.completion.host()
     }
@@ -110,7 +110,7 @@ impl<C: StreamCommand> Replier<C> {
     }
 }
 
-impl<C: StreamCommand> fmt::Debug for Replier<C> {
+impl<C: StreamCommand> fmt::Debug for StreamCompletion<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replier").field("pid", &self.pid()).field("tag", &self.tag()).finish()
     }

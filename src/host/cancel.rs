@@ -1,5 +1,5 @@
-//! Being asked to end: [`CancelToken`] asks many at once, as a tree; [`Cancelled`] waits for it. How one process is asked
-//! stands in `control.rs`; how it comes under a token, in `spawn.rs`.
+//! Cancellation: [`CancelToken`] requests the exit of many processes as a tree, and [`Cancelled`] waits for a request.
+//! `control.rs` cancels a single process, and `spawn.rs` registers a process with a token.
 
 pub(crate) mod inherited;
 pub(crate) mod tree;
@@ -18,24 +18,27 @@ use crate::platform::sync::Arc;
 use crate::process::exit::Reason;
 use crate::process::state::Ref;
 
-/// Asks many to end at once: the processes that were [given it](crate::ProcessBuilder::cancel_token) and all that they
-/// spawned, and whoever waits for [`cancelled`](Self::cancelled), a process or not. A clone is the same token.
+/// Requests the exit of many processes and tasks.
 ///
-/// Tokens form trees: cancelling one cancels its [children](Self::child) and theirs, and nothing above it. Children are
-/// told before their parents: all that a child token stands for before anything that its parent does, and of the processes
-/// of one token the last that was spawned first, so that whoever spawned another is told after it. The children of a
-/// [`Supervisor`](crate::Supervisor) are told by it alone, in its own order. Told is not ended: for ends in order there are
-/// supervisors and [`Me::scope`](crate::Me::scope).
+/// A cancelled token cancels the processes that were [given it](crate::ProcessBuilder::cancel_token) and all processes
+/// that they spawned. It also resolves all futures of [`cancelled`](Self::cancelled), inside and outside of processes.
+/// A clone is a handle to the same token.
 ///
-/// It is cancelled once, for good: a process that is spawned with a token that was cancelled is so from its beginning. A
-/// token whose handles are all dropped is not cancelled by that, and still is by those above it.
+/// Tokens form trees: cancelling a token cancels its [children](Self::child) and their descendants, but not its parent.
+/// Child tokens are notified before their parent. Within one token, the processes are notified in reverse order of
+/// their spawns, so a process is notified after the processes that it spawned. The children of a
+/// [`Supervisor`](crate::Supervisor) are notified only by that supervisor, in its own order. Notification does not wait
+/// for exits: to terminate processes in order, use supervisors or [`SelfHandle::scope`](crate::SelfHandle::scope).
+///
+/// A token is cancelled at most once and stays cancelled. A process that is spawned with a cancelled token is cancelled
+/// from its beginning. Dropping all handles of a token does not cancel it, and its ancestors can still cancel it.
 ///
 /// ```
 /// use procession::{CancelToken, Context, Exit, Runtime};
 /// use std::time::Duration;
 ///
 /// async fn session(mut ctx: Context) -> Result<(), Exit> {
-///     // Inherits the token of its parent.
+///     // Inherits the cancel token of its parent.
 ///     let helper = ctx.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
 ///     ctx.receive().await?;
 ///     helper.await
@@ -67,47 +70,52 @@ impl Subject for dyn AnyControl {
 }
 
 impl CancelToken {
-    /// A token that has no parent.
+    /// Creates a token without a parent.
     pub fn new() -> Self {
         Self(Node::root())
     }
 
-    /// A token that is cancelled with this one, and may be before; at once if this one was.
+    /// Creates a child token, which is cancelled when this token is. It can also be cancelled on its own. The child of
+    /// a cancelled token is cancelled from the beginning.
     pub fn child(&self) -> Self {
         Self(self.0.child())
     }
 
-    /// Asks all to end whom it concerns; processes that have not ended after `grace` are killed. Returns when all were
-    /// told, which takes time in proportion to their number. Of several reasons the first counts, for a process too that
-    /// was cancelled otherwise before. False if the token was cancelled before.
+    /// Requests the exit of all processes and tasks of this token. Processes that have not exited after `grace` are
+    /// killed. Returns false if the token was cancelled before.
     ///
-    /// Where several threads cancel tokens of one tree at once, each tells those whom it finds first: a parent may then be
-    /// told before those of its children that another thread is about to tell.
+    /// The call returns when all of them were notified; the time is proportional to their number. For a process the
+    /// first cancel reason counts, whether it came from a token or not.
+    ///
+    /// Several threads may cancel tokens of one tree at the same time. Each thread notifies the processes that it finds
+    /// first. So a parent may be notified before children that another thread is about to notify.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
 
-    /// Whether it was cancelled, and all whom it concerns have been told.
+    /// Whether the token was cancelled and all of its processes have been notified.
     pub fn is_cancelled(&self) -> bool {
         self.reason().is_some()
     }
 
-    /// Why it was cancelled, if it [was](Self::is_cancelled).
+    /// Reason of the cancellation, if the token [was cancelled](Self::is_cancelled).
     pub fn reason(&self) -> Option<Reason> {
         self.0.reason()
     }
 
-    /// Resolves when it is cancelled, with the reason; at once if it was before. Works anywhere, in any executor.
+    /// Returns a future that resolves to the reason when the token is cancelled; immediately if it was cancelled
+    /// before. It works in any executor.
     pub fn cancelled(&self) -> Cancelled {
         Cancelled { whose: Whose::Token(self.clone()), listening: Listening::default(), over: false }
     }
 
-    /// Whether it was cancelled, and maybe not all whom it concerns have been told.
+    /// Whether the token was cancelled, although some of its processes may not have been notified yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.cause().is_some()
     }
 
-    /// Cancels a process with this token, until what comes back is dropped.
+    /// Registers a process with this token until the returned value is dropped. Returns `None` if the token was
+    /// cancelled: then the process has been notified.
     pub(crate) fn adopt(&self, process: &Ref<dyn AnyControl>) -> Option<CancelRegistration> {
         self.0.adopt(process).map(|number| CancelRegistration { token: self.clone(), number })
     }
@@ -119,7 +127,7 @@ impl Default for CancelToken {
     }
 }
 
-/// The same token.
+/// Two handles are equal if they belong to the same token.
 impl PartialEq for CancelToken {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -139,7 +147,8 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// That a token knows a process. Its control block has it: what the token knows of it goes with that.
+/// Registration of a process with a token. The control block of the process owns it, and dropping it removes the entry
+/// of the token.
 #[derive(Debug)]
 pub(crate) struct CancelRegistration {
     token: CancelToken,
@@ -152,11 +161,11 @@ impl Drop for CancelRegistration {
     }
 }
 
-/// Resolves when a process is asked to end, or a token is cancelled, with the reason: see
-/// [`Me::cancelled`](crate::Me::cancelled), [`CancelToken::cancelled`].
+/// Future that resolves to the reason when the exit of a process is requested or a token is cancelled: see
+/// [`SelfHandle::cancelled`](crate::SelfHandle::cancelled), [`CancelToken::cancelled`].
 ///
 /// # Cancel safety
-/// Dropped, it has changed nothing.
+/// Dropping it changes nothing.
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Cancelled {

@@ -1,7 +1,8 @@
-//! The control block of one process: its pid, its mailbox, its yields, and what became of it.
+//! Control block of one process: its pid, its mailbox, its yields, and its exit.
 //!
-//! Everybody who knows the process shares this: its task, its addresses, the pid table, the completions of its yields.
-//! The typed part is the mailbox; `AnyControl` is the view of whoever knows only the pid.
+//! The task, the addresses, the pid table and the completions of a process share its control block. Only the mailbox
+//! depends on the message type. [`AnyControl`] is the interface for code that does not know this type. The body of the
+//! process is not part of the control block.
 
 pub(crate) mod head;
 
@@ -17,7 +18,7 @@ use crate::observe::Counter;
 use crate::platform::clock::Instant;
 use crate::process::catch as panic;
 use crate::process::catch::drop_caught;
-use crate::process::error::Refusal;
+use crate::process::error::SendErrorKind;
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::{Exit, Reason};
 use crate::process::mailbox::{
@@ -30,8 +31,8 @@ use crate::process::state::current::InTurn;
 use crate::process::state::{Header, HeaderFirst, Ref, RunnableProcess};
 use crate::process::yields::{Answered, Late};
 
-/// The control block. What a turn needs lies together, before the mailbox: most turns that read no mail touch one cache line
-/// of this.
+/// The control block. The fields that each turn needs come before the mailbox: most turns that read no mail touch one
+/// cache line of it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control<M> {
@@ -41,18 +42,18 @@ pub(crate) struct Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// Its identity while it lives.
+    /// Address of the control block. It identifies the process as long as the control block exists.
     #[inline]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Puts a message into the mailbox and wakes whoever waits for it.
+    /// Puts a message into the mailbox and wakes its receiver.
     ///
     /// # Errors
-    /// The message, when the process has ended or its mailbox is full.
+    /// Returns the message if the process has exited or its mailbox is full.
     #[inline]
-    pub(crate) fn push(&self, message: M) -> Result<(), (Refusal, M)> {
+    pub(crate) fn push(&self, message: M) -> Result<(), (SendErrorKind, M)> {
         match self.inbox.push(self, message, || self.accepted()) {
             Ok(wakes) => {
                 self.tell(wakes);
@@ -62,13 +63,14 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Wakes who has news here.
+    /// Performs the wake-ups of a change in the mailbox, outside its lock.
     #[inline]
     fn tell(&self, wakes: Wakes) {
         wakes.wake_in(&self.head.host().shared().place);
     }
 
-    /// Puts something in that `put` may wake the process for: not for what comes from inside its own turn.
+    /// Calls `put` with the answer to: may it wake the process? No if the event comes from inside the process's own
+    /// turn. Then the process is stepped again in this turn anyway.
     #[inline]
     fn put_by<E>(&self, put: impl FnOnce(bool) -> Result<Wakes, E>) -> Result<Wakes, E> {
         let is_own_turn = Current::with(|current| current.is_in_turn_of(self.address()));
@@ -84,12 +86,12 @@ impl<M: Send + 'static> Control<M> {
         self.head.count(Counter::Messages);
     }
 
-    /// What a push owes that was not plain: if a message was dropped for it, it was taken all the same.
+    /// Finishes a push that did not simply store the message. If the policy dropped a message, the push has succeeded.
     #[cold]
-    fn settle(&self, unsent: Unsent<M>) -> Result<(), (Refusal, M)> {
+    fn settle(&self, unsent: Unsent<M>) -> Result<(), (SendErrorKind, M)> {
         match unsent {
             Unsent::Closed(message) => Err((self.head.host().gone(), message)),
-            Unsent::Full(message) => Err((Refusal::Full, message)),
+            Unsent::Full(message) => Err((SendErrorKind::Full, message)),
             Unsent::Dropped(message, wakes) => {
                 self.tell(wakes);
                 self.drop_by_policy(message);
@@ -99,17 +101,17 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Hands a message on, or keeps it where that can be done later; with a waker it waits for room, as
-    /// [`push_or_wait`](Self::push_or_wait).
+    /// Passes a message to the router. If no receiver takes it now, stores it in the mailbox, if it may wait there.
+    /// With a waker the message waits for room, as in [`push_or_wait`](Self::push_or_wait).
     fn route(
         &self,
         message: M,
         router: &dyn Router<M>,
         waker: &mut Option<Waker>,
-    ) -> Result<Option<u64>, (Refusal, M)> {
+    ) -> Result<Option<u64>, (SendErrorKind, M)> {
         let message = match router.route(message, &|| self.accepted()) {
             Ok(()) => return Ok(None),
-            Err(Unrouted::Full(message)) if waker.is_none() => return Err((Refusal::Full, message)),
+            Err(Unrouted::Full(message)) if waker.is_none() => return Err((SendErrorKind::Full, message)),
             Err(Unrouted::Full(message) | Unrouted::Later(message)) => message,
         };
         match self.inbox.keep(self, message, waker, || self.accepted()) {
@@ -122,9 +124,9 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Why a message would be refused now.
-    pub(crate) fn refuses(&self) -> Option<Refusal> {
-        self.inbox.refuses().map(|full| if full { Refusal::Full } else { self.head.host().gone() })
+    /// Returns why a push would be refused now; `None` if it would not.
+    pub(crate) fn refuses(&self) -> Option<SendErrorKind> {
+        self.inbox.refuses().map(|full| if full { SendErrorKind::Full } else { self.head.host().gone() })
     }
 
     pub(crate) fn drop_by_policy(&self, message: M) {
@@ -133,12 +135,14 @@ impl<M: Send + 'static> Control<M> {
         host.dead_letters_of(&self.head, std::iter::once(message));
     }
 
-    /// As [`push`](Self::push), but where there is no room the message waits for it, with the waker: then a number comes
-    /// back to ask by. Without a waker it is refused. A policy that drops does not apply.
+    /// Does the same as [`push`](Self::push). If the mailbox is full, the message waits for room, and the waker is
+    /// stored with it. Then it returns a number, by which the sender polls for admission. Without a waker the message
+    /// is refused. A policy that drops messages does not apply.
     ///
     /// # Errors
-    /// The message, when the process has ended or takes none.
-    pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (Refusal, M)> {
+    /// Returns the message if the process has exited, if the mailbox accepts no messages, or if it is full and there is
+    /// no waker.
+    pub(crate) fn push_or_wait(&self, message: M, mut waker: Option<Waker>) -> Result<Option<u64>, (SendErrorKind, M)> {
         match self.inbox.push_or_wait(self, message, &mut waker, || self.accepted()) {
             Ok((None, wakes)) => {
                 self.tell(wakes);
@@ -150,7 +154,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Tells who is to know of room that was made.
+    /// Notifies the task that waits for the room that was made.
     pub(crate) fn relieve(&self, relieved: RoomWaiter) {
         match relieved {
             RoomWaiter::Sender(sender) => self.admit(sender),
@@ -158,13 +162,13 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Wakes a sender whose message was let in.
+    /// Counts the message of a waiting sender as accepted, and wakes the sender.
     fn admit(&self, sender: Waker) {
         self.accepted();
         panic::wake(sender);
     }
 
-    /// The next message, if there is one.
+    /// Takes the next message, if there is one.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> Option<M> {
         let (message, relieved) = self.inbox.pop(front);
         if let Some(relieved) = relieved {
@@ -173,7 +177,7 @@ impl<M: Send + 'static> Control<M> {
         message
     }
 
-    /// As [`Inbox::drain`], in its turn.
+    /// Calls [`Inbox::drain`] in the turn of the process.
     pub(crate) fn drain(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
@@ -182,7 +186,8 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// As [`Inbox::drain_or_pop`], in its turn.
+    /// Calls [`Inbox::drain_or_pop`] in the turn of the process. It skips the lock if the mailbox is known to be
+    /// unchanged.
     #[inline]
     pub(crate) fn drain_or_pop(&self, seat: ReceiverTurn, taken: &mut Option<Box<Taken<M>>>) -> Option<M> {
         if taken.as_deref().is_none_or(|taken| taken.len() == 0) {
@@ -208,7 +213,8 @@ impl<M: Send + 'static> Control<M> {
         self.tell(wakes);
     }
 
-    /// Before the turn of a process that was open when its mailbox was read elsewhere.
+    /// Closes the mailbox slot at the beginning of a turn. It is called if a receiver outside the process's turns
+    /// polled the mailbox while the slot was open. A message in the slot is for that receiver, which is woken.
     #[cold]
     pub(crate) fn recalled(&self, ready: &RunnableProcess) {
         if let Some(reader) = self.inbox.recalled(ready.in_turn()) {
@@ -216,7 +222,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// As [`Inbox::begin_trial`].
+    /// Calls [`Inbox::begin_trial`], and wakes the receiver that it replaces.
     pub(crate) fn begin_trial(&self, turn: InTurn, present: &mut ReadAhead<M>) -> Option<(ReadAhead<M>, Trial)> {
         Current::with(Current::looks_into_mailbox);
         let (next, trial, waiting) = self.inbox.begin_trial(turn, present)?;
@@ -224,12 +230,12 @@ impl<M: Send + 'static> Control<M> {
         Some((next, trial))
     }
 
-    /// As [`Inbox::end_trial`].
+    /// Calls [`Inbox::end_trial`], and wakes the receiver that was on trial.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) {
         self.inbox.end_trial(trial, former).into_iter().for_each(panic::wake);
     }
 
-    /// As [`Inbox::hand_over`].
+    /// Calls [`Inbox::hand_over`], and wakes the receiver that it replaces.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> ReadAhead<M> {
         Current::with(Current::looks_into_mailbox);
         let (next, waiting) = self.inbox.hand_over(turn, taken);
@@ -237,13 +243,14 @@ impl<M: Send + 'static> Control<M> {
         next
     }
 
-    /// As [`Inbox::reclaim`].
+    /// Calls [`Inbox::reclaim`], and wakes the receiver that it replaces.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) {
         Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
 
-    /// Wakes whoever waits on the mailbox, or for room in it, when the end is known.
+    /// Wakes the receiver that waits on the mailbox and the senders that wait for room. It is called after the exit is
+    /// published.
     pub(crate) fn disperse(&self) {
         let (reader, senders) = self.inbox.disperse();
         reader.into_iter().chain(senders).for_each(panic::wake);
@@ -251,8 +258,8 @@ impl<M: Send + 'static> Control<M> {
 }
 
 impl<M: Send + 'static> Control<M> {
-    /// A receiver gives back the messages that it took out and has not read. They go back to the inbox, and are dead letters
-    /// if that is closed or has a bound.
+    /// Puts back the messages that a receiver has read ahead and not consumed. If the inbox is closed or has a bound,
+    /// they become dead letters.
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
@@ -260,7 +267,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// The receiving half is dropped.
+    /// Handles the drop of the receiving half. A mailbox outside any process ends with it.
     pub(crate) fn leave(&self, front: &mut ReadAhead<M>) {
         self.put_back(front);
         if self.head.has(flag::OUTSIDE) {
@@ -268,7 +275,7 @@ impl<M: Send + 'static> Control<M> {
         }
     }
 
-    /// Messages that were taken out and not read become dead letters.
+    /// Turns messages that were taken out and not read into dead letters.
     pub(crate) fn finish_exit(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());
@@ -290,14 +297,15 @@ impl<M: Send + 'static> Control<M> {
     }
 }
 
-/// What the pid table holds: a process whose type is not known.
+/// Entry of the pid table: a control block whose message type is not known.
 pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
     fn as_any(&self) -> &dyn Any;
     fn head(&self) -> &Head;
     /// Delivers a message of any type.
-    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)>;
-    /// The same from where it is; it stays there if it is refused. Then there is a box, so that there is a word to look at.
-    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<Refusal>> {
+    fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)>;
+    /// Does the same with the message in `payload`. A refused message stays there. The refusal is boxed, so that the
+    /// result fits into one word.
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         let Some(message) = payload.take() else { return Ok(()) };
         self.deliver(message).map_err(|(refusal, message)| {
             *payload = Some(message);
@@ -305,25 +313,25 @@ pub(crate) trait AnyControl: HeaderFirst + Send + Sync + 'static {
         })
     }
 
-    /// The most messages that waited in its mailbox.
+    /// Returns the largest number of messages that waited in the mailbox at a time.
     fn high_water(&self) -> usize;
     /// Puts a signal into the mailbox.
     ///
     /// # Errors
-    /// The signal, when the mailbox is closed.
+    /// Returns the signal if the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
-    /// Puts an answer into the mailbox, from where it is.
+    /// Puts an answer into the mailbox, and takes it out of `answer`.
     ///
     /// # Errors
-    /// It stays there, when the mailbox is closed.
+    /// Leaves the answer in place if the mailbox is closed.
     fn put_answer(&self, tag: Tag, answer: &mut Option<Answer>) -> Result<Wakes, ()>;
-    /// Puts a down into the mailbox. Nothing if that is closed.
+    /// Puts the down signal of a monitor into the mailbox. `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
-    /// Wakes the process, and whoever waits on its mailbox.
+    /// Wakes the process, and a receiver that waits on its mailbox elsewhere.
     fn rouse(&self);
-    /// Wakes the process alone.
+    /// Wakes the process only.
     fn wake(&self);
-    /// Whether its mailbox is closed, which is the first thing that the end of a process does.
+    /// Whether the mailbox is closed. Closing it is the first step of an exit.
     fn is_closed(&self) -> bool;
     /// Ends a mailbox outside any process.
     fn close_outside(&self, exit: &Exit);
@@ -338,20 +346,20 @@ impl<M: Send + 'static> AnyControl for Control<M> {
         &self.head
     }
 
-    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
+    fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         match payload.downcast::<M>() {
             Ok(message) => self.push(message).map_err(|(refusal, message)| (refusal, Payload::new(message))),
-            Err(payload) => Err((Refusal::WrongType { expected: type_name::<M>() }, payload)),
+            Err(payload) => Err((SendErrorKind::WrongType { expected: type_name::<M>() }, payload)),
         }
     }
 
-    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<Refusal>> {
+    fn deliver_from(&self, payload: &mut Option<Payload>) -> Result<(), Box<SendErrorKind>> {
         match Payload::take(payload) {
             Some(message) => self.push(message).map_err(|(refusal, message)| {
                 *payload = Some(Payload::new(message));
                 Box::new(refusal)
             }),
-            None => Err(Box::new(Refusal::WrongType { expected: type_name::<M>() })),
+            None => Err(Box::new(SendErrorKind::WrongType { expected: type_name::<M>() })),
         }
     }
 
@@ -429,14 +437,15 @@ impl Linkable for dyn AnyControl {
         if !this.head().has(flag::OUTSIDE) {
             return this.rouse();
         }
-        // Closing this mailbox may end another one, through its links: chains of them may be long.
+        // Closing this mailbox may end further mailboxes through its links. A chain of links may be long, so the call
+        // is deferred: recursion would overflow the stack.
         let (outside, fate) = (this.clone(), fate.clone());
         Current::with(|current| current.deferred.call(move || outside.close_outside(&fate)));
     }
 }
 
 impl dyn AnyControl {
-    /// Puts a signal into the mailbox and wakes the process. A process that has ended hears nothing.
+    /// Puts a signal into the mailbox and wakes the process. If the process has exited, the signal is dropped.
     pub(crate) fn signal(&self, signal: Signal) {
         match AnyControl::put(self, signal) {
             Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
@@ -444,10 +453,12 @@ impl dyn AnyControl {
         }
     }
 
-    /// Answers a yield of this process, whoever it is that answers. The answer is taken from where it is.
+    /// Answers a yield of this process; takes the answer out of `answer`. `check` compares the type of the answer with
+    /// the reply type of the command.
     ///
     /// # Errors
-    /// Why it came too late, or is of the wrong type: it stays there.
+    /// Returns why the answer was refused: it came too late, no yield has this tag, or it has the wrong type. The
+    /// answer then stays in place.
     pub(crate) fn complete(&self, tag: Tag, answer: &mut Option<Answer>, check: bool) -> Result<(), Late> {
         let head = self.head();
         let taken = || head.count(Counter::Completions);
@@ -466,7 +477,7 @@ impl dyn AnyControl {
         Ok(())
     }
 
-    /// Puts an answer into the mailbox and wakes the process. One that has ended hears nothing.
+    /// Puts an answer into the mailbox and wakes the process. If the process has exited, the answer is dropped.
     fn answer(&self, tag: Tag, answer: &mut Option<Answer>) {
         match self.put_answer(tag, answer) {
             Ok(wakes) => wakes.wake_in(&self.head().host().shared().place),
@@ -481,7 +492,7 @@ impl dyn AnyControl {
         }
     }
 
-    /// Wakes the task; in its own turn it is stepped again anyway.
+    /// Wakes the task. In its own turn the process is only noted as answered, because it is stepped again anyway.
     pub(crate) fn wake_or_note(&self) {
         if !self.note_answered_in_turn() {
             self.wake();
@@ -494,7 +505,7 @@ impl dyn AnyControl {
         panic::wake(waker);
     }
 
-    /// In a turn of this process, notes that the process was answered. Whether this thread is in such a turn.
+    /// Notes the answer if this thread is in a turn of this process. Returns whether it is.
     fn note_answered_in_turn(&self) -> bool {
         Current::with(|current| {
             let is_own_turn = current.is_in_turn_of(std::ptr::from_ref(self).cast::<()>() as usize);
@@ -505,7 +516,8 @@ impl dyn AnyControl {
         })
     }
 
-    /// Tells the process to end, once. False if it was told before. Whoever asks kills it at the deadline.
+    /// Delivers the cancel event, once. Returns false if it was delivered before. It sets no timer: the caller arranges
+    /// the kill at the deadline.
     pub(crate) fn cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let head = self.head();
         if !head.set_cancel(reason.clone(), deadline) {
@@ -515,7 +527,7 @@ impl dyn AnyControl {
         true
     }
 
-    /// Ends the process at its next scheduling point.
+    /// Kills the process: it ends at its next scheduling point. A mailbox outside any process ends immediately.
     pub(crate) fn kill(&self) {
         if !self.head().set(flag::KILLED) {
             return;

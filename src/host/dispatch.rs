@@ -1,4 +1,5 @@
-//! From a command to its handler: by the command's type, or by name; frozen when the runtime is built.
+//! Finds the handler of a command: by the type of the command, or by its name for [`NamedCommand`] commands. The set of
+//! handlers does not change after the runtime is built. It is stored without a lock.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
@@ -16,22 +17,24 @@ use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::dispatch::inline::InlineCall;
 use crate::host::refs::ProcessRef;
 use crate::process::catch::{catch, drop_caught};
-use crate::process::command::{Command, Named, Streamed, name_of};
+use crate::process::command::{Command, NamedCommand, Streamed, name_of};
 use crate::process::error::BuildError;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
-/// Answers commands: at once, later from any thread, or never (then a deadline helps).
+/// Answers commands: before it returns, later from any thread, or never. For commands that may never be answered, the
+/// process sets a deadline.
 ///
-/// Handlers run on the worker that stepped the process and must not block it; see [`handler`](crate::handler) for
-/// those that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is one; layers are handlers around
-/// handlers.
+/// A handler runs on the worker that stepped the process, and must not block it. See [`handler`](crate::handler) for
+/// handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is a handler. A layer is a
+/// handler that wraps another handler.
 ///
-/// A completion holds its process, and so the runtime, which holds its handlers: one that keeps completions and neither
-/// answers nor drops them keeps all of these in memory for good, also when the runtime is gone. Whoever shelves
-/// completions looks at [`is_cancelled`](Completion::is_cancelled), or lets go of the shelf at the end.
+/// A completion keeps its process in memory, the process keeps the runtime, and the runtime keeps its handlers. So a
+/// handler that stores completions, and neither answers nor drops them, leaks all of these, even after the runtime was
+/// dropped. It should check [`is_cancelled`](Completion::is_cancelled) to remove a completion, or drop all of them when
+/// the runtime shuts down.
 ///
 /// ```
 /// use procession::{Command, Completion, Handler};
@@ -50,12 +53,12 @@ use crate::process::state::inline_command::Number;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub trait Handler<C: Command>: Send + Sync + 'static {
-    /// Takes the command; whoever holds `completion` owes its answer. A panic in here is a failure to the process that
-    /// performed, and nothing else.
+    /// Handles the command, and answers through `completion`, now or later. A panic in this function fails the yields
+    /// whose completions it held, with [`Failure::Panicked`]; it affects nothing else.
     fn handle(&self, command: C, completion: Completion<C::Reply>);
 
-    /// Whether [`handle_inline`](Self::handle_inline) does the same at a lower cost. Then commands of a body are handled
-    /// inline.
+    /// Whether [`handle_inline`](Self::handle_inline) has the same effect as `handle` at a lower cost. If so, a command
+    /// of an async body is handled inline.
     #[doc(hidden)]
     fn is_short(&self) -> bool {
         false
@@ -76,11 +79,11 @@ where
     }
 }
 
-/// A handler whose command's type is known only inside.
+/// A handler behind a type-erased interface.
 trait Erased: Send + Sync {
-    /// Takes the command from where it is.
+    /// Handles the command, and takes it out of `command`.
     fn handle(&self, command: &mut Option<Payload>, slip: UntypedCompletion);
-    /// Takes the thread's inline command.
+    /// Handles the inline command of the thread.
     fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> ProcessRef);
 }
 
@@ -103,7 +106,7 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
     }
 }
 
-/// Type ids are hashes already.
+/// Hasher for `TypeId`, which contains a hash already.
 #[derive(Default)]
 struct TypeIdHasher(u64);
 
@@ -125,20 +128,20 @@ impl Hasher for TypeIdHasher {
     }
 }
 
-/// For each type of command the place of its handler.
+/// For each command type, the index of its handler in `typed`.
 type ByType = HashMap<TypeId, u32, BuildHasherDefault<TypeIdHasher>>;
 
 type ByName<C> = BTreeMap<Cow<'static, str>, Box<dyn Handler<C>>>;
 
 /// The handlers of one host.
 pub(crate) struct Dispatcher {
-    /// The name of the host; empty for the runtime's own.
+    /// Name of the host; empty for the host that the runtime was built with.
     host: Cow<'static, str>,
     by_type: ByType,
-    /// Each with whether the short way leads there.
+    /// The handlers by index. The flag tells whether the handler answers inline commands.
     typed: Vec<(bool, Box<dyn Erased>)>,
-    by_name: ByName<Named>,
-    streams_by_name: ByName<Streamed<Named>>,
+    by_name: ByName<NamedCommand>,
+    streams_by_name: ByName<Streamed<NamedCommand>>,
 }
 
 impl fmt::Debug for Dispatcher {
@@ -162,7 +165,7 @@ impl Dispatcher {
         &self.host
     }
 
-    /// The failure that says that there is no handler, and where there is none.
+    /// Failure of a command that has no handler. It names the command, and the host if that has a name.
     fn no_handler(&self, command: Cow<'static, str>) -> Failure {
         Failure::NoHandler(match &*self.host {
             "" => command,
@@ -173,7 +176,7 @@ impl Dispatcher {
     /// Registers the handler of a command type.
     ///
     /// # Errors
-    /// The type has one.
+    /// Returns an error if the type already has a handler.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
         let Vacant(vacant) = self.by_type.entry(TypeId::of::<C>()) else {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
@@ -183,14 +186,14 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Registers the handler of a name.
+    /// Registers the handler of the commands with this name.
     ///
     /// # Errors
-    /// The name has one.
+    /// Returns an error if the name already has a handler.
     pub(crate) fn add_named(
         &mut self,
         name: Cow<'static, str>,
-        handler: impl Handler<Named>,
+        handler: impl Handler<NamedCommand>,
     ) -> Result<(), BuildError> {
         match self.by_name.insert(name.clone(), Box::new(handler)) {
             None => Ok(()),
@@ -198,14 +201,14 @@ impl Dispatcher {
         }
     }
 
-    /// Registers the handler of the streams of a name.
+    /// Registers the handler of the streams with this name.
     ///
     /// # Errors
-    /// The name has one.
+    /// Returns an error if the name already has a handler.
     pub(crate) fn add_named_stream(
         &mut self,
         name: Cow<'static, str>,
-        handler: impl Handler<Streamed<Named>>,
+        handler: impl Handler<Streamed<NamedCommand>>,
     ) -> Result<(), BuildError> {
         match self.streams_by_name.insert(name.clone(), Box::new(handler)) {
             None => Ok(()),
@@ -217,15 +220,16 @@ impl Dispatcher {
         self.typed.get(*self.by_type.get(&command)? as usize)
     }
 
-    /// The place of the handler of this type of command, if the short way leads there.
+    /// Index of the handler of this command type, if that handler answers inline commands.
     #[inline]
     pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
         let place = *self.by_type.get(&command)?;
         self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
     }
 
-    /// Calls the handler with this index for the inline command. It takes it from there and leaves its answer there:
-    /// passed from hand to hand the two would cost more than most handlers do. True if there is an answer.
+    /// Calls the handler with this index for the inline command of the thread. The handler takes the command from there
+    /// and leaves its answer there. Passing the two as arguments and results would cost more than most handlers do.
+    /// Returns true if there is an answer.
     #[inline]
     pub(crate) fn dispatch_inline(
         &self,
@@ -240,8 +244,8 @@ impl Dispatcher {
         current.inline.is_answered()
     }
 
-    /// Hands a command to its handler, from where it is; without one its yield is answered at once with a failure that names
-    /// the command.
+    /// Passes a command to its handler, and takes it out of `command`. If there is no handler, it answers the yield
+    /// with a failure that names the command.
     pub(crate) fn dispatch(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
             && let Some((_, handler)) = self.by_type(type_id)
@@ -253,10 +257,10 @@ impl Dispatcher {
 
     #[inline(never)]
     fn dispatch_by_name(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
-        if let Some(named) = Payload::take::<Named>(command) {
+        if let Some(named) = Payload::take::<NamedCommand>(command) {
             return self.dispatch_named(&self.by_name, named, |named| &named.name, slip);
         }
-        if let Some(named) = Payload::take::<Streamed<Named>>(command) {
+        if let Some(named) = Payload::take::<Streamed<NamedCommand>>(command) {
             return self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, slip);
         }
         let name = name_of(command.as_ref().map_or("", Payload::type_name));
@@ -274,7 +278,7 @@ impl Dispatcher {
         match handlers.get(name(&command)) {
             Some(handler) => completion::guarded(|| handler.handle(command, Completion::new(slip))),
             None => {
-                let name = match TypeId::of::<C>() == TypeId::of::<Named>() {
+                let name = match TypeId::of::<C>() == TypeId::of::<NamedCommand>() {
                     true => name(&command).clone(),
                     false => format!("{}, as a stream", name(&command)).into(),
                 };

@@ -6,8 +6,8 @@
 use std::any::TypeId;
 
 use crate::host::control::{AnyControl, Control, Head, flag};
-use crate::host::{Host, Package, Phase};
-use crate::observe::{Counter, State, Unobserved};
+use crate::host::{Envelope, Host, Phase};
+use crate::observe::{Counter, ProcessState, Unobserved};
 use crate::platform::sync::atomic::{Ordering, fence};
 use crate::process::catch::catch;
 use crate::process::exit::Exit;
@@ -71,7 +71,7 @@ impl Host {
         }
         // A mailbox outside any process has no states, and does not count against the limit of the host.
         if !head.has(flag::OUTSIDE) {
-            head.enter(head.flags(), State::Complete);
+            head.enter(head.flags(), ProcessState::Complete);
             head.host().namespace().leave();
         }
         head.set_exit(exit);
@@ -107,13 +107,13 @@ impl Host {
         }
         let to = head.pid();
         self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
-        let own_kind = TypeId::of::<M>() == TypeId::of::<Package>();
+        let own_kind = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
             let dead_letter_mailbox = if own_kind { None } else { self.dead_letter_mailbox() };
             // User code runs here: the destructor of a message that no mailbox of dead letters accepts.
             match dead_letter_mailbox {
                 Some(dead_letter_mailbox) => {
-                    let package = Package { from: None, to, payload: Payload::new(message) };
+                    let package = Envelope { from: None, to, payload: Payload::new(message) };
                     if let Err((_, package)) = dead_letter_mailbox.push(package) {
                         drop_message(package);
                     }
@@ -124,7 +124,7 @@ impl Host {
     }
 
     /// Adds a mailbox of dead letters. It is the newest one, and receives the dead letters from now on.
-    pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Package>>) {
+    pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         // The look-up removes closed mailboxes only when there is a dead letter. So this removes them too, each time
         // before the list would grow. The amortized cost of an addition is constant.
@@ -134,7 +134,7 @@ impl Host {
         dead_letter_mailboxes.push(Ref::downgrade(dead_letter_mailbox));
     }
 
-    fn dead_letter_mailbox(&self) -> Option<Ref<Control<Package>>> {
+    fn dead_letter_mailbox(&self) -> Option<Ref<Control<Envelope>>> {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
         while let Some(last) = dead_letter_mailboxes.last() {
             // The owner of the mailbox holds a strong reference to it, and so a reference to the host. This list holds

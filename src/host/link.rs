@@ -1,24 +1,28 @@
-//! Links and monitors as tables: who hears of whose exit. A table for each process that has any, under a lock of its
-//! own; what reaches a process is put into its mailbox, and what it dies of is noted, under that lock.
+//! The tables of links and monitors: which processes receive the exit of which process.
+//!
+//! Each process that has links or monitors has a table, under its own lock. An exit signal is put into a mailbox, and
+//! the fate of a killed process is recorded, under that lock.
 //!
 //! # The protocol
 //!
-//! A link stands in the tables of both its ends, a monitor in that of the watcher and that of the watched. Both are
-//! set, and links are cut, with both tables locked, in the order of their addresses: so both stand in both, or in none.
-//! (What is set stands in the other's table first, which may be free a moment before the caller's.)
-//! Whoever ends says so first (`Linkable::exit`), then closes its table, which hands out all that stood in it, and tells
-//! one after another, each under the lock of that one's table alone. (A monitor that is set with a spawn stands in the
-//! table of the watcher alone: the child [carries](Watch) it, and tells when it has closed its table.) From this follows
-//! what is promised:
+//! A link is in the tables of both processes. A monitor is in the table of the watcher and in the table of the watched
+//! process. Setting a link or monitor, or removing a link, locks both tables, in the order of their addresses. So both
+//! tables have the entry, or neither has. (A new entry is added to the other table first, whose lock may be released a
+//! moment before the caller's.) An exiting process first publishes its exit (`Linkable::exit`). Then it closes its
+//! table, which returns all entries, and notifies one process after the other. Each notification locks only the table
+//! of the notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child
+//! [carries](Watch) it, and notifies the watcher after it has closed its table.) The protocol guarantees:
 //!
-//! - *Heard or refused.* Whoever links or monitors looks, under the locks, whether the other one has ended. If not, the
-//!   entry is there before the close, and is told; if so, the caller learns of it at once.
-//! - *Once.* Whoever is told looks for the entry in its own table, and takes it out: two that die at the same time, or a
-//!   link that was set twice, are told once.
-//! - *Nothing new after an unlink.* An exit that is on its way finds no entry. What it does it does under the lock: the
-//!   event is in the mailbox, or the process condemned, before the lock that an unlink waits for is free.
+//! - *Notified or refused.* A caller that sets a link or monitor checks, under the locks, whether the other process has
+//!   exited. If it has not, the entry is added before the table is closed, and is notified. If it has, the caller
+//!   learns it immediately.
+//! - *At most once.* A notification removes the entry from the table of the notified process. So two processes that
+//!   exit at the same time, or a link that was set twice, cause one notification.
+//! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. It acts under the lock: the
+//!   signal is in the mailbox, or the process is marked as killed, before the unlink gets the lock.
 //!
-//! A process that is condemned dies in a turn of its own. So nothing here recurses, however long a chain of links is,
+//! A process that is killed by a link exits in a turn of its own. So no function here recurses, however long a chain of
+//! links is. An exit costs one look-up in the table of each linked or watching process.
 //! and all the work of a death is a look into the table of each that it is tied to.
 
 pub(crate) mod monitors;
@@ -34,32 +38,33 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Whoever can be tied to others: a process, as these tables see it.
+/// A process that can be linked and monitored, as these tables see it.
 pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
-    /// Its table. It is marked as one that has a table before this returns, so that its end, which says
-    /// [`exit`](Self::exit) first and looks for the mark then, closes it: one of the two sees the other.
+    /// The table of the process. This marks the process as having a table before it returns. The exit publishes
+    /// [`exit`](Self::exit) before it checks the mark. So the exit sees the mark and closes the table, or the caller
+    /// sees the exit.
     fn links(&self) -> &Links<Self>;
 
-    /// How it ended, once it did.
+    /// The exit, if the process has exited.
     fn exit(&self) -> Option<Exit>;
 
     fn has_ended(&self) -> bool;
 
-    /// Puts a signal into its mailbox.
+    /// Puts a signal into the mailbox.
     ///
     /// # Errors
-    /// The signal, when the mailbox is closed.
+    /// Returns the signal if the mailbox is closed.
     fn put(&self, signal: Signal) -> Result<Wakes, Signal>;
 
-    /// Puts a down into its mailbox. Nothing if that is closed.
+    /// Puts the down signal of a monitor into the mailbox. `None` if the mailbox is closed.
     fn put_down(&self, number: u64, pid: Pid, reason: &Exit) -> Option<Wakes>;
 
-    /// Notes that it has to die. False if that was noted before: then it dies of something else.
+    /// Marks the process as killed. Returns false if it was marked before: then it exits for another reason.
     fn condemn(&self) -> bool;
 
-    /// Has it find out that it was condemned, to this. Nobody's table is locked.
+    /// Makes the process exit with this fate, after it was marked as killed. The caller holds no lock of a table.
     fn fall(this: &Ref<Self>, fate: &Exit);
 }
 
@@ -73,19 +78,19 @@ impl<E: ?Sized> Default for Links<E> {
     }
 }
 
-/// Most processes are tied to one other, and pay for that one.
+/// The table. Most processes have one link or monitor, which is stored inline.
 #[derive(Debug)]
 struct Table<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
 
-/// Why another one is to hear of the end of this one: they are linked, or it monitors this one.
+/// Reason why another process receives the exit of this one: they are linked, or the other process monitors this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LinkEntry {
-    /// Of the other's pid; whoever is tied to this one is of its runtime.
+    /// Word of the other process's pid. Linked and monitoring processes belong to the same runtime.
     word: u64,
-    /// Of the monitor; 0, which none has, of a link.
+    /// Number of the monitor; 0 for a link. No monitor has the number 0.
     number: u64,
 }
 
@@ -94,7 +99,7 @@ impl LinkEntry {
         Self { word: pid.word(), number: 0 }
     }
 
-    /// That a process has set a monitor of this number.
+    /// The entry of a monitor that a process has set under this number.
     fn monitor(pid: Pid, number: u64) -> Self {
         debug_assert_ne!(number, 0, "numbers begin further up");
         Self { word: pid.word(), number }
@@ -103,12 +108,12 @@ impl LinkEntry {
 
 #[derive(Debug)]
 struct More<E: ?Sized> {
-    /// Exits of others come as events.
+    /// The process traps exits: exit signals of linked processes become events.
     traps: bool,
     ties: BTreeMap<LinkEntry, Ref<E>>,
-    /// What this one monitors.
+    /// The processes that this one monitors.
     watched: Watched<E>,
-    /// What it was condemned to by a link.
+    /// The exit that a link has propagated to this process.
     fate: Option<Exit>,
 }
 
@@ -124,7 +129,7 @@ impl<E: ?Sized> Default for More<E> {
     }
 }
 
-/// What the exit of another one does.
+/// Effect of the exit of a linked process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,
@@ -137,7 +142,7 @@ impl<E: ?Sized> Table<E> {
         self.more.as_ref().is_some_and(|more| more.traps)
     }
 
-    /// What an exit does that reaches this process for sure.
+    /// Effect of an exit on this process, without regard to its links.
     fn verdict(&self, exit: &Exit) -> Verdict {
         match () {
             () if self.traps() => Verdict::Event,
@@ -146,13 +151,13 @@ impl<E: ?Sized> Table<E> {
         }
     }
 
-    /// What the exit of a process does that was linked to this one, if it still is. From now on it is not.
+    /// Effect of the exit of a process on this one, if they are linked. It removes the link.
     fn hear_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
         let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
-    /// Whether the end of what this monitor watches is news. From now on it is known.
+    /// Whether the exit of a monitored process is to be delivered. It marks the monitor as notified.
     fn hear_down(&mut self, number: u64) -> bool {
         let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
         known || planted!("links_down_was_never_taken_back")
@@ -170,7 +175,7 @@ impl<E: ?Sized> Table<E> {
         }
     }
 
-    /// One more, that is not there.
+    /// Adds an entry that the table does not have.
     #[inline]
     fn add(&mut self, tie: LinkEntry, other: Ref<E>) {
         if self.one.is_none() {
@@ -190,27 +195,28 @@ impl<E: ?Sized> Table<E> {
 }
 
 impl<E: Linkable + ?Sized> Links<E> {
-    /// Whether the exits of others come as events from now on; what held before.
+    /// Sets whether the process traps exits. Returns the earlier setting.
     pub(crate) fn trap(&self, on: bool) -> bool {
         let mut table = self.0.lock();
         (on || table.more.is_some()) && std::mem::replace(&mut table.more().traps, on)
     }
 
-    /// What a link condemned the process to.
+    /// The exit that a link has propagated to the process.
     pub(crate) fn fate(&self) -> Option<Exit> {
         self.0.lock().more.as_ref().and_then(|more| more.fate.clone())
     }
 
-    /// Whether a down is still wanted that was put into the mailbox and is read now. It is not wanted twice.
+    /// Whether the down signal of this monitor is still wanted, when it is read from the mailbox. It removes the
+    /// monitor.
     pub(crate) fn collect(&self, number: u64) -> bool {
         self.0.lock().more.as_mut().is_some_and(|more| more.watched.collect(number))
     }
 
-    /// The end of the process, which has said that it ended: tells all processes that are tied to it. Returns whether one of
-    /// them received the exit: a linked process that lives, or a watcher.
+    /// Closes the table of a process that has published its exit, and notifies all linked and monitoring processes.
+    /// Returns whether one of them received the exit: a linked process that has not exited, or a watcher.
     pub(crate) fn dissolve(&self, pid: Pid, exit: &Exit) -> bool {
         let mut table = self.0.lock();
-        // It has ended, so nothing is let in any more.
+        // The exit is published, so no entry is added any more.
         let (one, more) = (table.one.take(), table.more.take());
         drop(table);
         let (mut fate, mut received) = (None, false);
@@ -234,7 +240,7 @@ impl<E: Linkable + ?Sized> Links<E> {
     }
 }
 
-/// Tells a process of the end of one that it monitors, unless it has taken that back. Returns whether it is told.
+/// Notifies a watcher of the exit of a process, unless the monitor was removed. Returns whether it was notified.
 fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
     let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
@@ -246,8 +252,8 @@ fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, e
     is_told
 }
 
-/// What those die of that were linked to a process that ended like this: the first to die is named, however long the
-/// chain.
+/// The exit of processes that were linked with a process that exited like this. It names the first process of the chain
+/// that exited, however long the chain is.
 pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
     let mut first = exit;
     let mut origin = pid;
@@ -255,15 +261,15 @@ pub(crate) fn fate_of_peers(pid: Pid, exit: &Exit) -> Exit {
         (origin, first) = (*further, reason);
     }
     match exit {
-        // The usual one: it is not nested, and only counted.
+        // The usual case: the exit is not nested, and its reason is shared by reference count.
         Exit::Linked { reason, .. } if std::ptr::eq(&**reason, first) => exit.clone(),
         _ => Exit::Linked { origin, reason: Arc::new(first.clone()) },
     }
 }
 
-/// Applies to a process what `verdict` says about an exit. Returns whether the process received the exit. A process that has
-/// ended does not. One that is already condemned does only if it is condemned to a failure: then its own end reports that
-/// failure. One that is condemned by a kill ends as `Killed`, which reports nothing.
+/// Applies the verdict about an exit to a process. Returns whether the process received the exit. A process that has
+/// exited does not receive it. A process that was killed before receives it only if its own fate is a failure: then its
+/// exit reports that failure. A process that was killed directly exits with `Killed`, which reports no failure.
 fn tell_peer<E: Linkable + ?Sized>(
     peer: &Ref<E>,
     from: Pid,
@@ -289,13 +295,13 @@ fn tell_peer<E: Linkable + ?Sized>(
                 E::fall(peer, fate);
                 return lives;
             }
-            // The peer ends with its earlier fate: that of another link, or a kill, which would hide a failure.
+            // The process exits with its earlier fate: the exit of another link, or a kill, which would hide a failure.
             lives && table.more.as_ref().and_then(|more| more.fate.as_ref()).is_some_and(Exit::is_failure)
         }
     }
 }
 
-/// What a signal owes that was put into a mailbox under a lock.
+/// Performs the wake-up of a signal that was put into a mailbox under a lock.
 fn settle(put: Result<Wakes, Signal>) {
     match put {
         Ok(wakes) => wakes.wake_behind(),
@@ -305,7 +311,7 @@ fn settle(put: Result<Wakes, Signal>) {
 
 type Guard<'a, E> = LockGuard<'a, Table<E>>;
 
-/// Locks two tables: always the one at the lower address first, so that nobody waits in a circle.
+/// Locks two tables, in the order of their addresses, so that no deadlock is possible.
 fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guard<'a, E>, Guard<'b, E>) {
     debug_assert!(!std::ptr::eq(one, other), "a process is not tied to itself");
     if std::ptr::from_ref(one) < std::ptr::from_ref(other) || planted!("links_lock_in_any_order") {
@@ -317,18 +323,18 @@ fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guar
     }
 }
 
-/// Whoever was to be linked has ended.
+/// The process that has exited when a link was to be set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Caller,
     Other,
 }
 
-/// Links two processes; to itself, one is not linked. One that traps exits is told by an event of one that has ended, or
-/// is not there as `other` says. `handle` leads to the caller.
+/// Links two processes. A process is not linked with itself. If the other process has exited, or `other` is an error, a
+/// caller that traps exits receives an exit event. `handle` is a reference to the caller.
 ///
 /// # Errors
-/// One of them has ended.
+/// Returns `Gone` if the caller has exited, or if the other process does not exist and the caller does not trap exits.
 pub(crate) fn link<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
@@ -351,7 +357,8 @@ pub(crate) fn link<E: Linkable + ?Sized>(
             if !ended {
                 if own.get(LinkEntry::link(pid)).is_none() {
                     theirs.add(LinkEntry::link(me), handle);
-                    // Whoever finds that one has to wait for the other, as if both were locked.
+                    // The lock of `own` is still held. An exit that finds the entry in `theirs` waits for it, as if
+                    // both tables were locked.
                     drop(theirs);
                     own.add(LinkEntry::link(pid), other);
                 }
@@ -373,7 +380,7 @@ pub(crate) fn link<E: Linkable + ?Sized>(
     Ok(())
 }
 
-/// Cuts the link between two processes; false if there was none.
+/// Removes the link between two processes. Returns false if there was none.
 pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let me = caller.pid();
     if !me.is_beside(pid) {
@@ -383,13 +390,13 @@ pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let Some(other) = links.0.lock().get(LinkEntry::link(pid)).cloned() else { return false };
     let (mut own, mut theirs) = lock_both(links, other.links());
     let cut = (own.cut(LinkEntry::link(pid)), theirs.cut(LinkEntry::link(me)));
-    // The last reference to a process is not let go under a lock: it holds values of the user's.
+    // The last reference to a process is not dropped under a lock, because that drops values of the user.
     drop((own, theirs));
     cut.0.is_some()
 }
 
-/// Sets a monitor. If there is nothing to watch, as `other` says or as turns out, the down is there at once. `handle` leads
-/// to the caller.
+/// Sets a monitor. If the process does not exist, or `other` is an error, the down signal is delivered immediately.
+/// `handle` is a reference to the caller.
 pub(crate) fn monitor<E: Linkable + ?Sized>(
     caller: &E,
     handle: Ref<E>,
@@ -397,7 +404,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     other: Result<Ref<E>, Exit>,
 ) -> MonitorRef {
     let me = caller.pid();
-    // Nobody is there to hear of its own end.
+    // A process that monitors itself is not alive to receive its down signal.
     let is_itself = me == pid;
     let absent = match other {
         Err(absent) => absent,
@@ -406,7 +413,7 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
             if !caller.has_ended() && !other.has_ended() {
                 let vacant = own.more().watched.vacant();
                 theirs.add(LinkEntry::monitor(me, vacant.number()), handle);
-                // As with a link.
+                // The lock of `own` is still held, as in `link`.
                 drop(theirs);
                 return MonitorRef::new(me, vacant.watch(Some(other)));
             }
@@ -427,8 +434,8 @@ pub(crate) fn monitor<E: Linkable + ?Sized>(
     monitor
 }
 
-/// Takes back a monitor: true if its down has not come, and now never will. With `flush` a down that came and was not
-/// read is gone too.
+/// Removes a monitor. Returns true if its down signal was not delivered, and never will be. With `flush`, a delivered
+/// down signal that was not read is dropped too.
 pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, flush: bool) -> bool {
     let me = caller.pid();
     if !monitor.is_of(me) {
@@ -450,10 +457,9 @@ pub(crate) fn demonitor<E: Linkable + ?Sized>(caller: &E, monitor: MonitorRef, f
     true
 }
 
-/// A monitor that is set with a spawn, as the child has it, which carries it to its end: nobody else has to find it
-/// there. That spares the child a table.
+/// A monitor that is set by a spawn. The child carries it until its exit, so the child needs no table.
 ///
-/// One that was taken back, or whose watcher has ended, stays with the child, and tells nobody.
+/// A monitor that was removed, or whose watcher has exited, stays with the child and notifies no process.
 #[derive(Debug)]
 pub(crate) struct Watch<E: ?Sized> {
     watcher: Ref<E>,
@@ -461,7 +467,7 @@ pub(crate) struct Watch<E: ?Sized> {
 }
 
 impl<E: Linkable + ?Sized> Watch<E> {
-    /// Sets it, before there is a child.
+    /// Sets the monitor before the child exists.
     pub(crate) fn set(watcher: Ref<E>) -> Self {
         let mut own = watcher.links().0.lock();
         let watched = &mut own.more().watched;
@@ -470,29 +476,31 @@ impl<E: Linkable + ?Sized> Watch<E> {
         Self { watcher, number }
     }
 
-    /// Its number among the monitors of its watcher.
+    /// Number of the monitor among the monitors of its watcher.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The child has said that it ended; or it never began. Returns whether the watcher is told.
+    /// Notifies the watcher. The child has published its exit, or was never started. Returns whether the watcher was
+    /// notified.
     pub(crate) fn tell(self, pid: Pid, exit: &Exit) -> bool {
         tell_watcher(&self.watcher, self.number, pid, exit)
     }
 }
 
-/// How a process is tied to one that it spawns.
+/// The links that a spawn sets between a process and its child.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SpawnLinks {
     pub(crate) link: bool,
     pub(crate) monitor: bool,
 }
 
-/// SpawnLinks a process to its child, which has not begun: before it can end, in whatever way.
+/// Links a process with its child, and sets its monitor. The child has not started, so it cannot exit before the links
+/// are set.
 pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties: SpawnLinks) -> Option<MonitorRef> {
     let pid = child.pid();
     if ties.link && link(&**parent, parent.clone(), pid, Ok(child.clone())) == Err(Gone::Caller) {
-        // It ended just now, as if it had been linked before that.
+        // The parent has exited just now. The child is treated as if they had been linked before.
         let exit = parent.exit().unwrap_or(Exit::Killed);
         let fate = fate_of_peers(parent.pid(), &exit);
         tell_peer(child, parent.pid(), &exit, &fate, |table| table.verdict(&exit));
@@ -500,7 +508,7 @@ pub(crate) fn adopt<E: Linkable + ?Sized>(parent: &Ref<E>, child: &Ref<E>, ties:
     ties.monitor.then(|| monitor(&**parent, parent.clone(), pid, Ok(child.clone())))
 }
 
-/// Tells a process of a child that it was to be linked to, and that never began.
+/// Notifies a process of a child that was to be linked and never started.
 pub(crate) fn deliver_exit<E: Linkable + ?Sized>(parent: &Ref<E>, pid: Pid, exit: &Exit) {
     let fate = fate_of_peers(pid, exit);
     tell_peer(parent, pid, exit, &fate, |table| table.verdict(exit));

@@ -12,7 +12,7 @@ use crate::host::registry::groups::Groups;
 use crate::host::registry::names::Names;
 use crate::platform::sync::CachePadded;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
-use crate::process::error::{BuildError, SpawnRefusal};
+use crate::process::error::{BuildError, SpawnErrorKind};
 use crate::process::limits::Limits;
 
 /// The part of a host that the other hosts of the runtime do not share.
@@ -54,16 +54,16 @@ impl Namespace {
     /// Counts a new process.
     ///
     /// # Errors
-    /// Returns [`SpawnRefusal::Limit`] if the host already has the maximum number of processes.
+    /// Returns [`SpawnErrorKind::Limit`] if the host already has the maximum number of processes.
     #[inline]
-    pub(crate) fn enter(&self) -> Result<(), SpawnRefusal> {
+    pub(crate) fn enter(&self) -> Result<(), SpawnErrorKind> {
         if self.most == usize::MAX {
             return Ok(());
         }
         let more = |alive| (alive < self.most).then_some(alive + 1);
         match self.alive.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more) {
             Ok(_) => Ok(()),
-            Err(_) => Err(SpawnRefusal::Limit(self.most)),
+            Err(_) => Err(SpawnErrorKind::Limit(self.most)),
         }
     }
 
@@ -146,19 +146,19 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers the handler of the [`Named`] commands with this name. If the name already has a handler,
+            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a handler,
             /// building returns an error.
             pub fn handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
-                handler: impl Handler<Named>,
+                handler: impl Handler<NamedCommand>,
             ) -> Self {
                 self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named(name.into(), handler));
                 self
             }
 
             /// Registers a function that answers a command inline: see [`handler::inline`].
-            pub fn handle<C: Command, A: Answer<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
+            pub fn handle<C: Command, A: IntoReply<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
                 self.handler(handler::inline(f))
             }
 
@@ -166,17 +166,17 @@ macro_rules! host_methods {
             pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: Command,
-                A: Answer<C::Reply>,
+                A: IntoReply<C::Reply>,
                 Fut: Future<Output = A> + Send + 'static,
             {
                 self.handler(handler::future(f))
             }
 
-            /// Registers a function that may block: see [`handler::blocking`].
+            /// Registers a function that may block: see [`handler::blocking`](fn@crate::handler::blocking).
             pub fn handle_blocking<C, A>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self
             where
                 C: Command,
-                A: Answer<C::Reply>,
+                A: IntoReply<C::Reply>,
             {
                 self.handler(handler::blocking(f))
             }
@@ -187,23 +187,23 @@ macro_rules! host_methods {
                 self.handler(ByStream(handler))
             }
 
-            /// Registers the handler of the [`Named`] streams with this name. The items are payloads. If the name
+            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the name
             /// already has a stream handler, building returns an error.
             pub fn stream_handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
-                handler: impl StreamHandler<Named>,
+                handler: impl StreamHandler<NamedCommand>,
             ) -> Self {
                 let handler = ByStream(handler);
                 self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named_stream(name.into(), handler));
                 self
             }
 
-            /// Registers a function whose future sends the items of a stream: see [`handler::stream`].
-            pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, Replier<C>) -> Fut + Send + Sync + 'static) -> Self
+            /// Registers a function whose future sends the items of a stream: see [`handler::stream`](fn@crate::handler::stream).
+            pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: StreamCommand,
-                A: Answer<()>,
+                A: IntoReply<()>,
                 Fut: Future<Output = A> + Send + 'static,
             {
                 self.stream_handler(handler::stream(f))
@@ -211,8 +211,8 @@ macro_rules! host_methods {
 
             /// Sets the maximum number of processes in this host at a time. Default: no maximum.
             ///
-            /// A spawn beyond the maximum is refused and returns its arguments. A process that is
-            /// [finished](crate::JoinHandle::is_finished) does not count.
+            /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
+            /// process that is [finished](crate::JoinHandle::is_finished) does not count.
             pub fn max_processes(mut self, most: usize) -> Self {
                 self$(.$host)* = self$(.$host)*.set_most(most);
                 self

@@ -1,7 +1,8 @@
-//! The pid table: from a pid to what it names, by index, with the generation checked under the slot's own lock.
+//! The pid table: finds the entry of a pid by its index, and checks the generation under the lock of the slot.
 //!
-//! Sharded, so that threads that spawn at once rarely meet; each shard grows by chunks that never move (four of 64 slots,
-//! four of 128, four of 256 …), so that a look-up takes no lock but the slot's. A slot whose generations are used up is
+//! The table is sharded, so that threads that spawn at the same time rarely contend. Each shard grows by chunks that
+//! never move (four of 64 slots, four of 128, four of 256 …), so a look-up takes only the lock of the slot. A slot
+//! whose generations are exhausted is retired.
 //! retired.
 
 pub(crate) mod groups;
@@ -19,16 +20,18 @@ use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Slots in each of a shard's first chunks.
+/// Number of slots in each of a shard's first chunks.
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
-/// After so many chunks of one size they are twice as large: of many slots a fifth was never used, at most.
+/// Number of consecutive chunks of one size; the next ones are twice as large. Of many slots, at most a fifth was never
+/// used.
 const ALIKE: usize = if cfg!(procession_loom) { 1 } else { 4 };
-/// Indices have 32 bits.
+/// Number of chunks that 32-bit indices need.
 const CHUNKS: usize = 26 * ALIKE;
-/// The last generation of a slot; two bits under the model checker, so that wrap-around happens.
+/// The last generation of a slot. Under the model checker it is small, so that the generations of a slot run out.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
-/// The part of a pid that is not the runtime's: an index into the table, and which of its tenants is meant.
+/// The part of a pid that distinguishes the processes of one runtime: an index into the table, and a generation of that
+/// slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalId {
     pub(crate) index: u32,
@@ -36,15 +39,15 @@ pub(crate) struct LocalId {
 }
 
 impl LocalId {
-    /// One that nothing ever has.
+    /// A place that no entry ever has.
     pub(crate) const NOWHERE: Self = Self { index: u32::MAX, generation: 1 };
 }
 
-/// In one word, for those who only pass it on. No index is as large as those of the highest words.
+/// As one word, for code that only passes it on. No index is as large as the ones in the highest words.
 impl From<LocalId> for u64 {
     #[inline]
     fn from(place: LocalId) -> Self {
-        // As a pid has them.
+        // The layout is the one of `Pid`.
         Self::from(place.generation) << 32 | Self::from(place.index)
     }
 }
@@ -55,7 +58,7 @@ impl From<u64> for LocalId {
     }
 }
 
-/// Which shard of the pid table this thread uses, of those that there are.
+/// Number of the pid-table shard that this thread uses, before it is reduced by the number of shards.
 #[inline]
 pub(crate) fn own() -> usize {
     static THREADS: Tally = Tally::new(0);
@@ -67,76 +70,78 @@ pub(crate) fn own() -> usize {
     })
 }
 
-/// What the tenants of a table refer to, all of them to the same.
+/// The shared value that all entries of a table refer to.
 ///
-/// If all counted on one word, every spawn and every end would fight for its cache line: some thousands that
-/// begin together share a count, and are counted together.
+/// If all entries used one reference count, every spawn and every exit would contend for its cache line. So some
+/// thousands of entries share a count, and their references are counted in advance.
 pub(crate) trait Lane: Sized {
-    /// Some of one count.
+    /// Pre-counted references that share one count.
     type CountedRefs: fmt::Debug;
 
-    /// So many of the same, with a count of their own.
+    /// Creates pre-counted references to the same value, with a reference count of their own.
     fn stock(&self, count: u32) -> Self::CountedRefs;
 
-    /// One of them, if they are of the same as this and there are some.
+    /// Takes one pre-counted reference. `None` if they refer to another value than `self`, or if none is left.
     fn take(&self, stock: &mut Self::CountedRefs) -> Option<Self>;
 }
 
-/// What a pid names. It knows its generation itself: an idle process pays for a slot too.
+/// Entry of the pid table. It stores its own generation: in the slot, the generation would cost memory for each idle
+/// process.
 pub(crate) trait PidEntry {
     fn generation(&self) -> u32;
 }
 
-/// What an index names.
+/// The entry at an index, if there is one.
 type Slot<E> = Lock<Option<Ref<E>>>;
 
-/// How many tenants share the count of a lane.
+/// Number of entries that share one reference count.
 const SHARE: u32 = 4096;
 
-/// What whoever spawns takes from.
+/// The part of a shard from which spawning threads take.
 #[derive(Debug)]
 struct Fresh<S> {
-    /// Free slots of this shard, and the generations of their next tenants.
+    /// Free slots of this shard, and the generation that each will have next.
     free: Vec<LocalId>,
-    /// Slots from here on were never used.
+    /// Index of the first slot that was never used.
     next: u32,
-    /// What the next tenants refer to.
+    /// Pre-counted references for the next entries.
     lane: Option<S>,
-    /// No lane is kept here any more: it would keep the table itself.
+    /// Set when the table is closed. Pre-counted references are no longer stored here: they would keep the table itself
+    /// alive.
     closed: bool,
 }
 
-/// What whoever ends elsewhere gives to.
+/// The part of a shard to which threads of other shards return slots.
 #[derive(Debug)]
 struct Returned {
     free: Lock<Vec<LocalId>>,
-    /// How many those are, read without the lock to know whether it is worth taking.
+    /// Length of `free`. It is read without the lock, to decide whether to take the lock.
     len: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Shard<E: ?Sized, L: Lane> {
     chunks: [OnceLock<Box<[Slot<E>]>>; CHUNKS],
-    /// Where slots are taken from …
+    /// Slots are taken from here.
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
-    /// … and where they are given back to by threads that take from another shard: apart, so that they meet those who take
-    /// from this one only when these have run out.
+    /// Threads that use another shard return slots here. It has its own lock: these threads contend with the shard's
+    /// own threads only when `fresh` has no free slots.
     returned: CachePadded<Returned>,
-    /// Slots whose generations are used up.
+    /// Number of slots whose generations are exhausted.
     retired: AtomicUsize,
 }
 
-/// The table of tenants `E`, which refer to `L`, which the table is part of.
+/// The pid table with entries `E`. The entries refer to `L`, which contains the table.
 #[derive(Debug)]
 pub(crate) struct PidTable<E: ?Sized, L: Lane> {
     node: u32,
     incarnation: u32,
     shards: Box<[CachePadded<Shard<E, L>>]>,
-    /// The number of shards is two to this.
+    /// Binary logarithm of the number of shards.
     bits: u32,
 }
 
-/// In which chunk a slot is, and where there.
+/// Chunk of a slot, and offset in the chunk.
 #[inline]
 fn locate(index: usize) -> (usize, usize) {
     let doubled = (index / (FIRST * ALIKE) + 1).ilog2() as usize;
@@ -164,14 +169,14 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    /// Makes room for a slot that was never used. False when the table is full.
+    /// Allocates the chunk of a slot that was never used. Returns false if the table is full.
     fn grow(&self, index: usize) -> bool {
         let (chunk, _) = locate(index);
         let make = || (0..slots_of(chunk)).map(|_| Lock::new(None)).collect();
         self.chunks.get(chunk).map(|chunk| chunk.get_or_init(make)).is_some()
     }
 
-    /// Takes over what was given back from elsewhere, if nothing else is free.
+    /// Takes over the slots that other threads returned, if no other slot is free.
     #[inline]
     fn fetch(&self, fresh: &mut Fresh<L::CountedRefs>) {
         if fresh.free.is_empty() && self.returned.len.load(Ordering::Relaxed) != 0 {
@@ -181,7 +186,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         }
     }
 
-    /// A slot that nobody else has now, and the lane of its tenant. `None` when the table is full.
+    /// Reserves a slot, and takes a pre-counted reference for its entry. `None` if the table is full.
     fn reserve(&self, wanted: &L) -> Option<(LocalId, L)> {
         let mut fresh = self.fresh.lock();
         self.fetch(&mut fresh);
@@ -204,13 +209,14 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         let mut stock = wanted.stock(if fresh.closed { 1 } else { SHARE });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
-        // It may be the last of a host, whose end is somebody's code.
+        // The dropped references may be the last ones to a host, whose drop runs user code. So they are dropped without
+        // the lock.
         drop(fresh);
         drop(spent);
         Some((place, lane))
     }
 
-    /// Gives a slot back, for the next of these generations.
+    /// Returns a slot with the generation of its next entry.
     #[inline]
     fn give_back(&self, place: LocalId, here: bool) {
         if here {
@@ -221,7 +227,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         self.returned.len.store(returned.len(), Ordering::Relaxed);
     }
 
-    /// How many slots are in use.
+    /// Number of slots in use.
     fn len(&self) -> usize {
         let fresh = self.fresh.lock();
         let returned = self.returned.free.lock();
@@ -230,7 +236,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
 }
 
 impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
-    /// A table with at least `shards` shards.
+    /// Creates a table with at least `shards` shards: the next power of two, from 1 to 1024.
     pub(crate) fn new(node: u32, incarnation: u32, shards: usize) -> Self {
         let shards = shards.clamp(1, 1024).next_power_of_two();
         let bits = shards.trailing_zeros();
@@ -245,7 +251,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         self.incarnation
     }
 
-    /// Whether a pid is of this runtime, in this incarnation.
+    /// Whether a pid belongs to this runtime, in this incarnation.
     #[inline]
     pub(crate) fn is_here(&self, pid: Pid) -> bool {
         pid.is_of(self.node, self.incarnation)
@@ -257,16 +263,16 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
 
-    /// The pid of a place in this table.
+    /// Pid of a place in this table.
     #[inline]
     pub(crate) fn pid(&self, place: LocalId) -> Pid {
         Pid::new(self.node, self.incarnation, place.index, place.generation)
     }
 
-    /// Takes a pid, has `make` build what it names, and publishes that. `hint` selects the shard, so that threads use
-    /// different ones; `lane` is what it is to refer to.
+    /// Reserves a pid, has `make` build the entry, and publishes the entry. `hint` selects the shard, so that threads
+    /// use different shards. `lane` is the value that the entry refers to.
     ///
-    /// `None` when all pids are in use.
+    /// Returns `None` if all pids are in use.
     #[inline]
     pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(LocalId, L) -> (Ref<E>, T)) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
@@ -278,14 +284,14 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(made)
     }
 
-    /// A place of a shard as one of the table, if there is such a one.
+    /// Converts a place in a shard to a place in the table. `None` if the index does not fit into 32 bits.
     #[inline]
     fn globally(&self, place: LocalId, which: usize) -> Option<LocalId> {
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
         Some(LocalId { index, ..place })
     }
 
-    /// Keeps no lane for later tenants any more.
+    /// Drops the pre-counted references, and stores none from now on.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut fresh = shard.fresh.lock();
@@ -296,7 +302,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// Has the slot of a tenant fetched into the cache.
+    /// Prefetches the slot of an entry into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, place: LocalId) {
         let (shard, index) = self.locally(place.index);
@@ -305,7 +311,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// What this pid names, if it lives.
+    /// The entry of this pid, if there is one.
     #[inline]
     pub(crate) fn get(&self, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
@@ -321,8 +327,8 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
     }
 
-    /// Forgets a pid, which names nothing from now on. `None` if it did not. `hint` is what the caller
-    /// [inserts](Self::insert) with.
+    /// Removes the entry of a pid and returns it. `None` if the pid has no entry. `hint` is the value that the caller
+    /// uses for [`insert`](Self::insert).
     #[inline]
     pub(crate) fn remove(&self, hint: usize, pid: Pid) -> Option<Ref<E>> {
         if !self.is_here(pid) {
@@ -330,7 +336,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         }
         let (shard, index) = self.locally(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
-        // Nobody gets at the slot before it is in the list, and then under another generation.
+        // No other thread reserves the slot before it is returned below, with the next generation.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
             shard.retired.fetch_add(1, Ordering::Relaxed);
             return Some(entry);
@@ -340,12 +346,12 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         Some(entry)
     }
 
-    /// How many pids name something.
+    /// Number of pids that have an entry.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.len()).sum()
     }
 
-    /// Everything that is named now. What comes or goes meanwhile may be missing or still be there.
+    /// All entries of the table. An entry that is inserted or removed meanwhile may be contained or missing.
     pub(crate) fn all(&self) -> Vec<Ref<E>> {
         let mut all = Vec::with_capacity(self.len());
         for shard in &self.shards {
@@ -406,7 +412,7 @@ mod tests {
         let (mut live, mut all, mut chance) = (Vec::new(), BTreeSet::new(), Rng::seeded(1));
         for round in 0..40_000 {
             let hint = chance.below(3);
-            // The number of live tenants grows for 2,000 rounds, and then shrinks for 2,000.
+            // The number of entries grows for 2,000 rounds, and then shrinks for 2,000.
             if live.is_empty() || chance.below(10) < if round % 4_000 < 2_000 { 6 } else { 4 } {
                 let pid = insert(&table, hint);
                 assert!(all.insert(pid), "{pid} was there before");
@@ -426,7 +432,7 @@ mod tests {
         let table = Table::new(0, 0, 4);
         for _ in 0..10_000 {
             let pid = insert(&table, 0);
-            // Of four shards the first one has each fourth index.
+            // The first of four shards has every fourth index.
             assert!(pid.index() < 4 * 2, "slot {} for one at a time", pid.index());
             remove(&table, 1, pid);
         }

@@ -12,7 +12,7 @@ use crate::host::job::Job;
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
-use crate::host::{Host, OnPanic, Package, Receiver};
+use crate::host::{Deliver, Envelope, Host, PanicPolicy};
 use crate::observe::{Metrics, Observer, Unobserved};
 use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
@@ -35,7 +35,7 @@ pub(crate) struct Environment {
     pub(crate) pool: Option<Pool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
-    pub(crate) on_panic: OnPanic,
+    pub(crate) on_panic: PanicPolicy,
     /// Called once for each exit that is counted as `unobserved`, on the thread that detects it.
     pub(crate) on_unobserved: Option<Box<dyn Fn(Unobserved) + Send + Sync>>,
     pub(crate) schedule: Enqueue,
@@ -63,8 +63,8 @@ pub(crate) struct Shared {
     pub(crate) emptied: Event,
     /// Number of running supervisors that have no supervisor themselves.
     pub(crate) roots: AtomicUsize,
-    pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Package>>>>,
-    pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Receiver>>>,
+    pub(crate) dead_letter_mailboxes: Mutex<Vec<counted::Weak<Control<Envelope>>>>,
+    pub(crate) nodes: Mutex<BTreeMap<u32, Arc<dyn Deliver>>>,
 }
 
 impl Shared {

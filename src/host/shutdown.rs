@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::host::Host;
 use crate::host::control::{AnyControl, Head, Listening, flag, poll_news};
-use crate::observe::State;
+use crate::observe::ProcessState;
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
@@ -32,30 +32,30 @@ pub(crate) enum Phase {
 /// Result of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Shutdown {
+pub struct ShutdownReport {
     /// The processes that had not exited at the deadline and were killed then.
-    pub left: Vec<Left>,
+    pub left: Vec<UnfinishedProcess>,
 }
 
 /// A process that had not exited at the deadline of a shutdown, and its state at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Left {
+pub struct UnfinishedProcess {
     /// Pid of the process.
     pub pid: Pid,
     /// State of the process; `Running` for a process whose step did not return.
-    pub state: Option<State>,
+    pub state: Option<ProcessState>,
     /// Number of answers that the process was waiting for.
     pub outstanding: usize,
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for UnfinishedProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} was ", self.pid)?;
         match self.state {
-            Some(State::Running) => f.write_str("in a step that did not return"),
-            Some(State::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
-            Some(State::Idle) => f.write_str("waiting for mail"),
+            Some(ProcessState::Running) => f.write_str("in a step that did not return"),
+            Some(ProcessState::Blocked) => write!(f, "waiting for {} answers", self.outstanding),
+            Some(ProcessState::Idle) => f.write_str("waiting for mail"),
             _ => f.write_str("waiting for a worker"),
         }
     }
@@ -76,8 +76,8 @@ impl Host {
         self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Whether every spawned process has been counted as exited. For the last of them, [`bury`](Self::bury) may still
-    /// be running.
+    /// Whether every spawned process has been counted as exited. For the last of them,
+    /// [`finish_exit`](Self::finish_exit) may still be running.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()
@@ -95,11 +95,11 @@ impl Host {
     }
 
     /// The processes that have not exited, with the state of each.
-    pub(crate) fn left(&self) -> Vec<Left> {
+    pub(crate) fn left(&self) -> Vec<UnfinishedProcess> {
         let alive = self.alive();
         let left = alive.iter().map(|control| {
             let head = control.head();
-            Left { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
+            UnfinishedProcess { pid: head.pid(), state: head.state(), outstanding: head.outstanding() }
         });
         left.collect()
     }

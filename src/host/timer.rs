@@ -1,6 +1,8 @@
-//! The runtime's timers: a wheel for each worker and one for everybody else, each under a lock of its own. They hold no
-//! thread and wait for nothing; whoever drives them calls `turn` when the time has come, and asks `wait` how long that
-//! will be. A turn fires what is due on any wheel, so a worker that is blocked delays nobody's timers.
+//! The timers of a runtime: one timer wheel for each worker and one for all other threads, each under its own lock.
+//!
+//! The timers have no thread and do not wait. The driver calls `turn` when a deadline has passed, and asks `wait` for
+//! the time until the next one. A turn fires the due timers of all wheels, so a blocked worker does not delay its
+//! timers.
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
@@ -18,14 +20,14 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{CachePadded, Lock, planted};
 use crate::process::catch::{catch, drop_caught};
 
-/// The resolution, in ns. Timers are rounded up to it, so that none is early.
+/// Resolution in ns. Deadlines are rounded up to it, so no timer fires early.
 const TICK: u64 = 1_000_000;
 
-/// What happens when the time has come. A panic in it is caught and forgotten.
+/// Action of a timer. A panic in it is caught and ignored.
 pub(crate) enum Fire {
-    /// Somebody is woken.
+    /// Wakes a task.
     Wake(Waker),
-    /// Something is called.
+    /// Calls a function.
     Call(Box<dyn FnOnce() + Send>),
 }
 
@@ -38,7 +40,7 @@ impl fmt::Debug for Fire {
     }
 }
 
-/// Which timer it is: by this it is cancelled. No two timers of one `Timers` ever have the same.
+/// Identifies a timer, for its cancellation. No two timers of one `Timers` ever have the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     shard: u32,
@@ -46,7 +48,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Of no timer that there ever is.
+    /// The key of no timer.
     pub(crate) const NONE: Self = Self { shard: 0, handle: Handle::NONE };
 
     /// The key as two words, for code that only stores it.
@@ -56,32 +58,34 @@ impl Key {
         [u64::from(self.shard) << 32 | u64::from(index), number]
     }
 
-    /// The key of these two words.
+    /// The key that [`pack`](Self::pack) stored in these words.
     #[inline]
     pub(crate) fn unpack([high, number]: [u64; 2]) -> Self {
         Self { shard: (high >> 32) as u32, handle: Handle::new(high as u32, number) }
     }
 }
 
-/// What is to happen, ordered by time in ticks of 1 ms; within one tick of one wheel in the order in which it was asked for.
+/// Timers, ordered by deadline in ticks of 1 ms. Timers of one wheel and one tick fire in the order of their insertion.
 ///
-/// Never early, at most once, and never after a cancel that got it back. What is due at the far end of time never
+/// A timer never fires early, fires at most once, and does not fire after `cancel` has returned it. A timer with the
+/// deadline [`Instant::FAR`] never fires, but can be cancelled. `insert`, `update` and `cancel` take constant time.
 /// happens, though it can be cancelled. Insert, update and cancel take constant time.
 #[derive(Debug)]
 pub(crate) struct Timers {
     clock: Clock,
-    /// Of the workers, and the last one of all others.
+    /// One shard for each worker; the last one is for all other threads.
     shards: Box<[CachePadded<Shard>]>,
-    /// Somebody is sure to look at the time by then, in ns; `u64::MAX` if nobody is.
+    /// Time in ns by which a thread is sure to check the timers; `u64::MAX` if there is none.
     kept: CachePadded<AtomicU64>,
-    /// The nearest that somebody was told of, be it that it was taken back; `u64::MAX` when it has come.
+    /// Earliest deadline in ns that was reported to a thread, even if its timer was cancelled. `u64::MAX` when it has
+    /// passed.
     told: CachePadded<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Shard {
-    /// When the first is due, in ns; `u64::MAX` if none is, or at the far end. Written under the lock, so it is what the
-    /// wheel says; read without it.
+    /// Earliest deadline in ns; `u64::MAX` if no timer of the wheel will fire. It is written under the lock, so it
+    /// agrees with the wheel, and read without the lock.
     nearest: AtomicU64,
     wheel: Lock<Wheel<Fire>>,
 }
@@ -93,24 +97,24 @@ impl Shard {
     }
 }
 
-/// How many are touched while a lock is held once.
+/// Number of entries that are processed while a lock is held once.
 const BATCH: usize = 64;
 
 impl Timers {
-    /// Timers for so many workers.
+    /// Creates timers for this number of workers.
     pub(crate) fn new(clock: Clock, workers: usize) -> Self {
         let shard = || Shard { nearest: AtomicU64::new(Instant::FAR.ns()), wheel: Lock::new(Wheel::new()) };
         let shards = (0..=workers).map(|_| CachePadded(shard())).collect();
         Self { clock, shards, kept: CachePadded(AtomicU64::new(u64::MAX)), told: CachePadded(AtomicU64::new(u64::MAX)) }
     }
 
-    /// What time it is by their clock.
+    /// Current time of the clock that the timers use.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Asks for something to happen, on the wheel of this worker if it is one, and says whether it is the first thing to
-    /// happen now and nobody is sure to look at the time by then: then somebody must be told.
+    /// Adds a timer to the wheel of this worker, or to the common wheel. Returns true if its deadline is now the
+    /// earliest one, and no thread is sure to check the timers by then. In that case the caller must notify a thread.
     pub(crate) fn insert(&self, worker: Option<usize>, at: Instant, fire: Fire) -> (Key, bool) {
         let others = self.shards.len() - 1;
         let which = worker.filter(|&worker| worker < others).unwrap_or(others);
@@ -124,8 +128,10 @@ impl Timers {
             shard.nearest.store(due, Ordering::SeqCst);
         }
         drop(wheel);
-        // Of two that come at once on two wheels, the nearer one is first whoever looks: it finds nothing nearer.
-        // SeqCst, as in `keep_time`: what is written above is seen there, or what is written there here.
+        // Two timers may be inserted on two wheels at the same time. The one with the earlier deadline finds no earlier
+        // one, so at least one of the two calls returns true.
+        // SeqCst pairs with `keep_time`. So `keep_time` sees the `nearest` that is stored above, or this call sees the
+        // `kept` that is stored there. With a weaker ordering both could miss the other, and the timer would fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -135,7 +141,7 @@ impl Timers {
         (Key { shard: which as u32, handle }, earlier)
     }
 
-    /// Takes a timer back: what would have happened. `None` if it happened, is just happening, or was cancelled.
+    /// Cancels a timer and returns its action. `None` if it has fired, is just firing, or was cancelled.
     pub(crate) fn cancel(&self, key: Key) -> Option<Fire> {
         let shard = &self.shards[key.shard as usize];
         let mut wheel = shard.wheel.lock();
@@ -147,18 +153,20 @@ impl Timers {
         Some(fire)
     }
 
-    /// Takes back a timer that is due at `at`, or was: if it has fired, and nothing before it is still there, that takes no
-    /// lock.
+    /// Cancels a timer whose deadline is, or was, `at`. If it has fired, and the wheel has no earlier timer, this takes
+    /// no lock.
     #[inline]
     pub(crate) fn settle(&self, key: Key, at: Instant) {
-        // No later than a timer that is there; and whoever set this one has seen what it wrote there itself.
+        // `nearest` is not later than the deadline of any timer in the wheel. The caller has inserted this timer, so it
+        // reads that value of `nearest` or a newer one.
         let nearest = self.shards[key.shard as usize].nearest.load(Ordering::SeqCst);
         if nearest <= at.ns().div_ceil(TICK).saturating_mul(TICK) {
             drop(self.cancel(key));
         }
     }
 
-    /// Has a timer wake this one instead; says whether it will. It will not if it is too late, or if it calls something.
+    /// Replaces the waker of a timer. Returns whether the timer will wake it: not if the timer has fired, was
+    /// cancelled, or calls a function.
     pub(crate) fn update(&self, key: Key, waker: &Waker) -> bool {
         let shard = &self.shards[key.shard as usize];
         match shard.wheel.lock().get_mut(key.handle) {
@@ -166,11 +174,11 @@ impl Timers {
             Some(Fire::Wake(_)) => {}
             _ => return false,
         }
-        // Cloning and dropping a waker is somebody's code: neither happens under the lock.
+        // Cloning and dropping a waker runs user code, so neither happens under the lock.
         let mut spare = waker.clone();
         let mut wheel = shard.wheel.lock();
         let Some(Fire::Wake(old)) = wheel.get_mut(key.handle) else {
-            // It fired meanwhile, and woke the former one.
+            // The timer fired meanwhile, and woke the former waker.
             return planted!("timers_update_is_always_in_time");
         };
         mem::swap(old, &mut spare);
@@ -178,22 +186,22 @@ impl Timers {
         true
     }
 
-    /// Makes happen all that was due when this was called and says how much that was. What is asked for meanwhile waits
-    /// for the next turn, so that it ends also for a timer that sets itself again at once.
+    /// Fires all timers that were due at the call, and returns their number. Timers that are inserted meanwhile wait
+    /// for the next turn. So the turn ends even if a timer inserts itself again immediately.
     ///
-    /// Several threads may call it at once; they share the work.
+    /// Several threads may call it at the same time; they share the work.
     pub(crate) fn turn(&self) -> usize {
         self.turn_at_most(usize::MAX)
     }
 
-    /// As [`turn`](Self::turn), but of each wheel some `BATCH` only: for whoever runs what it wakes itself, and comes back
-    /// for the rest. A storm of timers waits here rather than in its queues, and each task is run while what waking it
-    /// has touched is still near.
+    /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. It is for a worker
+    /// that runs the woken tasks itself and then calls again. If very many timers are due, they wait here instead of in
+    /// the queues. Each task runs while its memory is still in the cache.
     pub(crate) fn turn_some(&self) -> usize {
         self.turn_at_most(BATCH)
     }
 
-    /// As [`turn`](Self::turn), but one timer of each wheel.
+    /// Does the same as [`turn`](Self::turn), but fires at most one timer of each wheel.
     pub(crate) fn turn_one(&self) -> usize {
         self.turn_at_most(1)
     }
@@ -211,7 +219,7 @@ impl Timers {
         let (mut fired, mut newer) = (0, None);
         loop {
             let mut wheel = shard.wheel.lock();
-            // Numbers grow, so those from here on were asked for meanwhile.
+            // Numbers increase, so the timers from this number on were inserted after the call.
             let newer = *newer.get_or_insert(wheel.next_number());
             let done = wheel.advance(now.ns() / TICK, BATCH);
             wheel.touch(BATCH);
@@ -239,27 +247,28 @@ impl Timers {
         }
     }
 
-    /// When the next is due, in ns; `u64::MAX` if there is none.
+    /// Earliest deadline in ns; `u64::MAX` if there is none.
     fn nearest_ns(&self) -> u64 {
-        // SeqCst, and where it is written too: whoever asks for something and then looks whether somebody sleeps, and
-        // whoever goes to sleep and then looks whether something was asked for, must not both miss the other.
+        // SeqCst, here and at the stores. One thread inserts a timer and then checks whether a thread sleeps. Another
+        // thread announces its sleep and then checks the timers. With a weaker ordering each could miss the other.
         let nearest = self.shards.iter().map(|shard| shard.nearest.load(Ordering::SeqCst)).min();
         nearest.unwrap_or(u64::MAX)
     }
 
-    /// When the next is due.
+    /// Earliest deadline.
     pub(crate) fn nearest(&self) -> Option<Instant> {
         Some(Instant::from_ns(self.nearest_ns())).filter(|&at| at != Instant::FAR)
     }
 
-    /// How long until the next is due: zero if it is, `None` if there is none.
+    /// Time until the earliest deadline: zero if it has passed, `None` if there is no timer.
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.nearest().map(|at| at - self.clock.now())
     }
 
-    /// As [`wait`](Self::wait), for one who will look then, or sooner: it does not sleep longer than to what it was told
-    /// of, though that was taken back. So timers that are set and taken back again and again, as time limits are, wake
-    /// it once in all that time, and not for each.
+    /// Does the same as [`wait`](Self::wait), for a thread that promises to check the timers by then. The thread also
+    /// does not sleep beyond a deadline that was reported to it, even if that timer was cancelled. So timers that are
+    /// set and cancelled again and again, as timeouts are, wake the thread once in that time, and not once for each
+    /// timer.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -270,7 +279,8 @@ impl Timers {
         loop {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
-            // Whoever inserted a nearer one before it could see that need not have told anybody.
+            // A timer with an earlier deadline may have been inserted before the store to `kept` was visible, without a
+            // notification. So the deadlines are read again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
@@ -278,28 +288,28 @@ impl Timers {
         }
     }
 
-    /// Nobody is sure to look.
+    /// Announces that no thread is sure to check the timers.
     pub(crate) fn keeps_no_time(&self) {
         self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// The number of the next timer on the wheel that belongs to no worker, which is the only one in a simulation.
+    /// Number of the next timer on the wheel that belongs to no worker. In a simulation it is the only wheel.
     pub(crate) fn next_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().next_number()
     }
 
-    /// The lowest number on that wheel of a timer that is to fire some day; `u64::MAX` if there is none.
+    /// Lowest number of a timer on that wheel that will fire; `u64::MAX` if there is none.
     pub(crate) fn oldest_number(&self) -> u64 {
         self.shards[self.shards.len() - 1].wheel.lock().oldest_number().unwrap_or(u64::MAX)
     }
 
-    /// How many are waiting.
+    /// Number of timers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.wheel.lock().len()).sum()
     }
 
-    /// Drops all that waits, which then never happens.
+    /// Drops all timers. Their functions are not called, but their wakers are woken.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let mut wheel = shard.wheel.lock();
@@ -308,7 +318,7 @@ impl Timers {
             drop(wheel);
             for fire in fires {
                 let _ = match fire {
-                    // Whoever sleeps has to find another clock.
+                    // A sleeping task must find another clock.
                     Fire::Wake(waker) => catch(|| waker.wake()),
                     Fire::Call(call) => drop_caught(call),
                 };
@@ -349,7 +359,7 @@ mod tests {
     struct Fixture {
         clock: Clock,
         timers: Arc<Timers>,
-        /// What happened, in order.
+        /// The timers that fired, in order.
         log: Arc<Mutex<Vec<u64>>>,
     }
 
@@ -400,7 +410,7 @@ mod tests {
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
         f.timers.keeps_no_time();
         assert!(f.note(98, 5).1);
-        // It looks then, though that is taken back; and not again.
+        // The thread checks at the reported deadline once, although that timer was cancelled.
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
         f.timers.cancel(first);
@@ -419,7 +429,7 @@ mod tests {
             .collect();
         let bytes = || f.timers.shards.iter().map(|shard| shard.wheel.lock().bytes()).sum::<usize>();
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
-        // On their way down, and when nine of ten are gone.
+        // Measured while entries descend, and after nine of ten were cancelled.
         f.turn_at(1_000);
         assert!(bytes() <= 64 * COUNT, "{}", bytes() as f64 / COUNT as f64);
         keys.iter().enumerate().filter(|(n, _)| n % 10 > 0).for_each(|(_, &key)| drop(f.timers.cancel(key)));
@@ -523,7 +533,7 @@ mod tests {
         }
         assert_eq!(f.turn_at(7) as u64, many);
         assert!(f.log().into_iter().eq(0..many));
-        // The batch that is exactly full, too.
+        // A batch that is exactly full.
         for what in 0..BATCH as u64 {
             f.note(8, what);
         }
@@ -577,7 +587,7 @@ mod tests {
                     assert_eq!(log, due);
                 }
             }
-            // What was cancelled may have left a nearer moment behind; nothing is later than it says.
+            // A cancelled timer may have left an earlier value behind. No deadline is earlier than the value.
             let nearest = f.timers.nearest().unwrap_or(Instant::FAR);
             assert!(model.first().is_none_or(|&(ms, _)| nearest <= at(ms)));
             assert_eq!(f.timers.len(), model.len());

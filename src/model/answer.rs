@@ -1,4 +1,4 @@
-//! The answer to a call: whoever waits for it gets it, and who has left is noticed.
+//! The answer to a call: the caller that waits receives it, and a caller that has left is noticed.
 
 use std::task::{Poll, Waker};
 
@@ -7,7 +7,7 @@ use crate::model::{Waiter, join};
 use crate::platform::sync::{Arc, thread};
 use crate::process::state::RunState;
 
-/// The asker's task, and where it is queued.
+/// The task of the caller, and the worker on which it is queued.
 struct Task {
     state: RunState,
     worker: Arc<Waiter>,
@@ -23,20 +23,20 @@ impl CallParty for Arc<Task> {
 
 type Token = Arc<()>;
 
-/// A question of a task that runs here.
+/// Starts a call from a task that runs on this thread.
 fn ask() -> (Arc<Task>, ReplyReceiver<Arc<Task>, (), Token>, ReplySender<Arc<Task>, (), Token>) {
     let task = Arc::new(Task { state: RunState::active(), worker: Waiter::here() });
     let (asker, answerer) = ReplyReceiver::new(|| Arc::clone(&task), || ());
     (task, asker, answerer)
 }
 
-/// Answers; what it was answered with, and whether that was refused.
+/// Answers on another thread. Returns whether the answer was refused.
 fn answer(answerer: ReplySender<Arc<Task>, (), Token>, token: &Token) -> thread::JoinHandle<bool> {
     let token = Arc::clone(token);
     thread::spawn(move || answerer.answer(token).is_err())
 }
 
-/// Waits by a waker of its own.
+/// Waits with a waker of this thread.
 fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     let waiter = Waiter::here();
     loop {
@@ -47,7 +47,7 @@ fn wait_elsewhere(asker: &mut ReplyReceiver<Arc<Task>, (), Token>) -> Token {
     }
 }
 
-/// The task waits, and did when it asked.
+/// The task waits, and has registered as waiting when it called.
 pub fn answer_to_a_task() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -66,7 +66,7 @@ pub fn answer_to_a_task() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// Whoever waits leaves a waker from the beginning.
+/// The caller waits with a waker from the start.
 pub fn answer_to_another() {
     let (_task, mut asker, answerer) = ask();
     let token = Token::default();
@@ -77,7 +77,7 @@ pub fn answer_to_another() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The task waited when it asked, and then another does.
+/// The task registered as waiting when it called. Then another waiter takes over.
 pub fn answer_to_who_takes_over() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
@@ -91,7 +91,8 @@ pub fn answer_to_who_takes_over() {
     assert_eq!(Arc::strong_count(&token), 1);
 }
 
-/// The asker leaves, having waited with its task, or elsewhere, or both. The answer is refused, or dropped with what they share.
+/// The caller leaves, after it has waited with its task, with another waker, or with both. The answer is refused, or
+/// dropped with the shared state.
 pub fn answer_against_leaving() {
     for (at_first, elsewhere) in [(true, false), (false, true), (true, true)] {
         let (_task, mut asker, answerer) = ask();
@@ -111,7 +112,7 @@ pub fn answer_against_leaving() {
     }
 }
 
-/// Whoever is to answer hears that the asker has left, and is refused then.
+/// The callee is notified that the caller has left. Its answer is refused then.
 pub fn leaving_against_watch() {
     let (_task, asker, answerer) = ask();
     let leaves = thread::spawn(move || asker.close());

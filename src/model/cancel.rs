@@ -1,4 +1,5 @@
-//! Cancel tokens: cancelled while somebody comes under them or leaves, and from above and below at once.
+//! Cancel tokens: cancellation against subjects that register and leave, and of a parent and a child token at the same
+//! time.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::process::state::{Ref, RefCounted};
 const ROOT: Reason = Reason::new("root");
 const BRANCH: Reason = Reason::new("branch");
 
-/// Somebody who can be told, maybe after another one.
+/// A subject that can be notified; a child must be notified first.
 #[derive(Default)]
 struct Ward {
     told: Mutex<Vec<Reason>>,
@@ -33,7 +34,7 @@ impl Subject for RefCounted<Ward> {
     }
 }
 
-/// A token and one below it.
+/// A token and its child token.
 struct World {
     root: Arc<Node<RefCounted<Ward>>>,
     branch: Arc<Node<RefCounted<Ward>>>,
@@ -51,7 +52,8 @@ impl World {
     }
 }
 
-/// Somebody comes under a token that is cancelled: he is told, once, as are those who were there before, from below.
+/// A subject registers with a token that is being cancelled. It is notified once, and so are the earlier subjects,
+/// children first.
 pub fn adopt_against_cancel() {
     let world = World::new();
     let child = Ref::counted(Ward::default());
@@ -68,7 +70,8 @@ pub fn adopt_against_cancel() {
     assert_eq!((world.root.reason(), world.branch.reason()), (Some(ROOT), Some(ROOT)));
 }
 
-/// A token is made below one that is cancelled: it is too, and so is who comes under it.
+/// A child token is created below a token that is being cancelled: it is cancelled too, and notifies a subject that
+/// registers.
 pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
@@ -79,7 +82,7 @@ pub fn child_against_cancel() {
     assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
 }
 
-/// Both are cancelled at once: everybody is told once, by the one or the other.
+/// Both tokens are cancelled at the same time: each subject is notified once, by one of the two.
 pub fn two_cancel_at_once() {
     let world = World::new();
     let twig = world.branch.child();
@@ -95,7 +98,7 @@ pub fn two_cancel_at_once() {
     assert!(first || child.told() == [ROOT]);
 }
 
-/// Somebody leaves, and the token below is dropped, while the one above is cancelled: nothing of either is kept.
+/// A subject leaves and the child token is dropped, while the parent is cancelled: no references to them are left.
 pub fn drop_against_cancel() {
     let (root, leaver) = (Node::root(), Ref::counted(Ward::default()));
     let branch = root.child();

@@ -1,4 +1,4 @@
-//! Completion against everything that races with it: another answer, a cancel, the exit, the future that waits.
+//! Completion of a yield, against another answer, a cancellation, the exit, and the future that waits.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
@@ -15,7 +15,7 @@ impl Command for Ask {
     type Reply = Value;
 }
 
-/// An answer that counts how often it was dropped.
+/// An answer that counts its drops.
 struct Value(Arc<AtomicUsize>);
 
 impl Drop for Value {
@@ -28,7 +28,7 @@ impl Drop for Value {
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
-    /// Whoever reads that.
+    /// The reader of the inbox.
     own: Arc<Waiter>,
     tag: Tag,
     dropped: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ impl World {
         Self::with(yields, tag)
     }
 
-    /// The same with a plain yield, which is in flight.
+    /// The same with a lock-free yield, which is in flight.
     fn plain() -> Arc<Self> {
         let yields = Yields::new();
         let tag = perform(&yields);
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// Answers as a completion does; whether it was the answer.
+    /// Answers as a completion does. Returns whether this answer was accepted.
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         if self.tag.is_plain() {
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// A plain yield that is dispatched.
+/// Starts a lock-free yield and dispatches it.
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
     yields.expect_many();
@@ -107,12 +107,12 @@ fn perform(yields: &Yields) -> Tag {
     tag
 }
 
-/// Of two answers one is the answer, and the other comes back.
+/// One of two answers is accepted; the other one is returned.
 pub fn two_answers() {
     one_of_two(&World::new(AnswerTarget::Event));
 }
 
-/// The same of a plain yield.
+/// The same for a lock-free yield.
 pub fn two_plain_answers() {
     one_of_two(&World::plain());
 }
@@ -130,19 +130,19 @@ fn one_of_two(world: &Arc<World>) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against the exit: it is dropped once, whoever drops it, and none is taken afterwards.
+/// An answer against the exit: the answer is dropped once, on either side, and later answers are refused.
 pub fn answer_against_exit() {
     end(&World::new(AnswerTarget::Event));
 }
 
-/// The same of a plain yield.
+/// The same for a lock-free yield.
 pub fn plain_answer_against_exit() {
     end(&World::plain());
 }
 
 fn end(world: &Arc<World>) {
     let answer = spawn(world, World::answer);
-    // The order of an exit is that of `Turn::end`.
+    // The order is that of `Turn::end`.
     drop(world.inbox.close());
     world.yields.close();
     assert!(!world.answer(), "its process has ended");
@@ -150,19 +150,19 @@ fn end(world: &Arc<World>) {
     assert_eq!(world.dropped(), 2);
 }
 
-/// An answer against a cancel: one of them has had its way, and knows it.
+/// An answer against a cancellation: exactly one of them succeeds, and its caller knows it.
 pub fn answer_against_cancel() {
     cancel(&World::new(AnswerTarget::Event));
 }
 
-/// The same of a plain yield; and its word, which is used again, is another's.
+/// The same for a lock-free yield. Its word is reused by another yield, which the old tag does not affect.
 pub fn plain_answer_against_cancel() {
     let world = World::plain();
     let next = cancel(&world);
     assert!(!world.answer() && world.yields.is_wanted(next) && world.yields.cancel(next));
 }
 
-/// Has a yield given up against its answer; returns the next one.
+/// Cancels a yield against its answer. Returns the tag of a later yield.
 fn cancel(world: &Arc<World>) -> Tag {
     let answer = spawn(world, World::answer);
     let cancelled = world.yields.cancel(world.tag);
@@ -188,7 +188,7 @@ pub fn answer_wakes_who_reads() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// The future that waits gets its answer, or the waker that it was polled with last is woken: another one each time.
+/// The future that waits gets its answer, or its last waker is woken. It is polled with another waker each time.
 pub fn answer_against_poll() {
     let world = World::new(AnswerTarget::Own);
     let (former, latter) = (Waiter::here(), Waiter::here());
@@ -208,7 +208,7 @@ pub fn answer_against_poll() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// A future that was polled with another waker and goes back to its task's own.
+/// A future was polled with another waker, and is then polled by its own task.
 pub fn answer_against_poll_by_the_task() {
     let other = Waiter::here();
     let world = World::new(AnswerTarget::Other(other.waker()));
@@ -220,17 +220,17 @@ pub fn answer_against_poll_by_the_task() {
     assert_eq!(world.dropped(), 1);
 }
 
-/// A handler that asks to be told of a cancel is told, or knows at once.
+/// A handler that watches for the cancellation is notified, or learns immediately that the yield is cancelled.
 pub fn watch_against_cancel() {
     watch(&World::new(AnswerTarget::Event), |world| world.yields.cancel(world.tag));
 }
 
-/// The same of a plain yield.
+/// The same for a lock-free yield.
 pub fn watch_against_plain_cancel() {
     watch(&World::plain(), |world| world.yields.cancel(world.tag));
 }
 
-/// Whoever watches a plain yield is told when it is answered, or knows at once.
+/// An observer of a lock-free yield is notified of the answer, or learns immediately that the yield is answered.
 pub fn watch_against_plain_answer() {
     watch(&World::plain(), World::answer);
 }

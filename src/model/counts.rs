@@ -1,5 +1,5 @@
-//! The reference counts: a value is dropped once, after every access to it, and its memory is freed once, after every access
-//! to its counts.
+//! The reference counts: a value is dropped once, after every access to it. Its memory is freed once, after every
+//! access to its counts.
 
 use crate::model::join;
 use crate::platform::sync::counts::explored;
@@ -7,7 +7,7 @@ use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, UnsafeCell};
 use crate::process::state::{Ref, RefCounted, Weak};
 
-/// Notes when it is dropped. The checker reports an access that is not ordered before the drop.
+/// Counts its drops. Loom reports an access without a happens-before edge to the drop.
 struct Value {
     accessed: UnsafeCell<()>,
     drops: Arc<AtomicUsize>,
@@ -29,14 +29,14 @@ impl Drop for Value {
 
 type Strong = Ref<RefCounted<Value>>;
 
-/// A value with one strong reference, and the number of its drops.
+/// Creates a value with one strong reference. Also returns the number of its drops.
 fn value() -> (Strong, Arc<AtomicUsize>) {
     let drops = Arc::new(AtomicUsize::new(0));
     let value = Value { accessed: UnsafeCell::new(()), drops: Arc::clone(&drops) };
     (explored(|| Ref::counted(value)), drops)
 }
 
-/// Starts a thread with a reference that it owns.
+/// Starts a thread that owns a reference.
 fn with<T: 'static>(reference: T, f: impl FnOnce(T) + 'static) -> crate::platform::sync::thread::JoinHandle<()> {
     crate::platform::sync::thread::spawn(move || f(reference))
 }
@@ -47,7 +47,8 @@ fn upgrade(weak: Weak<RefCounted<Value>>) {
     }
 }
 
-/// One thread clones its reference, another one upgrades a weak one, the third drops its own: each drops all it has.
+/// One thread clones its reference, a second one upgrades a weak reference, and the third one drops its own. Each
+/// thread drops all its references.
 pub fn clone_against_upgrade_and_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));
@@ -63,7 +64,7 @@ pub fn clone_against_upgrade_and_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// Two threads upgrade weak references, and drop them, while the only strong reference is dropped.
+/// Two threads upgrade weak references and drop them, while the only strong reference is dropped.
 pub fn two_upgrades_against_the_last_drop() {
     let (one, drops) = value();
     let threads = [Ref::downgrade(&one), Ref::downgrade(&one)].map(|weak| with(weak, upgrade));
@@ -72,7 +73,8 @@ pub fn two_upgrades_against_the_last_drop() {
     assert_eq!(drops.load(Ordering::Relaxed), 1, "it is dropped once");
 }
 
-/// One thread makes a weak reference and drops it, another one drops one that it has, the third drops a strong reference.
+/// One thread creates a weak reference and drops it, a second one drops a weak reference, and the third one drops a
+/// strong reference.
 pub fn weak_drops_against_the_last_drop() {
     let (one, drops) = value();
     let (own, weak) = (one.clone(), Ref::downgrade(&one));

@@ -1,8 +1,8 @@
-//! Groups that are monitored, against those who join and leave, and against the end of the watcher.
+//! Monitored groups, against processes that join and leave, and against the exit of the observer.
 
 use std::task::Waker;
 
-use crate::host::link::{Links, Linkable};
+use crate::host::link::{Linkable, Links};
 use crate::host::registry::groups::{Groups, Own};
 use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
@@ -12,7 +12,7 @@ use crate::process::mailbox::{Bound, Inbox, ReadAhead, Wakes};
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
-/// A tenant that is marked from the start.
+/// A process that may be in groups.
 struct Guest {
     pid: Pid,
     own: Own,
@@ -63,7 +63,7 @@ impl Linkable for RefCounted<Guest> {
     fn fall(_: &Ref<Self>, _: &Exit) {}
 }
 
-/// A group, one who watches and one who comes and goes.
+/// A group, its observer, and a process that joins and exits.
 struct World {
     groups: Groups<RefCounted<Guest>>,
     watcher: Ref<RefCounted<Guest>>,
@@ -83,20 +83,20 @@ impl World {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
     }
 
-    /// As `Turn::end` does.
+    /// Exits as `Turn::end` does.
     fn end(&self, guest: &Guest) {
         drop(guest.inbox.close());
         self.groups.release(guest.pid, &guest.own);
     }
 
-    /// Nothing leads to either of them.
+    /// Returns whether no references to the two processes are left in the groups.
     fn is_void(&self) -> bool {
         self.watcher.count() == 1 && self.member.count() == 1
     }
 }
 
-/// Somebody joins a group and ends while another one begins to watch it: what that one sees and is told is all of it, in
-/// order, once.
+/// A process joins a group and exits, while another one starts to monitor the group. The monitor sees and receives all
+/// changes, in order, once.
 pub fn watch_against_join() {
     let world = World::new();
     let joins = spawn(&world, |world| {
@@ -119,7 +119,8 @@ pub fn watch_against_join() {
     assert!(world.is_void());
 }
 
-/// The watcher ends while it begins to watch, and somebody joins: nobody keeps it.
+/// The observer exits while it starts to monitor the group, and another process joins: the group keeps no reference to
+/// the observer.
 pub fn watch_against_end() {
     let world = World::new();
     let ends = spawn(&world, |world| world.end(&world.watcher));

@@ -1,4 +1,4 @@
-//! The hand-over of a long step against its return: what waits behind the step is run, and no thread too many stays.
+//! The hand-over of a long step against its return: the tasks behind the step run, and no surplus worker stays.
 
 use crate::model::idle::{Job, Jobs, started, stop};
 use crate::model::{Waiter, join};
@@ -6,12 +6,12 @@ use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Condvar, Mutex, thread};
 use crate::scheduler::Placement;
 
-/// A step that wakes another process and then waits for it, while somebody else is put in its place.
+/// A step wakes another task and then waits for it, while the step is handed over to another thread.
 pub fn behind_a_long_step() {
     behind(Placement::Woken);
 }
 
-/// The same with one that it spawns, which stays in its own queues.
+/// The same with a task that the step spawns, which stays in the worker's own queues.
 pub fn spawned_by_a_long_step() {
     behind(Placement::New);
 }
@@ -51,13 +51,13 @@ fn behind(how: Placement) {
     until(&begun);
     assert!(scheduler.hand_over(0, None), "its step does not return before that");
     until(&pushed);
-    // As the monitor does whenever it looks.
+    // The monitor does so at each look.
     scheduler.rescue(0);
     jobs.wait(1);
     stop(&scheduler);
 }
 
-/// Somebody is put in the place of a worker whose step is just returning.
+/// The step of a worker is handed over while it returns.
 pub fn return_against_hand_over() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     thread::yield_now();

@@ -1,4 +1,4 @@
-//! The idle word: no worker sleeps for ever while there is something to do. The workers here are the scheduler's own.
+//! The idle word: no worker sleeps forever while there is work. The workers are the real ones of the scheduler.
 
 use std::cell::RefCell;
 use std::future::{pending, poll_fn};
@@ -11,13 +11,13 @@ use crate::observe::Metrics;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::thread::LocalKey;
 use crate::platform::sync::{Arc, Condvar, Mutex, thread, thread_local};
-use crate::scheduler::{Driver, Here, Hooks, LocalOrder, NOBODY, Options, Placement, SLOTS, Scheduler, Task};
+use crate::scheduler::{Driver, Here, Hooks, NOBODY, Options, Placement, QueueOrder, SLOTS, Scheduler, Task};
 
 thread_local! {
     static CURRENT: Here<Job> = const { Here::new(RefCell::new(None)) };
 }
 
-/// Something to do, once.
+/// A task that runs a closure once.
 #[expect(missing_debug_implementations, reason = "of a model only")]
 pub struct Job(Box<dyn FnOnce() + Send>);
 
@@ -43,12 +43,12 @@ impl Task for Job {
     }
 }
 
-/// A driver with one timer, which is off, far, or due.
+/// Driver with one timer, which is off, far in the future, or due.
 #[derive(Default)]
 struct Timer {
     due: AtomicUsize,
     fired: Option<Arc<Jobs>>,
-    /// Counts how often somebody begins to keep the time.
+    /// Counts how many times a worker became the timekeeper or looked again for its deadline.
     kept: Option<Arc<Jobs>>,
 }
 
@@ -95,7 +95,7 @@ impl Driver for Arc<Timer> {
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 
-/// How many jobs are done, and who waits for that.
+/// Number of jobs that are done, and the thread that waits for them.
 pub(super) struct Jobs {
     done: AtomicUsize,
     waiter: Arc<Waiter>,
@@ -116,7 +116,7 @@ impl Jobs {
         Job(Box::new(move || jobs.one_is_done()))
     }
 
-    /// Returns when so many are done.
+    /// Returns when `all` jobs are done.
     pub(super) fn wait(&self, all: usize) {
         while self.done.load(Ordering::SeqCst) != all {
             self.waiter.wait();
@@ -130,7 +130,7 @@ fn scheduler(workers: usize, timer: &Arc<Timer>) -> Arc<Scheduler<Job>> {
         name: String::new(),
         stack_size: None,
         seed: 1,
-        order: LocalOrder::Fifo,
+        order: QueueOrder::Fifo,
         shuffle: false,
         around: None,
         hooks: Hooks::default(),
@@ -147,23 +147,23 @@ pub(super) fn started(workers: usize) -> Arc<Scheduler<Job>> {
     scheduler
 }
 
-/// All workers leave: whoever sleeps is woken for that too.
+/// Makes all workers leave: parked workers are woken for this too.
 pub(super) fn stop(scheduler: &Scheduler<Job>) {
     scheduler.stop();
     assert!(scheduler.wait_stopped(Duration::MAX));
 }
 
-/// A push against a worker that goes to sleep.
+/// A push against a worker that parks.
 pub fn one_pusher() {
     let (scheduler, jobs) = (started(1), Jobs::new());
-    // Without this loom misses the executions in which the worker looks first, and with them the fences.
+    // Otherwise loom does not explore the executions in which the worker looks first, which need the fences.
     thread::yield_now();
     scheduler.schedule(jobs.one(), Placement::Woken);
     jobs.wait(1);
     stop(&scheduler);
 }
 
-/// Two pushes at once against a worker that goes to sleep.
+/// Two pushes at the same time against a worker that parks.
 pub fn two_pushers() {
     let (scheduler, jobs) = (started(1), Jobs::new());
     let job = jobs.one();
@@ -174,7 +174,7 @@ pub fn two_pushers() {
     stop(&scheduler);
 }
 
-/// A job that takes until the other has run.
+/// Returns a job that takes until the second one has run.
 fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     let latch = Arc::new((Mutex::new(false), Condvar::new()));
     let (opens, waits) = (Arc::clone(&latch), latch);
@@ -194,11 +194,11 @@ fn long_and_short(jobs: &Arc<Jobs>) -> (Job, Job) {
     (long, short)
 }
 
-/// Two pushes, of which the first takes until the second is done: the worker that finds it wakes the next.
+/// Two pushes. The first job takes until the second is done: the worker that finds the first wakes the next worker.
 pub fn last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
-    // Lets both fall asleep first, which costs no preemption then.
+    // Lets both workers park first, which costs no preemption then.
     thread::yield_now();
     scheduler.schedule(long, Placement::Woken);
     scheduler.schedule(short, Placement::Woken);
@@ -206,10 +206,11 @@ pub fn last_searcher() {
     stop(&scheduler);
 }
 
-/// A push while the last searcher takes what it found: the searcher sees the second job, or the pusher sees no searcher.
+/// A push while the last searching worker takes a job: this worker sees the second job, or the pushing thread sees no
+/// searching worker.
 ///
-/// The pusher waits between the pushes until the searcher runs, which costs no preemption. One preemption is left for the
-/// push between the removal of the first job and the end of the search.
+/// The pushing thread waits between the pushes until the searching worker runs, which costs no preemption. One
+/// preemption is left for the push between the removal of the first job and the end of the search.
 pub fn push_against_last_searcher() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -221,7 +222,7 @@ pub fn push_against_last_searcher() {
     stop(&scheduler);
 }
 
-/// Both at once, a push of two against two workers that go to sleep, and one more when they have searched.
+/// One push of both jobs against two workers that park, and one more push after their searches.
 pub fn batch() {
     let (scheduler, jobs) = (started(2), Jobs::new());
     let (long, short) = long_and_short(&jobs);
@@ -233,13 +234,13 @@ pub fn batch() {
     stop(&scheduler);
 }
 
-/// A lent thread sleeps, is chosen for a push, and leaves: somebody else comes for it.
+/// A guest thread sleeps, is chosen by a push, and leaves: another worker takes the task.
 pub fn chosen_lender_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
-    // It takes the lowest place, so it is the one that is chosen.
+    // The guest occupies the lowest slot, so the push chooses it.
     let lender = scheduler.lend_asleep();
     scheduler.start().expect("a model has threads");
-    // As in `one_pusher`.
+    // See `one_pusher`.
     thread::yield_now();
     let job = jobs.one();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -249,8 +250,8 @@ pub fn chosen_lender_leaves() {
     stop(&scheduler);
 }
 
-/// A lent thread that keeps the time leaves while the worker goes to sleep, which has found the office taken: it takes it
-/// all the same.
+/// A guest thread that is the timekeeper leaves, while the worker parks and has seen that there is a timekeeper: the
+/// worker becomes the timekeeper nevertheless.
 pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
@@ -258,7 +259,7 @@ pub fn timekeeper_leaves() {
     let lender = scheduler.lend_asleep();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
-    // As in `one_pusher`.
+    // See `one_pusher`.
     thread::yield_now();
     drop(lender);
     while kept.done.load(Ordering::SeqCst) == by_the_lender {
@@ -267,7 +268,7 @@ pub fn timekeeper_leaves() {
     stop(&scheduler);
 }
 
-/// A job that waits until [`open`](Gate::open) is called.
+/// Jobs that wait until [`open`](Gate::open) is called.
 struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -278,7 +279,7 @@ impl Gate {
         Arc::new(Self { is_open: Mutex::new(false), opened: Condvar::new() })
     }
 
-    /// Counts in `begun` when it is run, and in `done` when it returns.
+    /// Returns a job that counts in `begun` when it begins, and in `done` when it returns.
     fn job(self: &Arc<Self>, begun: &Arc<Jobs>, done: &Arc<Jobs>) -> Job {
         let (gate, begun, done) = (Arc::clone(self), Arc::clone(begun), Arc::clone(done));
         Job::new(move || {
@@ -298,15 +299,16 @@ impl Gate {
     }
 }
 
-/// A job that does not return is pushed while one of two workers keeps the time: the other worker keeps it from then on.
+/// A job that does not return is pushed while one of two workers is the timekeeper: the other worker becomes the
+/// timekeeper.
 ///
-/// The deadline is far and does not change, so that no new deadline wakes the other worker.
+/// The deadline is far in the future and does not change, so no new deadline wakes the other worker.
 pub fn timekeeper_finds_work() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let (scheduler, begun, done, gate) = (scheduler(2, &timer), Jobs::new(), Jobs::new(), Gate::new());
     scheduler.start().expect("a model has threads");
-    // As in `one_pusher`.
+    // See `one_pusher`.
     thread::yield_now();
     scheduler.schedule(gate.job(&begun, &done), Placement::Woken);
     begun.wait(1);
@@ -318,7 +320,7 @@ pub fn timekeeper_finds_work() {
     stop(&scheduler);
 }
 
-/// The same, and the deadline comes nearer during the hand-over: the timer fires before the job returns.
+/// The same, and the deadline comes nearer while that role changes hands: the timer fires before the job returns.
 pub fn nearer_deadline_against_hand_over() {
     let fired = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&fired)), kept: None });
@@ -335,7 +337,8 @@ pub fn nearer_deadline_against_hand_over() {
     stop(&scheduler);
 }
 
-/// The monitor goes to sleep while a worker begins to work: the monitor sees the worker, or the worker wakes the monitor.
+/// The monitor goes to sleep while a worker begins to run a task: the monitor sees the worker, or the worker wakes the
+/// monitor.
 pub fn monitor_sleeps_against_begin() {
     let scheduler = scheduler(1, &Arc::default());
     scheduler.has_a_monitor();
@@ -344,7 +347,7 @@ pub fn monitor_sleeps_against_begin() {
     join(monitor);
 }
 
-/// A job, and a future that is done when that is.
+/// Returns a job, and a future that completes when the job has run.
 fn awaited() -> (Job, impl Future<Output = ()>) {
     let done = Arc::new(Mutex::new((false, None::<Waker>)));
     let answer = Arc::clone(&done);
@@ -367,7 +370,7 @@ fn awaited() -> (Job, impl Future<Output = ()>) {
     (job, future)
 }
 
-/// A push against a thread that is lent and blocks; there is no worker.
+/// A push against a guest thread in `block_on`; there is no worker thread.
 pub fn lender_blocks() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -376,7 +379,7 @@ pub fn lender_blocks() {
     join(pusher);
 }
 
-/// A push against a future that somebody polls, and that lends the thread it is polled on; there is no worker.
+/// A push against a polled guest; there is no worker thread.
 pub fn lender_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
@@ -389,7 +392,7 @@ pub fn lender_is_polled() {
     join(pusher);
 }
 
-/// A push against two lenders that sleep. One of them is never polled again.
+/// A push against two guests that sleep. One of them is never polled again.
 pub fn lender_is_forgotten() {
     let scheduler = scheduler(0, &Arc::default());
     let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
@@ -400,7 +403,7 @@ pub fn lender_is_forgotten() {
     let poller = Waiter::here();
     assert!(run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending());
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
-    // Both sleep, so it is not polled before the push has woken it.
+    // Both guests sleep, so the second one is not polled before the push has woken it.
     poller.wait();
     while run.as_mut().poll(&mut Context::from_waker(&poller.waker())).is_pending() {
         poller.wait();
@@ -408,7 +411,7 @@ pub fn lender_is_forgotten() {
     join(pusher);
 }
 
-/// Two pushes against two threads that are lent: each waits for one of the jobs, runs either, and leaves.
+/// Two pushes against two guest threads in `block_on`. Each waits for one of the jobs, may run both, and leaves.
 pub fn two_lenders() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
@@ -423,13 +426,13 @@ pub fn two_lenders() {
     join(lender);
 }
 
-/// A deadline that comes nearer while the worker goes to sleep until the former one.
+/// The deadline comes nearer while the worker parks until the former deadline.
 pub fn nearer_deadline() {
     let jobs = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: Some(Arc::clone(&jobs)), kept: None });
     let scheduler = scheduler(1, &timer);
     scheduler.start().expect("a model has threads");
-    // As in `one_pusher`.
+    // See `one_pusher`.
     thread::yield_now();
     timer.due.swap(DUE, Ordering::SeqCst);
     scheduler.rearm();

@@ -1,4 +1,5 @@
-//! The publication of an exit against link, unlink, monitor, demonitor and send: heard once, or refused.
+//! The publication of an exit, against link, unlink, monitor, demonitor and send: a signal is received once, or
+//! refused.
 
 use std::task::Waker;
 
@@ -16,7 +17,7 @@ const ENDED: u8 = 1;
 const TIED: u8 = 1 << 1;
 const KILLED: u8 = 1 << 2;
 
-/// A process, as far as it matters here: ended by `end`, condemned, and never run.
+/// A process as far as these models need it: it exits by `end`, can be killed, and never runs.
 struct Peer {
     pid: Pid,
     flags: AtomicU8,
@@ -34,7 +35,8 @@ impl Peer {
         })
     }
 
-    /// Two, in the order of their addresses, by which they are locked: an execution can be done again.
+    /// Creates two processes in the order of their addresses, in which they are locked, so that loom can repeat an
+    /// execution.
     fn pair() -> Arc<(Ref<RefCounted<Self>>, Ref<RefCounted<Self>>)> {
         let (one, other) = (Self::new(1), Self::new(2));
         Arc::new(if one.identity() < other.identity() { (one, other) } else { (other, one) })
@@ -44,7 +46,7 @@ impl Peer {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// As `Head::set_exit` does.
+    /// Exits as `Head::set_exit` does.
     fn end(&self) {
         drop(self.inbox.close());
         if self.flags.fetch_or(ENDED, Ordering::SeqCst) & TIED != 0 {
@@ -52,7 +54,8 @@ impl Peer {
         }
     }
 
-    /// What is in its mailbox, as `Mailbox::event` reads it: messages by their numbers, downs and exits by 0.
+    /// Reads the mailbox as `Mailbox::event` does. Returns the numbers of the messages, and 0 for each down or exit
+    /// signal.
     fn read(&self) -> Vec<u8> {
         let (mut front, mut read) = (ReadAhead::default(), Vec::new());
         loop {
@@ -71,7 +74,7 @@ impl Linkable for RefCounted<Peer> {
         self.pid
     }
 
-    /// As `Head::links` does.
+    /// Like `Head::links`.
     fn links(&self) -> &Links<Self> {
         if !self.has(TIED) {
             self.flags.fetch_or(TIED, Ordering::SeqCst);
@@ -102,12 +105,12 @@ impl Linkable for RefCounted<Peer> {
     fn fall(_: &Ref<Self>, _: &Exit) {}
 }
 
-/// Nothing leads from it to others, nor from them to it.
+/// Returns whether no link or monitor refers to this process.
 fn is_alone(peer: &Ref<RefCounted<Peer>>) -> bool {
     peer.count() == 1
 }
 
-/// One links to another that ends: it dies of it, or learns that nobody is there.
+/// A process links to another one that exits: it is killed by the exit, or learns that the other one does not exist.
 pub fn link_against_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(_, ending)| ending.end());
@@ -118,7 +121,7 @@ pub fn link_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Once a link is cut, the end of the other does nothing that it had not done by then.
+/// After a link is removed, the exit of the other process has no further effect.
 pub fn unlink_against_exit() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -130,7 +133,7 @@ pub fn unlink_against_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Two link to each other, and one of them ends then: the other one dies, once.
+/// Two processes link to each other, and then one of them exits: the other one receives one exit signal.
 pub fn two_link_at_once() {
     let peers = Peer::pair();
     let links = spawn(&peers, |(one, other)| link(&**other, other.clone(), one.pid, Ok(one.clone())));
@@ -142,7 +145,7 @@ pub fn two_link_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// Two that are linked end at the same time: nobody waits for ever, and nothing leads to them any more.
+/// Two linked processes exit at the same time: no thread waits forever, and no references to them are left.
 pub fn two_ends_at_once() {
     let peers = Peer::pair();
     link(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone())).expect("both live");
@@ -153,7 +156,7 @@ pub fn two_ends_at_once() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// One monitors another that sends it something and ends: there is one down, behind the message if that was sent by then.
+/// A process monitors another one, which sends a message and exits: one down signal arrives, behind the message.
 pub fn monitor_against_send_and_exit() {
     let peers = Peer::pair();
     let ends = spawn(&peers, |(watcher, ending)| {
@@ -166,26 +169,27 @@ pub fn monitor_against_send_and_exit() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A monitor is taken back while what it watches ends: its down comes if, and only if, that is said.
+/// A monitor is removed while the watched process exits: the down signal arrives if, and only if, the removal reports
+/// so.
 pub fn demonitor_against_exit() {
     let peers = Peer::pair();
     let watch: MonitorRef = monitor(&*peers.0, peers.0.clone(), peers.1.pid, Ok(peers.1.clone()));
     let ends = spawn(&peers, |(_, ending)| ending.end());
     let in_time = demonitor(&*peers.0, watch, false);
     join(ends);
-    // Not as `read` does, which would leave out what was taken back.
+    // Not `read`, which would skip a down signal whose monitor was removed.
     let down = peers.0.inbox.next(Waker::noop(), &mut ReadAhead::default()).is_some();
     assert_eq!(down, !in_time);
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// As a child that carries a monitor does: it ends, and then tells.
+/// Exits and then notifies, as a child that carries a monitor does.
 fn end_and_tell(child: &Peer, watch: Watch<RefCounted<Peer>>) {
     child.end();
     watch.tell(child.pid, &Exit::Killed);
 }
 
-/// The same of a monitor that was set with a spawn.
+/// The same for a monitor that was set by a spawn.
 pub fn carried_monitor_against_demonitor() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());
@@ -198,8 +202,8 @@ pub fn carried_monitor_against_demonitor() {
     assert!(is_alone(&peers.0) && is_alone(&peers.1));
 }
 
-/// A child and its watcher end at the same time, while the watcher spawns another one from elsewhere: what is carried leads
-/// nowhere, and nothing leads to anybody when it is gone.
+/// A child and its watcher exit at the same time, while another thread spawns a second child for the watcher. The
+/// carried monitors then notify no process, and no references are left.
 pub fn carried_monitor_against_both_ends() {
     let peers = Peer::pair();
     let watch = Watch::set(peers.0.clone());

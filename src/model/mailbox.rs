@@ -1,4 +1,4 @@
-//! Mailbox and wake-up: what was pushed or delivered is read, whoever waits when it comes.
+//! Mailbox and wake-ups: each pushed or delivered message is read, wherever the receiver waits.
 
 use std::ops::Deref;
 use std::task::Waker;
@@ -14,11 +14,11 @@ use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
 
-/// The inbox of a process, and who runs that.
+/// The inbox of a process, and what is needed to wake the process.
 struct Mail {
     inbox: Inbox<u32>,
     own: (RunState, Waker),
-    /// Where it is queued.
+    /// The thread that runs the process when it is queued.
     worker: Arc<Waiter>,
 }
 
@@ -30,22 +30,22 @@ impl Deref for Mail {
     }
 }
 
-/// What came of a turn.
+/// Result of a turn.
 enum TurnOutcome {
     Over,
-    /// For mail, with the slot lent, or not.
+    /// The process waits for mail, with the mailbox slot open or not.
     Waits(bool),
 }
 
 impl Mail {
-    /// Of a process that is about to have its first turn here.
+    /// Creates a process that is about to have its first turn on this thread.
     fn new() -> Arc<Self> {
         let worker = Waiter::here();
         let own = (RunState::active(), worker.waker());
         Arc::new(Self { inbox: Inbox::new(Bound::Unbounded, None), own, worker })
     }
 
-    /// Gives it turns until it has what it wants.
+    /// Runs turns until one is over.
     fn run(&self, mut turn: impl FnMut(&Self) -> TurnOutcome) {
         loop {
             if self.own.0.begin()
@@ -64,7 +64,7 @@ impl Mail {
         }
     }
 
-    /// As a body asks for a message in a turn of its process; else whether it waits with the slot lent.
+    /// Receives as the body of a process does in a turn. The error says whether the process waits with the slot open.
     fn receive(&self, front: &mut ReadAhead<u32>) -> Result<u32, bool> {
         let seat = front.seat(InTurn::of_right()).expect("it is the receiver");
         if front.seat_if_read(InTurn::of_right()).is_some() {
@@ -82,7 +82,8 @@ impl Mail {
         message.ok_or(spare.lent)
     }
 
-    /// As a hand-written process asks for its first event in a turn; and whether it waits with the slot lent.
+    /// Receives as a hand-written process that asks for its first event in a turn. Also returns whether the process
+    /// waits with the slot open.
     fn next_of_events(&self, taken: &mut Option<Box<Taken<u32>>>) -> (Option<u32>, bool) {
         let seat = ReceiverTurn::of_events(InTurn::of_right());
         match self.glance() {
@@ -96,7 +97,7 @@ impl Mail {
         }
     }
 
-    /// Gives it turns in which it reads, until it has read what comes to so much.
+    /// Runs turns that read messages, until the sum of the messages read is `sum`.
     fn read(&self, sum: u32) {
         let mut front = ReadAhead::default();
         let mut left = sum;
@@ -121,8 +122,8 @@ fn signal(mail: &Mail) {
     mail.signal(&mail.own, cancel, true).expect("it is open").wake();
 }
 
-/// Reads as the task of a hand-written process does, until so many messages and signals are there. Each signal comes with
-/// the number of messages that were read before it.
+/// Reads as a hand-written process does, until it has the given numbers of messages and signals. For each signal, also
+/// returns the number of messages that were read before it.
 fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>) {
     let (mut read, mut heard, mut taken) = (Vec::new(), Vec::new(), None::<Box<Taken<u32>>>);
     mail.run(|mail| {
@@ -142,7 +143,7 @@ fn drain(mail: &Mail, messages: usize, signals: usize) -> (Vec<u32>, Vec<usize>)
     (read, heard)
 }
 
-/// A sender's messages arrive, in order.
+/// The messages of one sender arrive in order.
 pub fn one_sender() {
     let mail = Mail::new();
     let sender = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
@@ -150,7 +151,7 @@ pub fn one_sender() {
     join(sender);
 }
 
-/// So do those of two, each in its order.
+/// The messages of two senders arrive, those of each sender in order.
 pub fn two_senders() {
     let mail = Mail::new();
     let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
@@ -162,7 +163,7 @@ pub fn two_senders() {
     join(other);
 }
 
-/// A body that waits by its task's own waker; who comes first finds it open, the other by the lock.
+/// A body waits with its task's own waker. The first sender finds the slot open; the second one uses the lock.
 pub fn own_waker() {
     let mail = Mail::new();
     let senders = [1, 2].map(|message| spawn(&mail, move |mail| send(mail, message)));
@@ -170,7 +171,7 @@ pub fn own_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// The same, and one sends twice: in order.
+/// The same with one sender that sends twice: the messages arrive in order.
 pub fn delivered_in_order() {
     let mail = Mail::new();
     let one = spawn(&mail, |mail| [1, 2].map(|message| send(mail, message)));
@@ -190,8 +191,8 @@ pub fn delivered_in_order() {
     join(one);
 }
 
-/// A receiver that took a delivered message and then waits for something else, which comes too: mail is there when the
-/// receiver asks.
+/// A receiver took a delivered message and then waits for something else, which arrives too. The next message is there
+/// when the receiver asks.
 pub fn no_wait_after_all() {
     let mail = Mail::new();
     let first = spawn(&mail, |mail| send(mail, 1));
@@ -216,7 +217,7 @@ pub fn no_wait_after_all() {
     sender.into_iter().for_each(join);
 }
 
-/// A receiver that is handed to somebody else, while its process waits for mail, or is about to.
+/// A receiver is moved to another thread, while its process waits for mail or is about to wait.
 pub fn read_elsewhere() {
     let mail = Mail::new();
     let mut front = ReadAhead::default();
@@ -234,7 +235,7 @@ pub fn read_elsewhere() {
         })
     };
     let sender = spawn(&mail, |mail| send(mail, 1));
-    // The turn in which it was handed over, and those in which it does something else.
+    // The turn in which the receiver was moved, and turns in which the process does something else.
     let mut open = true;
     mail.run(|_| {
         if done.load(Ordering::Acquire) { TurnOutcome::Over } else { TurnOutcome::Waits(std::mem::take(&mut open)) }
@@ -243,8 +244,8 @@ pub fn read_elsewhere() {
     join(sender);
 }
 
-/// Polls a receiver on another thread until it is refused, for at most `polls` times, each with a waker of its own. What it
-/// has received until then.
+/// Polls a receiver on this thread until it was replaced, at most `polls` times, each time with another waker. Returns
+/// the messages received.
 fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<u32> {
     let mut received = vec![];
     for _ in 0..polls {
@@ -257,8 +258,8 @@ fn poll_elsewhere(mail: &Mail, front: &mut ReadAhead<u32>, polls: usize) -> Vec<
     received
 }
 
-/// A new body fails to start when another thread has its mailbox. Each message is read once, by one of the
-/// two bodies. A message that is sent after the failure is read by the old body.
+/// A new body fails to start while another thread has its mailbox. Each message is read once, by one of the two bodies.
+/// The old body reads a message that is sent after the failure.
 pub fn failed_trial() {
     let mail = Mail::new();
     let mut former = ReadAhead::default();
@@ -302,13 +303,13 @@ pub fn reclaimed_by_events() {
     assert_eq!((read, join(elsewhere)), (vec![1], vec![]));
 }
 
-/// A receiver inside a combinator: it waits by another waker, and by another one each time.
+/// A receiver inside a combinator: it waits with another waker at each poll.
 pub fn other_waker() {
     let inbox = Mail::new();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send(inbox, message)));
     let (mut front, mut sum) = (ReadAhead::default(), 0);
     while sum != 3 {
-        // The first is forgotten, as when a `select` is polled again.
+        // The first waker is dropped, as when a `select` is polled again.
         let (former, latter) = (Waiter::here(), Waiter::here());
         let mut receive = |waiter: &Arc<Waiter>| {
             front.pop().or_else(|| inbox.pop_or_wait(&inbox.own, &mut front, Reader::Other(waiter.waker())).0)
@@ -321,7 +322,7 @@ pub fn other_waker() {
     senders.into_iter().for_each(join);
 }
 
-/// A signal keeps its place behind the messages that came before it, also where some were taken already.
+/// A signal keeps its position behind the messages that arrived before it, even if some of them were already taken.
 pub fn signal_keeps_its_place() {
     let inbox = Mail::new();
     signal(&inbox);
@@ -360,7 +361,7 @@ pub fn signal_wakes_both() {
     join(signaller);
 }
 
-/// Downs wake who reads, the first of them for all.
+/// Down signals wake the reader; the first one does so for all.
 pub fn downs_wake_who_reads() {
     let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {
@@ -387,8 +388,8 @@ pub fn downs_wake_who_reads() {
     tellers.into_iter().for_each(join);
 }
 
-/// What is pushed while the inbox closes is refused or among the remains: never neither, never both. Whoever waited is
-/// woken.
+/// A message that is pushed while the inbox closes is either refused or among the remaining messages, never both and
+/// never neither. A waiting receiver is woken.
 pub fn close_against_push() {
     let inbox = Mail::new();
     let other = Waiter::here();
@@ -412,7 +413,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
-    // The end is known: as `Turn::end` does.
+    // The exit is published, as in `Turn::end`.
     inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();

@@ -1,4 +1,4 @@
-//! Names against ends: a name leads to one tenant, and never outlives it.
+//! Registered names against exits: a name refers to one process, and never longer than the process exists.
 
 use crate::host::registry::names::{Gone, Names, Own, Unclaimed};
 use crate::model::{join, spawn};
@@ -6,12 +6,12 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::{Ref, RefCounted};
 
-/// A tenant that is marked and keeps a list, as processes do.
+/// An entry with its list of names and the flag that it has some, as processes have.
 #[derive(Default)]
 struct TestEntry {
     known: AtomicBool,
     own: Own,
-    /// Whether its mailbox is closed.
+    /// Whether the mailbox is closed.
     closed: Mutex<bool>,
 }
 
@@ -24,13 +24,13 @@ impl World {
         Arc::new(Self { names: Names::new() })
     }
 
-    /// As `Me::register` does.
+    /// Registers as `SelfHandle::register` does.
     fn register(&self, lodger: &Ref<RefCounted<TestEntry>>) -> Result<(), Unclaimed<RefCounted<TestEntry>, Gone>> {
         lodger.known.swap(true, Ordering::SeqCst);
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
-    /// As `Turn::end` does.
+    /// Exits as `Turn::end` does.
     fn end(&self, lodger: &Ref<RefCounted<TestEntry>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-/// A tenant is registered while it ends: when that is over its name is free for another one, for good.
+/// A process is registered while it exits: afterwards its name is free for another one, for good.
 pub fn register_against_end() {
     let world = World::new();
     let first = Ref::counted(TestEntry::default());
@@ -57,7 +57,7 @@ pub fn register_against_end() {
     assert!(world.names.get("n").is_none());
 }
 
-/// Two tenants want one name: one gets it.
+/// Two processes want one name: one of them gets it.
 pub fn two_want_a_name() {
     let world = World::new();
     let (one, other) = (Ref::counted(TestEntry::default()), Ref::counted(TestEntry::default()));

@@ -1,4 +1,4 @@
-//! Room in a mailbox with a bound: whoever waits for it gets it, or its message back.
+//! Room in a bounded mailbox: a waiting sender gets it, or gets its message back.
 
 use std::task::{Poll, Waker};
 
@@ -6,14 +6,14 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::mailbox::{Bound, Inbox, ReadAhead, Reader, RoomWaiter};
 
-/// An inbox for one message, which is there.
+/// Creates an inbox for one message that is full.
 fn full() -> Arc<Inbox<u32>> {
     let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
 
-/// Sends as a `SendWait` does: true if the message went in, else it came back.
+/// Sends as `SendWait` does. Returns whether the message was admitted; otherwise the sender has it back.
 fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     let waiter = Waiter::here();
     let number = match inbox.push_or_wait(Waker::noop(), message, &mut Some(waiter.waker()), || {}) {
@@ -32,14 +32,14 @@ fn send_wait(inbox: &Inbox<u32>, message: u32) -> bool {
     }
 }
 
-/// As `Control::relieve` does.
+/// Wakes a sender as `Control::relieve` does.
 fn relieve(relieved: Option<RoomWaiter>) {
     if let Some(RoomWaiter::Sender(waker) | RoomWaiter::Watcher(waker)) = relieved {
         waker.wake();
     }
 }
 
-/// The next message, as a `Mailbox` receives it.
+/// Receives the next message as `Mailbox` does.
 fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     let waiter = Waiter::here();
     loop {
@@ -52,7 +52,7 @@ fn receive(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> u32 {
     }
 }
 
-/// Two wait for room that a receiver makes: both get it.
+/// Two senders wait for room that a receiver makes: both get it.
 pub fn two_wait_for_room() {
     let inbox = full();
     let senders = [1, 2].map(|message| spawn(&inbox, move |inbox| send_wait(inbox, message)));
@@ -64,7 +64,7 @@ pub fn two_wait_for_room() {
     assert!(senders.map(join).into_iter().all(|sent| sent));
 }
 
-/// A message that was not let in when the inbox closes comes back to whoever waits.
+/// A message that was not admitted when the inbox closes is returned to its sender.
 pub fn room_against_close() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| send_wait(inbox, 1));
@@ -73,7 +73,7 @@ pub fn room_against_close() {
     relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
-    // As `Control::disperse` does.
+    // Wakes the senders as `Control::disperse` does.
     inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle();
@@ -81,7 +81,7 @@ pub fn room_against_close() {
     assert_eq!(read, sent.map(|(message, _)| message).collect::<Vec<_>>());
 }
 
-/// One that gives up has its message back, or it was let in: never both, never neither.
+/// A sender that stops waiting has its message back, or the message was admitted: never both, never neither.
 pub fn given_up_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {

@@ -1,21 +1,21 @@
-//! The run state of a process: whoever is woken looks again, and is queued once.
+//! The run state of a process: a process that is woken looks at its mail again, and is queued once.
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::state::RunState;
 
-/// A process that waits for so much mail, which is in no lock: what orders it is the run state alone.
+/// A process that waits for two messages. They are in no lock, so only the run state makes them visible.
 struct World {
     state: RunState,
     mail: [AtomicUsize; 2],
-    /// How often it is queued: never more than once.
+    /// Number of queue entries of the process: at most 1.
     queued: Mutex<usize>,
     worker: Arc<Waiter>,
 }
 
 impl World {
-    /// One that is queued for the first time.
+    /// Creates a process that is queued for the first time.
     fn new() -> Arc<Self> {
         let (state, mail) = (RunState::active(), [0, 1].map(|_| AtomicUsize::new(0)));
         Arc::new(Self { state, mail, queued: Mutex::new(1), worker: Waiter::here() })
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// As a worker runs it, until all its mail is there.
+    /// Runs the process as a worker does, until all its messages have arrived.
     fn run(&self) {
         loop {
             while std::mem::take(&mut *self.queued.lock()) == 0 {
@@ -53,7 +53,7 @@ impl World {
     }
 }
 
-/// Two wake it, before and while it runs for the first time.
+/// Two threads wake the process, before and during its first turn.
 pub fn two_wakes() {
     let world = World::new();
     let senders = [0, 1].map(|to| spawn(&world, move |world| world.send(to)));
@@ -62,7 +62,7 @@ pub fn two_wakes() {
     assert!(!world.state.wake(), "it has ended");
 }
 
-/// One wakes it twice.
+/// One thread wakes the process twice.
 pub fn a_wake_after_a_wake() {
     let world = World::new();
     let sender = spawn(&world, |world| [0, 1].into_iter().for_each(|to| world.send(to)));

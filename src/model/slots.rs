@@ -1,4 +1,4 @@
-//! Pid slot reuse: who holds a pid gets what it named, or nothing.
+//! Reuse of pid slots: a pid finds the process that it was given to, or none.
 
 use crate::host::registry::{Lane, LocalId, PidEntry, PidTable};
 use crate::model::{join, spawn};
@@ -6,10 +6,10 @@ use crate::platform::sync::Arc;
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
-/// Generations go up to 3 here.
+/// In models, the highest generation is 3.
 const LAST: u32 = 3;
 
-/// A tenant that knows its generation, as processes do.
+/// Entry of the pid table that knows its generation, as processes do.
 struct TestEntry {
     name: u32,
     generation: u32,
@@ -21,7 +21,7 @@ impl PidEntry for RefCounted<TestEntry> {
     }
 }
 
-/// What they all refer to: nothing.
+/// The value that all entries refer to; here it is empty.
 #[derive(Clone)]
 struct House;
 
@@ -38,7 +38,7 @@ impl Lane for House {
 type Table = PidTable<RefCounted<TestEntry>, House>;
 
 fn pid_table() -> Arc<Table> {
-    // Of two shards one is never inserted into: who is at home there gives slots back from elsewhere.
+    // No entry is ever inserted into the second of the two shards: a thread of that shard frees slots of another shard.
     Arc::new(PidTable::new(0, 0, 2))
 }
 
@@ -55,12 +55,12 @@ fn remove(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(0, pid).map(|tenant| tenant.name)
 }
 
-/// By one that is at home in another shard.
+/// Removes an entry, on a thread of another shard.
 fn remove_from_elsewhere(pid_table: &Table, pid: Pid) -> Option<u32> {
     pid_table.remove(1, pid).map(|tenant| tenant.name)
 }
 
-/// The first tenant goes and a second one comes, while somebody looks the first one up, and takes it out.
+/// The first entry is removed and a second one inserted, while another thread looks the first one up and removes it.
 pub fn stale_pid() {
     let pid_table = pid_table();
     let first = insert(&pid_table, 1);
@@ -77,7 +77,7 @@ pub fn stale_pid() {
     assert_eq!(pid_table.len(), 1);
 }
 
-/// Two come at once, and one of them goes again: each finds itself.
+/// Two threads insert an entry each at the same time, and one of them removes it again: each finds its own entry.
 pub fn two_come_at_once() {
     let pid_table = pid_table();
     let other = spawn(&pid_table, |pid_table| {
@@ -93,7 +93,7 @@ pub fn two_come_at_once() {
     assert_eq!((get(&pid_table, mine), get(&pid_table, gone), pid_table.len()), (Some(2), None, 1));
 }
 
-/// A slot that has had its last generation is let alone; no pid is ever given out twice.
+/// A slot that has reached its last generation is not used again, and no pid is given out twice.
 pub fn slot_wears_out() {
     let pid_table = pid_table();
     let come_and_go = |pid_table: &Table| {

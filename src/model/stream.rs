@@ -1,4 +1,5 @@
-//! A stream between its handler and its process: items against pulls, the end against both, and who waits for whom.
+//! A stream between its handler and its process: items against pulls, the end against both, and the waiting on both
+//! sides.
 
 use std::task::{Context, Poll};
 
@@ -17,11 +18,11 @@ impl Command for Count {
     type Reply = u64;
 }
 
-/// A process with one stream, whose handler is one item ahead at most.
+/// A process with one stream, whose buffer holds one item.
 struct World {
     yields: Yields,
     inbox: Inbox<()>,
-    /// Whoever reads that.
+    /// The reader of the inbox.
     own: Arc<Waiter>,
     tag: Tag,
 }
@@ -41,7 +42,7 @@ impl World {
         }
     }
 
-    /// Sends an item as a replier does; false if nobody pulls any more.
+    /// Sends an item as a replier does. Returns false if the process no longer pulls.
     fn send(&self, item: u64, waiter: &Arc<Waiter>) -> bool {
         let (waker, mut item) = (waiter.waker(), Some(Payload::new(item)));
         let cx = Context::from_waker(&waker);
@@ -72,7 +73,7 @@ fn number(payload: Payload) -> u64 {
     payload.downcast().expect("numbers were sent")
 }
 
-/// A future pulls what a handler sends: all of it, in order, the end last; neither waits for the other for ever.
+/// A future pulls the items of a handler: it gets all of them in order, the end last, and both sides make progress.
 pub fn items_against_pulls() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {
@@ -93,7 +94,7 @@ pub fn items_against_pulls() {
     assert_eq!(world.yields.outstanding(), 0);
 }
 
-/// The same by notices: a hand-written process that pulls one item after another.
+/// The same with notices: a hand-written process pulls one item after another.
 pub fn notices_against_pulls() {
     let world = World::new(AnswerTarget::Event);
     let handler = spawn(&world, |world| {
@@ -122,7 +123,7 @@ pub fn notices_against_pulls() {
     assert!(heard().is_none(), "there are no more notices than events");
 }
 
-/// A handler that waits for room is told that nobody pulls any more.
+/// A handler that waits for room learns that the process no longer pulls.
 pub fn sender_against_cancel() {
     let world = World::new(AnswerTarget::Own);
     let handler = spawn(&world, |world| {

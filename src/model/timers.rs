@@ -1,4 +1,4 @@
-//! Timers: a cancel, another waker and a nearer deadline against the turn that fires.
+//! Timers: a cancellation, a change of the waker, and a nearer deadline, against the turn that fires.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use crate::platform::clock::{Clock, Instant};
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
-/// When the first timer of a model is due, and others that are not to come in it.
+/// Deadline of the first timer of a model, and deadlines that are not reached in it.
 const SOON: Instant = Instant::from_ns(1_000_000);
 const LATER: Instant = Instant::from_ns(2_000_000);
 const LATEST: Instant = Instant::from_ns(3_000_000);
 
-/// The timers of one worker and of all others, when it is `SOON`.
+/// Timers of one worker and the shared wheel, at the time `SOON`.
 fn timers() -> Arc<Timers> {
     let clock = Clock::virtual_();
     clock.advance(SOON - clock.now());
     Arc::new(Timers::new(clock, 1))
 }
 
-/// Counts how often it fired.
+/// Counts how many times a timer fired.
 #[derive(Clone, Default)]
 struct Fired(Arc<AtomicUsize>);
 
@@ -38,8 +38,8 @@ impl Fired {
     }
 }
 
-/// Two turns and a cancel at once: it fires once or is taken back. A second timer that comes into its place is neither
-/// fired early nor taken back in its stead.
+/// Two turns and a cancellation at the same time: the timer fires once, or it is cancelled. A second timer in the same
+/// place is neither fired early nor cancelled instead.
 pub fn cancel_against_fire() {
     let (timers, first, second) = (timers(), Fired::default(), Fired::default());
     let key = first.set(&timers, None, SOON);
@@ -56,8 +56,8 @@ pub fn cancel_against_fire() {
     assert_eq!(timers.nearest(), None);
 }
 
-/// A sleep is polled with another waker while it fires: the one that it was left with is woken, or the poll hears that it
-/// comes too late.
+/// A sleep is polled with another waker while its timer fires. The last registered waker is woken, or the poll learns
+/// that it is too late.
 pub fn waker_against_fire() {
     let timers = timers();
     let former = Waiter::here();
@@ -71,7 +71,7 @@ pub fn waker_against_fire() {
     assert_eq!((Arc::strong_count(&former), Arc::strong_count(&waiter)), (1, 1), "wakers are let go of");
 }
 
-/// While a wheel is turned, what is due later comes to it and to another: neither deadline is forgotten.
+/// While a wheel turns, later deadlines are inserted into it and into another wheel: both remain known.
 pub fn insert_against_turn() {
     let (timers, fired) = (timers(), Fired::default());
     fired.set(&timers, Some(0), SOON);
@@ -86,8 +86,8 @@ pub fn insert_against_turn() {
     assert_eq!(timers.nearest(), Some(LATEST));
 }
 
-/// Somebody who kept the time until a deadline that was taken back asks again, while another one comes: it sleeps no
-/// longer than to that one, or whoever brought it is asked to tell.
+/// A timekeeper asks again after its deadline was cancelled, while another deadline is inserted. It sleeps no longer
+/// than until this deadline, or the inserting thread is asked to wake it.
 pub fn insert_against_keeper() {
     let timers = timers();
     let never = |timers: &Timers, at| timers.insert(None, at, Fire::Call(Box::new(|| ())));

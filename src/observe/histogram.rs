@@ -1,5 +1,6 @@
-//! `Histogram`: how many durations there were of which length, to within a quarter of it; and the buckets that they are
-//! counted in. Who counts where, and when, is for `Metrics` to say.
+//! `Histogram`: a distribution of durations with a resolution of a quarter, and the buckets that count them.
+//!
+//! `Metrics` decides which thread counts in which buckets, and when.
 
 use std::fmt;
 use std::iter::Sum;
@@ -10,29 +11,30 @@ use crate::platform::sync::OnceLock;
 use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::tally::Ordering::Relaxed;
 
-/// How many durations there were of which length.
+/// Distribution of durations.
 ///
-/// Log-linear: each power of two of nanoseconds is divided into four buckets, so a duration is known to a quarter
-/// of its own size, from a nanosecond to 584 years.
+/// It is log-linear: each power of two of nanoseconds is divided into four buckets. Therefore, a duration is known to a
+/// quarter of its own size, from a nanosecond to 584 years.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Box<[u64]>,
 }
 
 impl Histogram {
-    /// How many durations there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, &n| sum.wrapping_add(n))
     }
 
-    /// A duration that this part of them did not exceed: `quantile(0.99)` is the 99th percentile. It is the upper end of
-    /// a bucket, at most a quarter too long. `q` is taken to be between 0 and 1; `None` if there are no durations.
+    /// Returns a duration that a fraction `q` of the durations does not exceed: `quantile(0.99)` is the 99th
+    /// percentile. It is the upper end of a bucket, so it is at most a quarter too long. `q` is clamped to the range
+    /// from 0 to 1. `None` if there are no durations.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
             return None;
         }
-        // A NaN becomes rank 1 here, as does anything below.
+        // For a NaN or a `q` below 0, the rank is 1.
         let rank = ((q * count as f64).ceil() as u64).clamp(1, count);
         let mut seen = 0_u64;
         let found = self.buckets.iter().position(|&n| {
@@ -43,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// The durations that came between two snapshots, the later one first; wraps around as `Counters` do.
+/// Returns the durations between two snapshots, the later one first. Counts wrap around, as in `Counters`.
 impl Sub for Histogram {
     type Output = Self;
     fn sub(mut self, earlier: Self) -> Self {
@@ -61,7 +63,7 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The sum of what several threads wrote, each in its own place.
+/// Returns the sum of the buckets of several threads.
 impl<'a> Sum<&'a Buckets> for Histogram {
     fn sum<I: Iterator<Item = &'a Buckets>>(parts: I) -> Self {
         let mut buckets = vec![0_u64; BUCKETS].into_boxed_slice();
@@ -74,8 +76,8 @@ impl<'a> Sum<&'a Buckets> for Histogram {
     }
 }
 
-/// The counts of a histogram while it is written. They take two kilobytes, and none before the first is counted: a
-/// runtime has a block of them for every worker that it might have.
+/// The buckets of a histogram while threads count in them. They take two kilobytes, and are allocated at the first
+/// duration: a runtime has one `Buckets` for each possible worker.
 #[derive(Debug)]
 pub(crate) struct Buckets(OnceLock<Box<[AtomicU64]>>);
 
@@ -84,7 +86,7 @@ impl Buckets {
         Self(OnceLock::new())
     }
 
-    /// Where durations of this length are counted.
+    /// Returns the counter for durations of this length.
     #[inline]
     pub(crate) fn of(&self, ns: u64) -> &AtomicU64 {
         let buckets = self.0.get_or_init(|| (0..BUCKETS).map(|_| AtomicU64::new(0)).collect());
@@ -92,10 +94,10 @@ impl Buckets {
     }
 }
 
-/// Four buckets to a power of two; the first two powers have only four values together, a bucket for each.
+/// Four buckets per power of two. The first two powers contain only the four values 0 to 3, which have one bucket each.
 const BUCKETS: usize = 4 + 62 * 4;
 
-/// The bucket of a length: its three leading binary digits are the address.
+/// Returns the bucket of a length. The position of its highest bit and the next two bits select the bucket.
 const fn bucket(ns: u64) -> usize {
     if ns < 4 {
         return ns as usize;
@@ -105,14 +107,14 @@ const fn bucket(ns: u64) -> usize {
     (power as usize - 1) * 4 + quarter as usize
 }
 
-/// The longest duration of a bucket.
+/// Returns the longest duration of a bucket.
 const fn longest(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64;
     }
     let power = bucket / 4 + 1;
     let width = 1_u64 << (power - 2);
-    // The lowest of the bucket plus its width would overflow in the last one.
+    // The lowest duration of the bucket plus its width would overflow for the last bucket.
     (4 + bucket as u64 % 4) * width + (width - 1)
 }
 

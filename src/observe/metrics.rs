@@ -1,6 +1,7 @@
-//! The runtime's counters: always on, exact, and without a contended cache line, since each worker writes a block of its
-//! own, as do a few threads that are no workers; only when those are many they share some. Also the snapshot of it all, the
-//! sampled durations included.
+//! The counters of a runtime, and the snapshot of them with the sampled durations.
+//!
+//! The counters are always on and exact, and rarely contend for a cache line. Each worker and a few other threads write
+//! to blocks of their own. Further threads share some blocks.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,10 +13,10 @@ use crate::platform::sync::tally::Ordering::Relaxed;
 use crate::platform::sync::tally::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{Arc, CachePadded, thread_local};
 
-/// Lists the counters once, for the enum that counts, the snapshot, and what is done field by field.
+/// Lists the counters once, for the enum of counters, the snapshot, and the operations on each field.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $field:ident,)*) => {
-        /// What is counted; `Counters` has the meaning of each, under the same name.
+        /// A counter. The field of `Counters` with the same name documents its meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Counter {
             $($name,)*
@@ -23,20 +24,23 @@ macro_rules! counters {
 
         const COUNTERS: usize = [$(Counter::$name),*].len();
 
-        /// What a runtime has counted since it began.
+        /// Snapshot of the counters of a runtime.
         ///
-        /// Each count is exact, none ever decreases, and they are read one after another while everything runs: two
-        /// that belong together may be apart by what was under way. No more have `exited` than were `spawned`, though.
-        /// Subtract an earlier snapshot for what happened in between. `Display` gives one line with what is not zero.
+        /// Each count is exact and never decreases. The counts are read one after another while the runtime runs, so
+        /// related counts may differ by the operations in progress. However, `exited` never exceeds `spawned`. Subtract
+        /// an earlier snapshot to get the counts between the two. `Display` prints one line with the counts that are
+        /// not zero.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
             $($(#[$doc])* pub $field: u64,)*
-            /// From ready to running: how long processes waited for a worker. Sampled, one in `sampled_one_in`.
+            /// Time from ready to running: how long processes waited for a worker. Sampled at the rate
+            /// `sampled_one_in`.
             pub scheduling_delay: Histogram,
-            /// How long turns took: a process's steps from one wait to the next. Sampled, one in `sampled_one_in`.
+            /// Duration of turns: all steps of a process from one wait to the next. Sampled at the rate
+            /// `sampled_one_in`.
             pub step_time: Histogram,
-            /// The rate of the two histograms: one in so many was measured.
+            /// Sampling rate of the two histograms: one in `sampled_one_in` was measured. Default: 64.
             pub sampled_one_in: u32,
         }
 
@@ -52,14 +56,14 @@ macro_rules! counters {
                 Self { exited, ..all }
             }
 
-            /// The counts by name, in the order of the fields.
+            /// Returns the counts with their names, in the order of the fields.
             fn named(&self) -> [(&'static str, u64); COUNTERS] {
                 [$((stringify!($field), self.$field)),*]
             }
         }
 
-        /// What was counted between two snapshots of one runtime, the later one first. Counts wrap around, as the
-        /// counters themselves do after 2^64; in the wrong order the differences are as large as that.
+        /// Returns the counts between two snapshots of one runtime, the later one first. A counter wraps around at
+        /// 2^64, and so do the differences. With the snapshots in the wrong order, the differences wrap below zero.
         impl Sub for Counters {
             type Output = Self;
             fn sub(self, earlier: Self) -> Self {
@@ -75,58 +79,60 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Processes that were spawned; counted when they get their pid.
+    /// Spawned processes. Counted when a process gets its pid.
     Spawned => spawned,
-    /// Processes that ended; counted on their exit path. `spawned - exited` live.
+    /// Exited processes. Counted on the exit path. `spawned - exited` processes are alive.
     Exited => exited,
-    /// Times that a worker polled a task; counted by the scheduler, before the poll.
+    /// Polls of a task by a worker. Counted by the scheduler, before the poll.
     Polls => polls,
-    /// Times that a process was stepped; several can happen in one poll, for answers that came at once.
+    /// Steps of processes. One poll may contain several steps: the process is stepped again for answers that arrive in
+    /// the turn of their yield.
     Steps => steps,
-    /// Polls that kept their worker for longer than [`Builder::long_step`](crate::Builder::long_step); counted by the
-    /// monitor, while they still do.
+    /// Polls that kept their worker for longer than [`Builder::long_step_threshold`](crate::Builder::long_step_threshold). Counted by the
+    /// monitor thread, while the poll still runs.
     LongSteps => long_steps,
-    /// Attempts to steal from a victim; counted by the worker that searches. Each is won, empty or retried.
+    /// Attempts to steal from a victim. Counted by the searching worker. Each attempt is won, empty or retried.
     StealsTried => steals_tried,
-    /// Attempts that took at least one process.
+    /// Attempts that stole at least one task.
     StealsWon => steals_won,
-    /// Attempts that found nothing.
+    /// Attempts that found no task.
     StealsEmpty => steals_empty,
-    /// Attempts that lost a race against another thread, and were made again.
+    /// Attempts that lost a race against another thread.
     StealsRetried => steals_retried,
-    /// Times that a worker went to sleep; counted by itself, before it sleeps.
+    /// Times that a worker parked. Counted by the worker, before it sleeps.
     Parks => parks,
-    /// Times that a sleeping worker was woken for work; counted by whoever wakes it.
+    /// Times that a parked worker was woken for work. Counted by the waking thread.
     Wakes => wakes,
-    /// Times that a full local queue sent a batch to the global one.
+    /// Times that a worker moved a full batch of tasks from its local queue to the global queue.
     Overflows => overflows,
-    /// Times that a process went to the back of the queue as its budget was spent.
+    /// Times that a process went to the back of the queue because its budget was spent.
     BudgetYields => budget_yields,
-    /// Messages that were accepted by a mailbox; counted by the sender.
+    /// Messages that a mailbox accepted. Counted by the sender.
     Messages => messages,
-    /// Messages that were refused, and handed back to the sender.
+    /// Messages that were refused, and returned to the sender.
     Refused => refused,
-    /// Messages that were accepted and then could not be delivered.
+    /// Messages that were accepted, and then could not be delivered.
     DeadLetters => dead_letters,
-    /// Messages that were given up for others by the policy of a full mailbox, or as the newest; dead letters too.
+    /// Messages that the policy of a full mailbox dropped: queued messages in favor of newer ones, or the newest
+    /// message. They count as dead letters too.
     DroppedByPolicy => dropped_by_policy,
-    /// Commands that processes yielded; counted when they are dispatched.
+    /// Commands that processes yielded. Counted at the yield.
     Yields => yields,
-    /// Answers that reached their process; counted by whoever answers.
+    /// Answers that a yield accepted. Counted by the answering thread.
     Completions => completions,
-    /// Answers that came after the yield was cancelled or its process had ended.
+    /// Answers that arrived after the cancellation of their yield or the exit of their process.
     Discarded => discarded,
-    /// Replies that came after the caller was gone.
+    /// ItemStream that arrived after the caller stopped waiting for them.
     LateReplies => late_replies,
-    /// Processes that panicked.
+    /// Panics of processes, and of futures without a pid that run on the runtime.
     Panics => panics,
-    /// Processes that failed, and whose exit no link, monitor, supervisor or join handle received. A process that is
-    /// cancelled or killed does not fail.
+    /// Processes that failed, and whose exit no link, monitor, supervisor or join handle received. A cancelled or
+    /// killed process does not count.
     Unobserved => unobserved,
 }
 
 impl Counters {
-    /// Which part of the attempts to steal took something, between 0 and 1; 0 if there were none.
+    /// Returns the fraction of the attempts to steal that were won, from 0 to 1; 0 if there were no attempts.
     pub fn steal_success(&self) -> f64 {
         if self.steals_tried == 0 { 0.0 } else { self.steals_won as f64 / self.steals_tried as f64 }
     }
@@ -151,14 +157,14 @@ impl fmt::Display for Counters {
 
 /// The counters of one runtime.
 ///
-/// Each worker has a *slot*: whoever runs as that worker enters it, and then counts in the slot's own block with a plain
-/// load and store. That is exact as long as one thread at a time is in a slot, and the next one enters after it has
-/// synchronised with the one before, which the hand-over of the worker itself does. A thread that is in no slot counts in
-/// the block of its [desk](CounterBlock), likewise, if it got one.
+/// Each worker has a *slot*. The thread that runs as the worker enters the slot, and counts in the slot's block with a
+/// plain load and store. That is exact under two conditions: one thread at a time is in a slot, and a thread enters it
+/// only after it has synchronized with the thread before. The hand-over of a worker to another thread ensures both. A
+/// thread in no slot counts in a [block of its own](CounterBlock) in the same way, if it got one.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     slots: Box<[CachePadded<Block>]>,
-    /// For threads that entered no slot of this runtime: first those of the desks, then several that others share.
+    /// Blocks for threads in no slot of this runtime: first one per [`CounterBlock`], then the shared blocks.
     outside: Box<[CachePadded<Block>]>,
     sample_one_in: u32,
 }
@@ -170,26 +176,27 @@ struct Block {
     step: Buckets,
 }
 
-/// One in so many is measured by default: a clock read costs as much as a spawn.
+/// Default sampling rate. A clock read costs as much as a spawn, so one in 64 is measured.
 const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
-/// So many threads of the program that are in no slot have a block to themselves in each runtime.
+/// Number of threads of the program in no slot that have a block of their own in each runtime.
 const DESKS: usize = 8;
-/// How many blocks all the others share.
+/// Number of blocks that all further threads share.
 const SHARED: usize = 4;
 
-/// The right of one thread at a time to write in the blocks of this number: so its counts need no atomic
-/// read-modify-write, which would be one in four of an answer's (bench `command-thread`).
+/// The exclusive right of a thread to write the blocks with this index. Therefore, its counts need no atomic
+/// read-modify-write, which would cost a quarter of an answer (bench `command-thread`).
 struct CounterBlock(usize);
 
-/// Which desks are taken.
+/// Bit set of the `CounterBlock`s that threads own.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl CounterBlock {
     fn take() -> Option<Self> {
         let next = |taken: usize| (taken.trailing_ones() < DESKS as u32).then_some(taken | (taken + 1));
-        // Acquire pairs with the release in drop: what its last owner counted is there.
+        // Acquire pairs with the release in `drop`: the last owner's counts are visible, so the plain load and store
+        // lose none of them.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
         Some(Self(taken.trailing_ones() as usize))
     }
@@ -197,25 +204,25 @@ impl CounterBlock {
 
 impl Drop for CounterBlock {
     fn drop(&mut self) {
-        // What this thread counts from here on is counted among others'.
+        // From now on, this thread counts in a shared block.
         let _ = HERE.try_with(|here| here.outside.set(Some(Outside::shared())));
         TAKEN.fetch_and(!(1 << self.0), Ordering::Release);
     }
 }
 
-/// Where a thread counts that is in no slot.
+/// The block in which a thread counts that is in no slot.
 #[derive(Debug, Clone, Copy)]
 struct Outside {
     block: usize,
-    /// Nobody else writes there.
+    /// No other thread writes to the block.
     own: bool,
 }
 
 impl Outside {
-    /// Of this thread.
+    /// Returns the block of this thread.
     #[inline]
     fn here() -> Self {
-        // A thread that is ending, and has no locals any more, counts among others.
+        // A thread that exits and has dropped its thread-locals counts in a shared block.
         HERE.try_with(|here| here.outside.get().unwrap_or_else(|| Self::begin(&here.outside))).unwrap_or(Self::last())
     }
 
@@ -242,21 +249,21 @@ impl Outside {
     }
 }
 
-/// Within a cache line, wherever the linker puts it.
+/// The alignment keeps the value within one cache line, at each address that the linker chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
 struct Entered {
-    /// The address of the metrics, which a `SlotGuard` keeps alive; 0 for none.
+    /// Address of the metrics, which a `SlotGuard` keeps alive; 0 for none.
     metrics: usize,
     slot: usize,
 }
 
 const NOWHERE: Entered = Entered { metrics: 0, slot: 0 };
 
-/// Where this thread counts.
+/// Counting state of a thread.
 struct Here {
-    /// The slot of the runtime whose worker this thread is. Two runtimes may be nested on one thread, so the slot alone does not
-    /// identify a counter.
+    /// The slot of the worker that this thread runs as. Two runtimes may be nested on one thread, so the slot alone
+    /// does not identify a counter.
     entered: Cell<Entered>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
@@ -267,17 +274,18 @@ struct Here {
 thread_local! {
     static HERE: Here =
         const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
-    /// Kept for as long as the thread lives.
+    /// Owned until the thread exits.
     static DESK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
-/// While it lives, this thread counts in its slot. Guards of one thread are dropped in the reverse order.
+/// Makes this thread count in its slot, until the guard is dropped. The guards of a thread are dropped in reverse
+/// order.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct SlotGuard {
     metrics: Arc<Metrics>,
     before: Entered,
-    /// Must be dropped where it was made.
+    /// The guard must be dropped on its thread, so it is not `Send`.
     _here: PhantomData<*const ()>,
 }
 
@@ -290,22 +298,22 @@ impl Metrics {
         }
     }
 
-    /// Measures every time, where it would be one in 64.
+    /// Measures every duration, instead of one in 64.
     pub(crate) fn exact(mut self) -> Self {
         self.sample_one_in = 1;
         self
     }
 
-    /// Makes this thread count in that slot. With a slot that there is not it counts in a shared block.
+    /// Makes this thread count in this slot. If no such slot exists, the thread counts as a thread in no slot.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
         let before = HERE.with(|here| here.entered.replace(Entered { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 
-    /// The slot of this runtime that this thread is in.
+    /// Returns the slot of this runtime that this thread is in.
     #[inline]
     pub(crate) fn worker(&self) -> Option<usize> {
-        // When the thread is ending and its locals are gone, it is no worker any more.
+        // A thread that exits and has dropped its thread-locals is no worker any more.
         let entered = HERE.try_with(|here| here.entered.get()).unwrap_or(NOWHERE);
         (entered.metrics == self.address()).then_some(entered.slot)
     }
@@ -315,74 +323,75 @@ impl Metrics {
         self.write(n, Relaxed, |block| &block.counts[counter as usize]);
     }
 
-    /// The same for who knows that it is in that slot of this runtime.
+    /// Adds `n` like [`add`](Self::add). The caller guarantees that this thread is in this slot of this runtime.
     #[inline]
     pub(crate) fn add_in(&self, slot: usize, counter: Counter, n: u64) {
         let cell = &self.slots[slot].counts[counter as usize];
         cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Adds to those that ended.
+    /// Counts an exited process.
     #[inline]
     pub(crate) fn add_exited(&self) {
-        // Release pairs with the fence in `exited`: whoever sees it counted sees that it was spawned.
+        // Release pairs with the fence in `exited`: a thread that sees this count also sees the count of the spawn.
         self.write(1, Ordering::Release, |block| &block.counts[Counter::Exited as usize]);
     }
 
-    /// How many ended. Who reads that first reads no fewer that were spawned.
+    /// Returns the number of exited processes. A caller that reads this first reads at least as many spawned processes
+    /// afterwards.
     fn exited(&self) -> u64 {
         let exited = self.sum(Counter::Exited);
         fence(Ordering::SeqCst);
         exited
     }
 
-    /// A process ran that had become ready so long ago.
+    /// Records a scheduling delay: the time from ready to running.
     pub(crate) fn sample_delay(&self, ns: u64) {
         self.write(1, Relaxed, |block| block.delay.of(ns));
     }
 
-    /// A step took so long.
+    /// Records the duration of a turn.
     pub(crate) fn sample_step(&self, ns: u64) {
         self.write(1, Relaxed, |block| block.step.of(ns));
     }
 
-    /// Whether to measure this time: once in 64 calls on this thread, or always if so built.
+    /// Whether to measure this time: once in 64 calls on this thread, or always after [`exact`](Self::exact).
     #[inline]
     pub(crate) fn tick(&self) -> bool {
         let ticks = HERE.try_with(|here| here.ticks.replace(here.ticks.get().wrapping_add(1))).unwrap_or(1);
-        // One in a power of two: a division here would be the dearest instruction of a message.
+        // The rate is a power of two. A division here would be the most expensive instruction of a message.
         ticks & (self.sample_one_in - 1) == 0
     }
 
-    /// How many polls were counted in a slot.
+    /// Returns the number of polls that were counted in a slot.
     pub(crate) fn polls(&self, slot: usize) -> u64 {
         self.slots[slot].counts[Counter::Polls as usize].load(Ordering::Acquire)
     }
 
-    /// How many processes live. It is exact if no process ended while one of the attempts read the counters; otherwise it
-    /// may be too high, but it is never too low.
+    /// Returns the number of processes that are alive. It is exact if no process exited while one of the attempts read
+    /// the counters. Otherwise it may be too high, but it is never too low.
     pub(crate) fn alive(&self) -> u64 {
         let spawned = || {
             let spawned = self.sum(Counter::Spawned);
-            // The ended processes are counted again after this.
+            // The exited processes are counted again after this fence.
             fence(Ordering::SeqCst);
             spawned
         };
         difference(|| self.exited(), spawned)
     }
 
-    /// Whether every process that was spawned has ended. Those that ended are counted first: what is spawned meanwhile
-    /// makes the answer no, never yes.
+    /// Whether every spawned process has exited. A process that is spawned meanwhile may turn the answer into false,
+    /// never into true.
     pub(crate) fn all_ended(&self) -> bool {
         self.alive() == 0
     }
 
-    /// What was counted so far.
+    /// Returns a snapshot of the counters.
     pub(crate) fn counters(&self) -> Counters {
         Counters::read(self)
     }
 
-    /// Adds to a cell of the block that is this thread's.
+    /// Adds to a counter in the block of this thread.
     #[inline]
     fn write<'a>(&'a self, n: u64, order: Ordering, cell: impl FnOnce(&'a Block) -> &'a AtomicU64) {
         let (block, own) = match self.worker().and_then(|slot| self.slots.get(slot)) {
@@ -394,8 +403,8 @@ impl Metrics {
         };
         let cell = cell(block);
         if own {
-            // No other thread writes here, so nothing is lost between the load and the store; and no atomic
-            // read-modify-write is paid for.
+            // No other thread writes here, so no count is lost between the load and the store. This saves an atomic
+            // read-modify-write.
             cell.store(cell.load(Relaxed).wrapping_add(n), order);
         } else {
             cell.fetch_add(n, order);
@@ -419,14 +428,14 @@ impl Metrics {
     }
 }
 
-/// How often [`difference`] reads two counters that change.
+/// Maximum number of times that [`difference`] reads two changing counters.
 const ATTEMPTS: u32 = 16;
 
-/// The difference of two counters that only grow, `less` never beyond `more`.
+/// Returns the difference of two counters that only grow. `less` never exceeds `more`.
 ///
-/// `less` is read before and after `more`. If both values are equal, the result is exact: it is the difference at some moment
-/// in between. Otherwise `more` may include additions that `less` does not, and the result would be too high, so both are
-/// read again. After several attempts the lowest result holds.
+/// `less` is read before and after `more`. If both values are equal, the result is exact: it is the difference at some
+/// moment in between. Otherwise `more` may include additions that `less` does not include, and the result would be too
+/// high. Therefore, both are read again. After several attempts, the lowest result is returned.
 fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u64 {
     let mut lowest = u64::MAX;
     let mut before = less();
@@ -444,7 +453,7 @@ fn difference(mut less: impl FnMut() -> u64, mut more: impl FnMut() -> u64) -> u
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        // Fails only when the thread is ending and has no slot to go back to.
+        // Fails only if the thread exits and has dropped its thread-locals.
         let left = HERE.try_with(|here| here.entered.replace(self.before));
         debug_assert!(left.is_err() || left.is_ok_and(|left| left.metrics == self.metrics.address()));
     }
@@ -491,7 +500,7 @@ mod tests {
         let (ended, begun) = (Cell::new(3), Cell::new(5));
         let mut busy = 2;
         let more = || {
-            // Between the reads, some begin and end.
+            // Between the reads, processes begin and end.
             if busy != 0 {
                 busy -= 1;
                 begun.set(begun.get() + 10);
@@ -500,7 +509,7 @@ mod tests {
             begun.get()
         };
         assert_eq!(difference(|| ended.get(), more), 2);
-        // If that never stops, the result is too high by no more than what ended during one attempt.
+        // If that never stops, the result exceeds the exact one by at most the exits during one attempt.
         let more = || {
             begun.set(begun.get() + 10);
             ended.set(ended.get() + 10);
@@ -546,7 +555,8 @@ mod tests {
         assert_eq!((metrics.worker(), metrics.counters().polls), (Some(7), 2));
     }
 
-    /// Two in slots; of the others some have desks and some have none, and those that come later get them again.
+    /// Two threads are in slots. Some of the other threads own blocks, and some share one. Later threads get the same
+    /// blocks again.
     #[test]
     fn counts_are_exact_with_several_threads() {
         const EACH: u64 = 5_000;

@@ -1,14 +1,18 @@
-//! Memory for processes, for what both ends of a call share, and for payloads that are too large for their place: blocks of
-//! whole cache lines, kept by each thread and passed between threads by the handful. A file with unsafe code: what is made on
-//! one thread often ends on another, which the allocators of most systems are slow at, and allocation is most of what a spawn
-//! costs; two cores spawn a third cheaper by it (bench `spawn`).
+//! Memory blocks for processes, for the shared state of calls, and for payloads that are too large to be stored inline.
+//! Each block consists of whole cache lines. Each thread caches blocks and exchanges them with a global depot in
+//! groups.
 //!
-//! These are the magazines of Bonwick and Adams ("Magazines and Vmem", USENIX 2001): each thread has two for each size, of
-//! which one is full or empty, so that it is only after so many spawns, or ends, in a row that it comes to the depot. What
-//! is kept is bounded: the rest goes back to the [slabs](slab) that it was cut from, and they to the global allocator.
+//! This file has unsafe code. A block is often allocated on one thread and freed on another, which is slow with the
+//! allocators of most systems, and allocation is most of the cost of a spawn. Two cores spawn a third cheaper with it
+//! (bench `spawn`).
 //!
-//! Under `--cfg procession_plain_memory`, for the sanitizers, which see a use after free only if it is freed, and under the
-//! model checkers, all comes from the global allocator.
+//! The design is the magazine layer of Bonwick and Adams ("Magazines and Vmem", USENIX 2001). Each thread has two
+//! magazines per size, one of which is full or empty. Therefore a thread accesses the depot only after many
+//! allocations, or many frees, in a row. The memory that the depot keeps in magazines is bounded. Further blocks go
+//! back to the [slabs](slab) that they were cut from, and the slabs go back to the global allocator.
+//!
+//! Under `--cfg procession_plain_memory` and under the model checkers, all memory comes from the global allocator. The
+//! former is for sanitizers, which detect a use after free only if the memory is really freed.
 
 #![allow(unsafe_code)]
 
@@ -23,36 +27,36 @@ use std::ptr::NonNull;
 use crate::platform::alloc::slab::{Blocks, LINE, Slabs};
 use crate::platform::sync::TallyLock;
 
-/// There are so many sizes, each a line larger than the one before: what is larger is not kept.
+/// Number of block sizes, in steps of one cache line. Larger values come from the global allocator.
 const SIZES: usize = 16;
-/// How many blocks a magazine holds.
+/// Number of blocks in a full magazine.
 const ROUNDS: usize = 32;
-/// How many bytes of each size are kept in magazines that no thread has.
+/// Maximum number of bytes in the magazines of the depot, per size.
 const KEPT: usize = 1 << 20;
 
-/// Whether blocks are kept at all.
+/// Whether blocks are cached at all.
 const KEEPS: bool = !cfg!(any(procession_plain_memory, procession_loom, procession_shuttle));
 
-/// What no thread has of one size.
+/// The blocks of one size that no thread caches.
 struct Depot {
-    /// Full ones.
+    /// Full magazines.
     magazines: Vec<Blocks>,
     slabs: Slabs,
 }
 
-/// By size.
+/// The depots, by size.
 static DEPOTS: [TallyLock<Depot>; SIZES] = {
     let mut depots = [const { TallyLock::new(Depot::of(0)) }; SIZES];
     let mut size = 1;
     while size < SIZES {
-        // No constant drops anything; there is nothing in it.
+        // Constants must not run destructors; the replaced depot is empty, so nothing is lost.
         std::mem::forget(std::mem::replace(&mut depots[size], TallyLock::new(Depot::of(size))));
         size += 1;
     }
     depots
 };
 
-/// How many bytes a block of that size has.
+/// Returns the number of bytes of a block of this size.
 #[inline]
 const fn bytes(size: usize) -> usize {
     (size + 1) * LINE
@@ -67,23 +71,26 @@ impl Depot {
         self.magazines.pop().unwrap_or_else(|| self.slabs.draw(ROUNDS))
     }
 
+    /// Takes back a magazine.
+    ///
     /// # Safety
-    /// They are of this size, and came from here.
+    /// The blocks have this size, were drawn from this depot, and belong to the caller.
     unsafe fn store(&mut self, blocks: Blocks, size: usize) {
         if blocks.count() == ROUNDS && self.magazines.len() < KEPT / (ROUNDS * bytes(size)) {
             self.magazines.push(blocks);
         } else {
-            // SAFETY: the caller promises that the blocks have this depot's size, and were drawn from its slabs.
+            // SAFETY: `Slabs::give_back` needs blocks that were drawn from these slabs. The caller promises that the
+            // blocks came from this depot, which draws all its blocks from them.
             unsafe { self.slabs.give_back(blocks) };
         }
     }
 }
 
-/// What a thread keeps of one size: half a cache line, wherever the linker puts the first.
+/// The cache of one thread for one size. The alignment keeps each of them within one cache line.
 #[repr(align(32))]
 struct Shelf {
     loaded: Blocks,
-    /// Full, or empty.
+    /// A full or an empty magazine.
     spare: Blocks,
 }
 
@@ -99,26 +106,29 @@ impl Shelf {
         self.loaded.pop()
     }
 
-    /// The loaded one is full.
+    /// Makes room in the loaded magazine, which is full.
     #[cold]
     fn unload(&mut self, size: usize) {
         let full = std::mem::replace(&mut self.spare, self.loaded);
         self.loaded = Blocks::NONE;
         if full.count() != 0 {
-            // SAFETY: it has blocks of that size that came from there.
+            // SAFETY: `store` needs blocks of this size from this depot. This cache holds only blocks that were drawn
+            // from it by `reload`, or freed with a layout of this size. The magazine was moved out of the cache, so no
+            // other code uses its blocks.
             DEPOTS[size].with(|depot| unsafe { depot.store(full, size) });
         }
     }
 }
 
-/// What a thread keeps.
+/// The caches of one thread, by size.
 struct Shelves([Shelf; SIZES]);
 
 impl Drop for Shelves {
     fn drop(&mut self) {
         for (size, shelf) in self.0.iter().enumerate() {
             for blocks in [shelf.loaded, shelf.spare] {
-                // SAFETY: they are of that size, and came from there.
+                // SAFETY: `store` needs blocks of this size from this depot: each cache holds no other blocks. The
+                // thread is exiting, so no other code uses its caches.
                 DEPOTS[size].with(|depot| unsafe { depot.store(blocks, size) });
             }
         }
@@ -129,12 +139,13 @@ std::thread_local! {
     static SHELVES: RefCell<Shelves> = const { RefCell::new(Shelves([const { Shelf::EMPTY }; SIZES])) };
 }
 
-/// A value in such a block: a `Box`, but for where its memory comes from.
+/// A value in such a block: like a `Box`, except for the origin of its memory.
 pub(crate) struct Kept<T>(NonNull<T>);
 
-// SAFETY: a `Kept` is the only owner of its value, as a `Box` is. The block may be given back on any thread.
+// SAFETY: a `Kept` is the only owner of its value, as a `Box` is, so it may be sent if the value may. Its block may be
+// freed on any thread.
 unsafe impl<T: Send> Send for Kept<T> {}
-// SAFETY: a shared `Kept` gives access to nothing but `&T`.
+// SAFETY: a shared `Kept` gives access to nothing but `&T`, which `T: Sync` allows.
 unsafe impl<T: Sync> Sync for Kept<T> {}
 
 impl<T> Kept<T> {
@@ -144,18 +155,19 @@ impl<T> Kept<T> {
         let at = if Self::LAYOUT.size() == 0 {
             NonNull::dangling()
         } else {
-            // SAFETY: `take` needs a layout with a size. The branch excludes the size 0.
+            // SAFETY: `take` needs a layout with a size other than 0, and this branch excludes the size 0.
             unsafe { take(Self::LAYOUT) }.cast::<T>()
         };
-        // SAFETY: the block has the layout of a `T` and has no other owner. For a type without a size, a dangling pointer is
-        // valid.
+        // SAFETY: `write` needs a pointer that is aligned and valid for writes. The block has the layout of a `T` and
+        // no other owner. For a type of size 0, a dangling aligned pointer is valid.
         unsafe { at.write(value) };
         Self(at)
     }
 
     pub(crate) fn into_inner(self) -> T {
         let block = Block(ManuallyDrop::new(self).0);
-        // SAFETY: the value is there, and is not dropped there.
+        // SAFETY: `read` needs a valid, aligned pointer to an initialized value, which `new` wrote. The value is not
+        // used again at its old place: `self` is not dropped, and `Block` frees only the memory.
         unsafe { block.0.read() }
     }
 
@@ -163,8 +175,10 @@ impl<T> Kept<T> {
         ManuallyDrop::new(self).0
     }
 
+    /// Takes back ownership of a value that [`into_raw`](Self::into_raw) released.
+    ///
     /// # Safety
-    /// That is where another one was that was [taken apart](Self::into_raw), and is the caller's.
+    /// `at` was returned by `into_raw` of a `Kept<T>`, and was not passed to this function since.
     pub(crate) unsafe fn from_raw(at: NonNull<T>) -> Self {
         Self(at)
     }
@@ -172,40 +186,42 @@ impl<T> Kept<T> {
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
-        // SpawnSettings back also if the value's drop panics.
+        // Frees the memory also if the value's drop panics.
         let block = Block(self.0);
-        // SAFETY: it is there, and not looked at again.
+        // SAFETY: `drop_in_place` needs a valid, aligned pointer to an initialized value, which `new` wrote. `self` is
+        // its only owner and is being dropped, so the value is not used again.
         unsafe { block.0.drop_in_place() };
     }
 }
 
-/// The block of a value that is gone, or about to be.
+/// Frees the block of a value that was moved out, or is about to be dropped.
 struct Block<T>(NonNull<T>);
 
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         if Kept::<T>::LAYOUT.size() != 0 {
-            // SAFETY: `Kept::new` took the block for this layout. The value is gone, so the block has no other user.
+            // SAFETY: `give_back` needs a block that was taken for this layout and belongs to the caller. `Kept::new`
+            // took it for this layout. The value is gone, so the block has no other user.
             unsafe { give_back(self.0.cast(), Kept::<T>::LAYOUT) };
         }
     }
 }
 
-/// Which size that is, if blocks of it are kept.
+/// Returns the block size for this layout, or `None` if such blocks are not cached.
 #[inline]
 const fn size_of_layout(layout: Layout) -> Option<usize> {
     let size = layout.size().div_ceil(LINE).wrapping_sub(1);
     if KEEPS && layout.align() <= LINE && size < SIZES { Some(size) } else { None }
 }
 
-/// Memory for this. It is aborted if there is none, as for a `Box`.
+/// Allocates memory for this layout. Aborts if there is none, as `Box` does.
 ///
 /// # Safety
-/// The layout has a size.
+/// The size of the layout is not 0.
 #[inline]
 pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: `alloc` needs a layout with a size, which the caller promises.
+        // SAFETY: `alloc` needs a layout with a size other than 0, which the caller promises.
         let block = unsafe { alloc(layout) };
         return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };
@@ -213,20 +229,20 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
-    // The thread ends: one for it alone.
+    // The thread-local is gone because the thread exits: the depot supplies a single block.
     let block = block.unwrap_or_else(|_| DEPOTS[size].with(|depot| depot.slabs.draw(1)).pop());
     block.expect("what is drawn has blocks")
 }
 
-/// Takes it back.
+/// Frees a block.
 ///
 /// # Safety
-/// It was [taken](take) for this layout, and is the caller's.
+/// The block was returned by [`take`] for this layout, and belongs to the caller.
 #[inline]
 pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
     let Some(size) = size_of_layout(layout) else {
-        // SAFETY: `take` got the block from `alloc` with this layout, because the layout has no size class. The caller owns
-        // it.
+        // SAFETY: `dealloc` needs a block of the global allocator and the layout that it was allocated with. `take` got
+        // the block from `alloc` with this layout, because the layout has no block size. The caller owns the block.
         return unsafe { dealloc(block.as_ptr(), layout) };
     };
     let kept = SHELVES.try_with(|shelves| {
@@ -234,15 +250,18 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
         }
-        // SAFETY: the caller owns the block, which `take` took for this layout, so it has the size of this shelf.
+        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block, and
+        // `take` took it for this layout, so it has the size of this cache.
         unsafe { shelf.loaded.push(block) };
     });
     if kept.is_err() {
-        // The thread ends.
+        // The thread-local is gone because the thread exits: the block goes to the depot.
         let mut alone = Blocks::NONE;
-        // SAFETY: the caller owns the block, which `take` took for this layout, and the list is empty.
+        // SAFETY: `push` needs a block of the list's size that belongs to the caller. The caller owns the block, and
+        // the list is empty, so it takes the size of this block.
         unsafe { alone.push(block) };
-        // SAFETY: the list has one block, of this size, which came from this depot.
+        // SAFETY: `store` needs blocks of this size from this depot. The list has one block, which `take` drew from
+        // this depot.
         DEPOTS[size].with(|depot| unsafe { depot.store(alone, size) });
     }
 }
@@ -255,19 +274,19 @@ mod tests {
     use super::*;
     use crate::platform::sync::{Arc, thread};
 
-    /// A size that no other test has.
+    /// Layout of the largest block size, which no other test uses.
     const LARGEST: Layout = match Layout::from_size_align(SIZES * LINE, 8) {
         Ok(layout) => layout,
         Err(_) => unreachable!(),
     };
 
     fn obtain() -> NonNull<u8> {
-        // SAFETY: `LARGEST` is a layout with a size.
+        // SAFETY: `take` needs a size other than 0; `LARGEST` has 1024 bytes.
         unsafe { take(LARGEST) }
     }
 
     fn give(block: NonNull<u8>) {
-        // SAFETY: the tests take all they give back for that, and give each back once.
+        // SAFETY: the tests obtain each block with `take` for this layout, and free each block once.
         unsafe { give_back(block, LARGEST) };
     }
 
@@ -284,7 +303,7 @@ mod tests {
         }));
     }
 
-    /// In one test, for they share what is kept of that size.
+    /// All in one test, because these checks share the depot of that size.
     #[test]
     fn blocks_come_back_and_no_more_are_kept_than_that() {
         let block = obtain();
@@ -292,18 +311,18 @@ mod tests {
         assert_eq!(obtain(), block, "the last one that was given back is warm");
         give(block);
 
-        // What one thread takes and another one gives back goes round: nobody has a block that somebody else has.
+        // One thread allocates blocks and another thread frees them, again and again: no block ever has two owners.
         for _ in 0..100 {
             let taken: Vec<usize> = (0..ROUNDS + 1).map(|_| obtain().as_ptr() as usize).collect();
             for &address in &taken {
                 let block = NonNull::new(address as *mut usize).expect("it was taken");
-                // SAFETY: the block was taken above, has room for a word, and is aligned to a cache line.
+                // SAFETY: the block was taken above and not freed, has room for a word, and is aligned to a cache line.
                 unsafe { block.write(address) };
             }
             let gives = move || {
                 for address in taken {
                     let block = NonNull::new(address as *mut usize).expect("it was taken");
-                    // SAFETY: the word was written above, and the block was not given back since.
+                    // SAFETY: the word was written above, and the block was not freed since.
                     assert_eq!(unsafe { block.read() }, address, "somebody else has it");
                     give(block.cast());
                 }
@@ -331,7 +350,7 @@ mod tests {
         let told = Arc::new(());
         let kept = |number| Kept::new(Panics(Arc::clone(&told), [number; 40]));
         let block = kept(0).into_raw();
-        // SAFETY: `into_raw` returned the pointer just now, and it is used once.
+        // SAFETY: `into_raw` returned this pointer just now, and it is used once.
         drop(unsafe { Kept::from_raw(block) });
         assert!(catch_unwind(AssertUnwindSafe(|| drop(kept(1)))).is_err());
         assert_eq!(Arc::strong_count(&told), 1);

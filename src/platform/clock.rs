@@ -1,5 +1,7 @@
-//! The runtime's clock, real or virtual, and the moments that it tells. This is the one file that reads a clock: all
-//! others are handed an `Instant` or ask a `Clock`, so a simulation can move time by itself.
+//! The runtime's clock, real or virtual, and the instants that it returns.
+//!
+//! This is the only file that reads a system clock. All other files get an `Instant` or call a `Clock`, so a simulation
+//! controls time.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -10,29 +12,29 @@ use std::time::Duration;
 use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 
-/// A moment of a runtime's clock, real or virtual: nanoseconds since that runtime began.
+/// An instant of a runtime's clock, real or virtual: nanoseconds since the runtime was created.
 ///
-/// Adding a `Duration` gives a later one, subtracting two gives the `Duration` between them. Both saturate: the far
-/// end, some 584 years after the beginning, stands for *never*, and a later moment subtracted from an earlier one
-/// gives zero. Moments of different runtimes have nothing to do with each other.
+/// `Instant + Duration` is a later instant; `Instant - Instant` is the `Duration` between the two. Both saturate. The
+/// largest instant, some 584 years after the start, means *never*. A later instant subtracted from an earlier one gives
+/// zero. Instants of different runtimes cannot be compared in a meaningful way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The far end of time: no clock ever gets there.
+    /// The largest instant, which means *never*. No clock reaches it.
     pub(crate) const FAR: Self = Self(u64::MAX);
 
-    /// The moment so many nanoseconds after the beginning.
+    /// Returns the instant `ns` nanoseconds after the start.
     pub(crate) const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the beginning.
+    /// Nanoseconds since the start.
     pub(crate) const fn ns(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` it is; zero if it is not.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -67,12 +69,12 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Where a runtime's time comes from. Clones tell the same time.
+/// Source of a runtime's time. Clones share the same time.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
-    /// The system's monotonic clock, counted from when this was made.
+    /// The system's monotonic clock, counted from the creation of this value.
     Real(Origin),
-    /// Stands still until it is told otherwise.
+    /// Stands still until `advance` is called.
     Virtual(Arc<AtomicU64>),
 }
 
@@ -81,7 +83,7 @@ impl Clock {
         Self::Real(Origin::now())
     }
 
-    /// A clock that stands at 0 and moves by `advance` alone.
+    /// Creates a clock that stands at 0 and moves only by `advance`.
     pub(crate) fn virtual_() -> Self {
         Self::Virtual(Arc::new(AtomicU64::new(0)))
     }
@@ -93,19 +95,19 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
-            // Time stands still for the explorer of schedules, far enough from the beginning to have a past.
+            // Time stands still under shuttle, at an instant late enough to leave a past.
             Self::Real(_) if cfg!(procession_shuttle) => Instant(1_000_000_000),
             Self::Real(origin) => Instant(origin.elapsed().min(LAST)),
-            // Acquire pairs with the release in `advance`: who sees the new time sees what was done before.
+            // Acquire pairs with the release in `advance`: a thread that sees the new time sees all that was done
+            // before `advance`.
             Self::Virtual(ns) => Instant(ns.load(Ordering::Acquire)),
         }
     }
 
-    /// Moves a virtual clock on, and tells the time there.
+    /// Advances a virtual clock, and returns the new time.
     ///
     /// # Panics
-    ///
-    /// If the clock is a real one.
+    /// Panics if the clock is a real one.
     pub(crate) fn advance(&self, time: Duration) -> Instant {
         let Self::Virtual(ns) = self else { panic!("only a virtual clock can be advanced") };
         let step = |ns: u64| ns.saturating_add(whole_ns(time)).min(LAST);
@@ -116,12 +118,13 @@ impl Clock {
     }
 }
 
-/// When a real clock was made, by the system's monotonic clock.
+/// Creation time of a real clock, by the system's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(System);
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which is what std's `Instant` is there: that one is told in seconds and the rest, takes
-/// two of these apart and puts the difference together, which is a tenth of setting and taking back a timer.
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of std's `Instant` on Linux. The std type stores seconds and
+/// nanoseconds; it splits two of these pairs and composes the difference, which takes a tenth of the time to set and
+/// cancel a timer.
 #[cfg(target_os = "linux")]
 type System = u64;
 
@@ -136,7 +139,7 @@ impl Origin {
         Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    /// In ns.
+    /// Elapsed time in nanoseconds.
     #[inline]
     fn elapsed(self) -> u64 {
         Self::now().0.saturating_sub(self.0)
@@ -149,16 +152,16 @@ impl Origin {
         Self(std::time::Instant::now())
     }
 
-    /// In ns.
+    /// Elapsed time in nanoseconds.
     fn elapsed(self) -> u64 {
         whole_ns(self.0.elapsed())
     }
 }
 
-/// The latest time that a clock tells, so that what is due at `Instant::FAR` never comes.
+/// The latest time that a clock returns, so a timer at `Instant::FAR` never becomes due.
 const LAST: u64 = u64::MAX - 1;
 
-/// Saturating: `as_nanos` alone would be cut off after 584 years.
+/// Returns the nanoseconds, saturating. Plain `as_nanos` would be truncated after 584 years.
 fn whole_ns(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }

@@ -1,8 +1,9 @@
-//! Which process is asked to let others run: one word for each place where processes run, which the one that runs there
-//! looks at when it asks whether it should yield. Who is asked, and when, others decide.
+//! Preemption requests: one word for each worker slot, which holds the process that is asked to yield. The process that
+//! runs there reads the word when it checks whether it should yield. The scheduler decides which process is asked, and
+//! when.
 //!
-//! A word may hold the number of one that has gone elsewhere since. It is asked when it next comes to this place, and
-//! yields once for nothing.
+//! A word may name a process that runs elsewhere by then. This process then yields once without need when it next runs
+//! in this slot.
 
 use std::cell::RefCell;
 
@@ -12,11 +13,11 @@ use crate::platform::sync::{Arc, CachePadded, NeverDropped, thread_local};
 const NOBODY: u64 = u64::MAX;
 
 thread_local! {
-    /// The word of the place that this thread is at.
+    /// The word of the slot that this thread works in.
     static HERE: NeverDropped<RefCell<Option<Arc<Asked>>>> = const { NeverDropped::new(RefCell::new(None)) };
 }
 
-/// Who is asked at one place.
+/// The process that is asked to yield in one slot.
 #[derive(Debug)]
 pub(crate) struct Asked(CachePadded<AtomicU64>);
 
@@ -25,18 +26,18 @@ impl Asked {
         Arc::new(Self(CachePadded(AtomicU64::new(NOBODY))))
     }
 
-    /// Asks this process. Relaxed, here and where it is read: nothing else follows from it.
+    /// Asks this process to yield. Relaxed is enough, here and at the reads: no other data depends on the word.
     pub(crate) fn ask(&self, whom: u64) {
         self.0.store(whom, Ordering::Relaxed);
     }
 
-    /// From here until what is returned is dropped, this thread is at this place.
+    /// Makes this thread read this word, until the returned guard is dropped.
     pub(crate) fn sit(self: &Arc<Self>) -> PreemptGuard {
         PreemptGuard(HERE.with(|here| here.replace(Some(Arc::clone(self)))))
     }
 }
 
-/// Restores where this thread was before.
+/// Guard that restores the word that this thread read before.
 #[must_use]
 pub(crate) struct PreemptGuard(Option<Arc<Asked>>);
 
@@ -46,7 +47,7 @@ impl Drop for PreemptGuard {
     }
 }
 
-/// Whether this process is asked where it runs; once for each time.
+/// Returns whether this process is asked to yield on this thread. Each request is returned once.
 pub(crate) fn take(who: u64) -> bool {
     HERE.with(|here| {
         let here = here.borrow();

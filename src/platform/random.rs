@@ -1,18 +1,19 @@
-//! Where chance enters: a seed from the system, and the generator that everything else draws from. No other file may
-//! ask the system for chance, so that a simulation which hands out its own seed decides everything.
+//! Random numbers: a seed from the system, and the generator that all other code draws from.
+//!
+//! No other file asks the system for random numbers, so a simulation that chooses the seed determines all choices.
 
 #![allow(clippy::disallowed_types)]
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A number that differs from run to run and from call to call. Not for secrets.
+/// Returns a number that differs between runs and between calls. Not for secrets.
 pub(crate) fn seed() -> u64 {
-    // Std seeds the keys from the system once a thread and changes them at each `new`.
+    // Std takes the keys from the system once per thread, and changes them at each `new`.
     RandomState::new().hash_one(0_u8)
 }
 
-/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. One word of
-/// state, any seed will do, every value comes once in 2^64 draws.
+/// SplitMix64: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014, figure 17. It has one
+/// word of state, accepts any seed, and returns every value once in 2^64 draws.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
@@ -30,10 +31,10 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, or 0 if `n` is 0.
+    /// Returns a number below `n`, or 0 if `n` is 0.
     ///
-    /// Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step: a number is at most
-    /// n / 2^64 likelier than another, which no choice of a scheduler can feel.
+    /// Lemire, *Fast random integer generation in an interval*, 2019, without the rejection step. The probabilities of
+    /// two numbers differ by at most 2^-64, which does not matter for a scheduler.
     #[inline]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize

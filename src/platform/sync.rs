@@ -1,7 +1,9 @@
-//! What threads share: the one file that names `std::sync`, `std::thread` or a model checker.
+//! Synchronization primitives and threads. This is the only file that names `std::sync`, `std::thread` or a model
+//! checker.
 //!
-//! Under `--cfg procession_loom` the same names come from loom, so that the crate's own modules are what is explored;
-//! under `--cfg procession_shuttle` from shuttle, for whole schedules of whole runtimes. `Arc` stays the standard one even there: counting references is not a protocol of ours, and loom's can't hold a
+//! Under `--cfg procession_loom` the same names come from loom, so the model checker explores the crate's own modules.
+//! Under `--cfg procession_shuttle` they come from shuttle, which explores schedules of whole runtimes. `Arc` is the
+//! standard one even there: its reference counting is not a protocol of this crate, and loom's `Arc` cannot hold a
 //! trait object.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -15,10 +17,10 @@ pub(crate) mod lock;
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-/// Atomics for what is only counted or numbered. No protocol of ours rests on those: they stay the standard ones for the
-/// model checker too, which spares it executions, and may stand in a `static`.
+/// Atomics for counters and numbering, on which no protocol depends. The model checkers get the standard ones too: this
+/// saves executions, and these atomics may be in a `static`.
 pub(crate) use std::sync::atomic as tally;
-/// The atomics of the reference counts: the standard ones, except in the model that explores the counts.
+/// Atomics of the reference counts: the standard ones, except in the loom model of the counts.
 #[cfg(not(procession_loom))]
 pub(crate) use std::sync::atomic as counts;
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
@@ -32,7 +34,7 @@ pub(crate) use loom as checker;
 #[cfg(procession_shuttle)]
 pub(crate) use shuttle as checker;
 
-/// The model checker knows its own lock, and sees that.
+/// Under the model checkers, a lock built on their own mutex, so that they see it.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) use crate::platform::sync::checked::Lock;
 #[cfg(any(procession_loom, procession_shuttle))]
@@ -61,7 +63,7 @@ mod imp {
 
     use super::checker;
 
-    /// Loom's macro does not know `const`.
+    /// Like `std::thread_local!`; loom's macro does not accept `const`.
     macro_rules! per_model_thread {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
             $($crate::platform::sync::checker::thread_local! { $(#[$attr])* static $name: $type = $init })*
@@ -84,7 +86,7 @@ mod imp {
             static CURRENT: Thread = const { Thread(Arc::new((RawMutex::new(false), Condvar::new()))) };
         }
 
-        /// A thread to be unparked. Not loom's, which loses the token of one that blocks on a lock (0.7.2).
+        /// Handle to unpark a thread. Loom's own handle loses the token of a thread that blocks on a lock (0.7.2).
         #[derive(Debug, Clone)]
         pub(crate) struct Thread(Arc<(RawMutex<bool>, Condvar)>);
 
@@ -108,7 +110,8 @@ mod imp {
             *token = false;
         }
 
-        /// Time does not pass in a model: what is due is due, and nothing else ever is.
+        /// Time does not pass in a model: this returns immediately if `time` is zero, and otherwise parks without a
+        /// limit.
         pub(crate) fn park_timeout(time: std::time::Duration) {
             if !time.is_zero() {
                 park();
@@ -119,8 +122,9 @@ mod imp {
 
 pub(crate) use imp::{Condvar, MutexGuard, atomic, hint, thread, thread_local};
 
-/// Whether a model is run to see that it finds this bug, which `PROCESSION_BUG` names. Only the model checker's build
-/// can have one: everywhere else this is `false`, and what depends on it does not exist.
+/// True if this run plants the bug with this name, to test that a model finds it. The variable `PROCESSION_BUG` names
+/// the bug. Only builds for the model checkers can plant bugs. In all other builds this is `false`, and the dependent
+/// code is compiled away.
 #[cfg(any(procession_loom, procession_shuttle))]
 macro_rules! planted {
     ($bug:literal) => {
@@ -141,8 +145,8 @@ pub(crate) fn is_planted(bug: &str) -> bool {
     PLANTED.get_or_init(|| std::env::var("PROCESSION_BUG").ok()).as_deref() == Some(bug)
 }
 
-/// A lock that a panic does not poison: what it guards is plain data, changed in whole steps, and no user code ever
-/// runs while it is held.
+/// Mutex that a panic does not poison. It guards plain data that is never left half-changed, and no user code runs
+/// while it is held.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(imp::RawMutex<T>);
 
@@ -165,7 +169,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// What is inside, for its only holder; costs nothing.
+    /// Returns the value without locking; `&mut self` excludes other holders.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> &mut T {
         match self.0.get_mut() {
@@ -182,7 +186,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// The same for what no protocol of ours rests on, as [`tally`].
+/// Mutex for data that no protocol depends on: the standard one for the model checkers too, like [`tally`].
 #[derive(Debug)]
 pub(crate) struct TallyLock<T>(std::sync::Mutex<T>);
 
@@ -196,7 +200,7 @@ impl<T> TallyLock<T> {
     }
 }
 
-/// Waits on `condvar`, at most `time` long if one is given.
+/// Waits on `condvar`, for at most `time` if it is given. May return spuriously.
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
@@ -210,7 +214,7 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Waits on `condvar` for at most `time`, and says whether all of it passed with no notification.
+/// Waits on `condvar` for at most `time`. Also returns whether the time passed without a notification.
 pub(crate) fn wait_within<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -220,7 +224,7 @@ pub(crate) fn wait_within<'a, T>(
     (guard, result.timed_out())
 }
 
-/// Keeps what two threads write apart: no two of these share a cache line, nor a pair that is fetched together.
+/// Aligns a value so that no two of them share a cache line, or a pair of lines that the processor fetches together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -232,12 +236,12 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// A cell that several threads know, one of which is at it at a time: by a protocol that the model checker knows, which sees
-/// whether that is so.
+/// Cell that several threads share and one thread at a time accesses, by a protocol that the model checker explores.
+/// Loom's cell reports accesses that overlap.
 #[cfg(procession_loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// As above.
+/// Cell that several threads share and one thread at a time accesses.
 #[cfg(not(procession_loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -249,15 +253,15 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Where the value is.
+    /// Calls `f` with a pointer to the value.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// A cell among a thread's locals that is empty whenever the thread may end: it is not dropped with the thread, so no
-/// access asks whether it was.
+/// Thread-local cell without a destructor, so an access need not check whether the thread-local still exists. It must
+/// be empty when the thread exits; otherwise the value leaks.
 pub(crate) struct ThreadCell<T>(Cell<ManuallyDrop<Option<T>>>);
 
 impl<T> ThreadCell<T> {
@@ -266,7 +270,7 @@ impl<T> ThreadCell<T> {
         Self(Cell::new(ManuallyDrop::new(None)))
     }
 
-    /// Puts something in; the cell must be empty.
+    /// Stores a value. The cell must be empty; otherwise the old value leaks.
     #[inline]
     pub(crate) fn put(&self, value: T) {
         self.0.set(ManuallyDrop::new(Some(value)));
@@ -278,8 +282,8 @@ impl<T> ThreadCell<T> {
     }
 }
 
-/// A value of a thread that is not dropped when the thread ends, so that the destructors of other thread-locals can use it.
-/// It must own nothing when the thread ends.
+/// Thread-local value that is not dropped when the thread exits, so destructors of other thread-locals can use it. It
+/// must own nothing at that time; otherwise that leaks.
 pub(crate) struct NeverDropped<T>(ManuallyDrop<T>);
 
 impl<T> NeverDropped<T> {
@@ -297,10 +301,10 @@ impl<T> std::ops::Deref for NeverDropped<T> {
     }
 }
 
-// Loom runs all threads of one model on one thread of the system, so this is the model's own.
+// Loom runs all threads of a model on one system thread, so all of them share this flag.
 #[cfg(procession_loom)]
 std::thread_local! {
-    /// Whether the reference counts that are made now are explored: see `counts`.
+    /// Whether loom explores the reference counts that are created now, see `counts`.
     static EXPLORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -308,12 +312,12 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// A number that no other living thread has. It is not 0.
+/// Returns a number that no other live thread has. It is never 0.
 pub(crate) fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
-/// Waits on `condvar` while `condition` holds, at most `time` long in all. False if the time was over first.
+/// Waits on `condvar` while `condition` holds, for at most `time`. Returns false if the time was over first.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,
@@ -326,7 +330,7 @@ pub(crate) fn wait_while<T>(
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// The same where time does not pass.
+/// The same for the model checkers, where time does not pass: ends only when `condition` does not hold.
 #[cfg(any(procession_loom, procession_shuttle))]
 pub(crate) fn wait_while<T>(
     condvar: &Condvar,

@@ -1,4 +1,4 @@
-//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`Named`] for commands that are identified by
+//! The traits and types of commands: [`Command`], [`StreamCommand`], and [`NamedCommand`] for commands that are identified by
 //! name.
 //!
 //! A process yields a command, and a handler answers it. The dispatch is in `host::dispatch`.
@@ -39,7 +39,7 @@ pub trait StreamCommand: Command {
     type Item: Send + 'static;
 
     /// Maximum number of items that were sent and not pulled yet. If the buffer is full,
-    /// [`Replier::send`](crate::Replier::send) waits. 0 means 1. Default: 8.
+    /// [`StreamCompletion::send`](crate::StreamCompletion::send) waits. 0 means 1. Default: 8.
     const BUFFER: usize = 8;
 }
 
@@ -62,14 +62,14 @@ pub(crate) fn name_of(full: &'static str) -> Cow<'static, str> {
 /// A command that is identified by name, for hosts of scripts. It goes to the handler that was registered under that
 /// name.
 #[derive(Debug)]
-pub struct Named {
+pub struct NamedCommand {
     /// Name under which the handler was registered.
     pub name: Cow<'static, str>,
     /// Arguments of the command.
     pub payloads: Vec<Payload>,
 }
 
-impl Named {
+impl NamedCommand {
     /// Creates a command without arguments.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self { name: name.into(), payloads: Vec::new() }
@@ -77,24 +77,24 @@ impl Named {
 
     /// Appends an argument.
     #[must_use]
-    pub fn with<T: Send + 'static>(mut self, value: T) -> Self {
+    pub fn arg<T: Send + 'static>(mut self, value: T) -> Self {
         self.payloads.push(Payload::new(value));
         self
     }
 }
 
-impl Command for Named {
+impl Command for NamedCommand {
     type Reply = Payload;
 }
 
-impl StreamCommand for Named {
+impl StreamCommand for NamedCommand {
     type Item = Payload;
 }
 
 /// Command type of the tag of a call or a sleep of a hand-written process. The reply has type `T`.
 #[derive(Debug)]
-pub struct Asked<T>(std::marker::PhantomData<fn() -> T>);
+pub struct BuiltinCommand<T>(std::marker::PhantomData<fn() -> T>);
 
-impl<T: Send + 'static> Command for Asked<T> {
+impl<T: Send + 'static> Command for BuiltinCommand<T> {
     type Reply = T;
 }

@@ -59,7 +59,7 @@ impl Error for NameError {}
 /// Why a message was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum SendErrorKind {
     /// No process has this pid, or no longer does.
     NoProcess,
     /// The mailbox of the process is full.
@@ -73,22 +73,22 @@ pub enum Refusal {
     ShutDown,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for SendErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         CallError::from(*self).fmt(f)
     }
 }
 
-impl Error for Refusal {}
+impl Error for SendErrorKind {}
 
 /// A call is refused for the same reasons as its request.
-impl From<Refusal> for CallError {
-    fn from(refusal: Refusal) -> Self {
+impl From<SendErrorKind> for CallError {
+    fn from(refusal: SendErrorKind) -> Self {
         match refusal {
-            Refusal::NoProcess => Self::NoProcess,
-            Refusal::Full => Self::Full,
-            Refusal::WrongType { expected } => Self::WrongType { expected },
-            Refusal::ShutDown => Self::ShutDown,
+            SendErrorKind::NoProcess => Self::NoProcess,
+            SendErrorKind::Full => Self::Full,
+            SendErrorKind::WrongType { expected } => Self::WrongType { expected },
+            SendErrorKind::ShutDown => Self::ShutDown,
         }
     }
 }
@@ -97,19 +97,19 @@ impl From<Refusal> for CallError {
 ///
 /// It is `Sync` even for a message that is only `Send`, so it converts into a boxed error.
 pub struct SendError<M> {
-    refusal: Refusal,
+    refusal: SendErrorKind,
     /// Never locked. A `Mutex` of a type that is `Send` is `Sync`.
     message: Mutex<M>,
 }
 
 impl<M> SendError<M> {
-    /// Creates a refusal. A [`Receiver`](crate::Receiver) uses it to return a package that it does not take.
-    pub fn new(refusal: Refusal, message: M) -> Self {
+    /// Creates a refusal. A [`Deliver`](crate::Deliver) uses it to return a package that it does not take.
+    pub fn new(refusal: SendErrorKind, message: M) -> Self {
         Self { refusal, message: Mutex::new(message) }
     }
 
     /// Why the send was refused.
-    pub fn refusal(&self) -> Refusal {
+    pub fn refusal(&self) -> SendErrorKind {
         self.refusal
     }
 
@@ -141,13 +141,13 @@ impl<M> Error for SendError<M> {}
 /// Why a spawn was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SpawnRefusal {
+pub enum SpawnErrorKind {
     /// The limit on the number of processes is reached. The value is the limit.
     Limit(usize),
     /// Another process has the name. The value is its pid.
     NameTaken(Pid),
     /// The first message of the process was refused, by its own mailbox or by the process that has the name.
-    MessageRefused(Refusal),
+    MessageRefused(SendErrorKind),
     /// The process was to be linked or monitored, but its builder belongs to a [`Host`](crate::Host), which has no
     /// process to link it with.
     NoParent,
@@ -157,7 +157,7 @@ pub enum SpawnRefusal {
     ShutDown,
 }
 
-impl fmt::Display for SpawnRefusal {
+impl fmt::Display for SpawnErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(most) => write!(f, "the limit of {most} processes is reached"),
@@ -170,29 +170,29 @@ impl fmt::Display for SpawnRefusal {
     }
 }
 
-impl Error for SpawnRefusal {}
+impl Error for SpawnErrorKind {}
 
 /// Error of a refused spawn. It contains the body that was not spawned.
 ///
 /// It is `Sync` even for a body that is only `Send`, so it converts into a boxed error.
 pub struct SpawnError<B> {
-    refusal: SpawnRefusal,
+    refusal: SpawnErrorKind,
     /// Never locked. A `Mutex` of a type that is `Send` is `Sync`. A body may be large, and the box keeps the `Result`
     /// of each spawn small.
     body: Mutex<Box<B>>,
 }
 
 impl<B> SpawnError<B> {
-    pub(crate) fn new(refusal: SpawnRefusal, body: B) -> Self {
+    pub(crate) fn new(refusal: SpawnErrorKind, body: B) -> Self {
         Self::boxed(refusal, Box::new(body))
     }
 
-    pub(crate) fn boxed(refusal: SpawnRefusal, body: Box<B>) -> Self {
+    pub(crate) fn boxed(refusal: SpawnErrorKind, body: Box<B>) -> Self {
         Self { refusal, body: Mutex::new(body) }
     }
 
     /// Why the spawn was refused.
-    pub fn refusal(&self) -> &SpawnRefusal {
+    pub fn refusal(&self) -> &SpawnErrorKind {
         &self.refusal
     }
 
@@ -462,22 +462,22 @@ mod tests {
         let method = || String::from("go");
         let table: &[(&dyn fmt::Display, &str)] = &[
             (&NoProcess(pid()), "no process <1.7.2>"),
-            (&SendError::new(Refusal::NoProcess, ()), "message refused: no such process"),
-            (&SendError::new(Refusal::Full, ()), "message refused: the mailbox is full"),
+            (&SendError::new(SendErrorKind::NoProcess, ()), "message refused: no such process"),
+            (&SendError::new(SendErrorKind::Full, ()), "message refused: the mailbox is full"),
             (
-                &SendError::new(Refusal::WrongType { expected: "u8" }, ()),
+                &SendError::new(SendErrorKind::WrongType { expected: "u8" }, ()),
                 "message refused: the process takes messages of type u8",
             ),
-            (&SendError::new(Refusal::ShutDown, ()), "message refused: the runtime has shut down"),
-            (&SpawnError::new(SpawnRefusal::Limit(9), ()), "spawn refused: the limit of 9 processes is reached"),
-            (&SpawnError::new(SpawnRefusal::NameTaken(pid()), ()), "spawn refused: the name is taken by <1.7.2>"),
+            (&SendError::new(SendErrorKind::ShutDown, ()), "message refused: the runtime has shut down"),
+            (&SpawnError::new(SpawnErrorKind::Limit(9), ()), "spawn refused: the limit of 9 processes is reached"),
+            (&SpawnError::new(SpawnErrorKind::NameTaken(pid()), ()), "spawn refused: the name is taken by <1.7.2>"),
             (
-                &SpawnError::new(SpawnRefusal::MessageRefused(Refusal::Full), ()),
+                &SpawnError::new(SpawnErrorKind::MessageRefused(SendErrorKind::Full), ()),
                 "spawn refused: its message was refused: the mailbox is full",
             ),
             (&NameError::Taken { name: method(), holder: pid() }, "the name `go` is taken by <1.7.2>"),
             (&NameError::NoProcess { name: method(), pid: pid() }, "no name `go` for <1.7.2>, which has ended"),
-            (&SpawnError::new(SpawnRefusal::ShutDown, ()), "spawn refused: the runtime has shut down"),
+            (&SpawnError::new(SpawnErrorKind::ShutDown, ()), "spawn refused: the runtime has shut down"),
             (&InitError::UnknownMethod { method: method(), known: vec![] }, "unknown method `go`: there are none"),
             (
                 &InitError::UnknownMethod { method: method(), known: vec!["a", "b"] },
@@ -508,10 +508,10 @@ mod tests {
 
     #[test]
     fn what_was_refused_comes_back() {
-        let error = SendError::new(Refusal::Full, Cell::new(7)).map(Cell::into_inner).map(|n| n + 1);
-        assert_eq!((error.refusal(), error.into_message()), (Refusal::Full, 8));
-        let error = SpawnError::new(SpawnRefusal::Limit(1), "body").map(str::len);
-        assert_eq!((*error.refusal(), error.into_body()), (SpawnRefusal::Limit(1), 4));
+        let error = SendError::new(SendErrorKind::Full, Cell::new(7)).map(Cell::into_inner).map(|n| n + 1);
+        assert_eq!((error.refusal(), error.into_message()), (SendErrorKind::Full, 8));
+        let error = SpawnError::new(SpawnErrorKind::Limit(1), "body").map(str::len);
+        assert_eq!((*error.refusal(), error.into_body()), (SpawnErrorKind::Limit(1), 4));
         assert_eq!(YieldError::new(5).into_command(), 5);
         let error = CompleteError::new(CompleteRefusal::Spent, Ok(Payload::new(5_u8)));
         assert_eq!(error.refusal(), CompleteRefusal::Spent);
@@ -521,16 +521,16 @@ mod tests {
 
     #[test]
     fn refusals_fit_a_boxed_error_for_messages_that_are_only_send() {
-        let boxed = BoxError::from(SendError::new(Refusal::Full, Cell::new(1)));
+        let boxed = BoxError::from(SendError::new(SendErrorKind::Full, Cell::new(1)));
         assert_eq!(format!("{boxed:?}"), "SendError { refusal: Full, .. }");
-        let _ = BoxError::from(SpawnError::new(SpawnRefusal::ShutDown, Cell::new(1)));
+        let _ = BoxError::from(SpawnError::new(SpawnErrorKind::ShutDown, Cell::new(1)));
         let _ = BoxError::from(YieldError::new(Cell::new(1)));
         // A message that is not `'static` can't be boxed, but it still converts into an exit.
         let short = String::from("x");
-        let exit = Exit::from(SendError::new(Refusal::Full, short.as_str()));
-        assert_eq!(exit.error::<Refusal>(), Some(&Refusal::Full));
-        let exit = Exit::from(SpawnError::new(SpawnRefusal::Limit(3), short.as_str()));
-        assert_eq!(exit.error::<SpawnRefusal>(), Some(&SpawnRefusal::Limit(3)));
+        let exit = Exit::from(SendError::new(SendErrorKind::Full, short.as_str()));
+        assert_eq!(exit.error::<SendErrorKind>(), Some(&SendErrorKind::Full));
+        let exit = Exit::from(SpawnError::new(SpawnErrorKind::Limit(3), short.as_str()));
+        assert_eq!(exit.error::<SpawnErrorKind>(), Some(&SpawnErrorKind::Limit(3)));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub enum Event<M = Payload> {
     /// A yield was answered.
     Completed(Completed),
     /// A stream sent an item that the process had pulled: see [`StepOutput::stream`](crate::StepOutput::stream).
-    Item(Item),
+    Item(StreamItem),
     /// The process is asked to exit. It receives this once. If it still runs at `deadline`, it is killed.
     Cancel {
         /// Reason of the cancellation.
@@ -36,23 +36,23 @@ pub enum Event<M = Payload> {
         /// Time at which the process is killed.
         deadline: Instant,
     },
-    /// A process that is [monitored](crate::Me::monitor) has exited. One event per monitor.
+    /// A process that is [monitored](crate::SelfHandle::monitor) has exited. One event per monitor.
     Down {
         /// The monitor that reports this.
         monitor: MonitorRef,
         /// The process that exited.
         pid: Pid,
         /// How it exited.
-        reason: Exit,
+        exit: Exit,
     },
-    /// A [linked](crate::Me::link) process has exited, and this process [traps exits](crate::Me::trap_exit).
+    /// A [linked](crate::SelfHandle::link) process has exited, and this process [traps exits](crate::SelfHandle::trap_exit).
     Exit {
         /// The process that exited.
         from: Pid,
         /// How it exited.
-        reason: Exit,
+        exit: Exit,
     },
-    /// A process has joined a group that is [monitored](crate::Me::monitor_group).
+    /// A process has joined a group that is [monitored](crate::SelfHandle::monitor_group).
     Joined {
         /// The monitor that reports this.
         monitor: MonitorRef,
@@ -61,7 +61,7 @@ pub enum Event<M = Payload> {
         /// The process that joined.
         pid: Pid,
     },
-    /// A process has left a group that is [monitored](crate::Me::monitor_group), or has exited while it was a member.
+    /// A process has left a group that is [monitored](crate::SelfHandle::monitor_group), or has exited while it was a member.
     Left {
         /// The monitor that reports this.
         monitor: MonitorRef,
@@ -123,8 +123,8 @@ impl Signal {
             Signal::Completed(completed) => Event::Completed(completed),
             Signal::Notice(_) => unreachable!("whoever reads events turns notices into what they stand for"),
             Signal::Cancel { reason, deadline } => Event::Cancel { reason, deadline },
-            Signal::Down { number, pid, reason } => Event::Down { monitor: monitor(number), pid, reason },
-            Signal::Exit { from, reason } => Event::Exit { from, reason },
+            Signal::Down { number, pid, reason } => Event::Down { monitor: monitor(number), pid, exit: reason },
+            Signal::Exit { from, reason } => Event::Exit { from, exit: reason },
             Signal::Joined { number, group, pid } => Event::Joined { monitor: monitor(number), group, pid },
             Signal::Left { number, group, pid } => Event::Left { monitor: monitor(number), group, pid },
         }
@@ -171,12 +171,12 @@ impl Completed {
 
 /// An item of a stream, for a hand-written process.
 #[derive(Debug)]
-pub struct Item {
+pub struct StreamItem {
     pub(crate) tag: Tag,
     pub(crate) item: Payload,
 }
 
-impl Item {
+impl StreamItem {
     /// The tag of the stream.
     pub fn tag(&self) -> Tag {
         self.tag
@@ -186,11 +186,11 @@ impl Item {
     ///
     /// # Errors
     /// Returns `self` if `tag` is the tag of another yield, or if the item is not of the type `C::Item`.
-    pub fn take<C: StreamCommand>(self, tag: Tag<C>) -> Result<C::Item, Item> {
+    pub fn take<C: StreamCommand>(self, tag: Tag<C>) -> Result<C::Item, StreamItem> {
         if self.tag != tag {
             return Err(self);
         }
-        self.item.downcast::<C::Item>().map_err(|item| Item { tag: self.tag, item })
+        self.item.downcast::<C::Item>().map_err(|item| StreamItem { tag: self.tag, item })
     }
 
     /// Returns the untyped item.

@@ -1,5 +1,7 @@
-//! How a process ended: `Exit`, the `Reason` texts in it, and how an exit is found again inside whatever error a body
-//! let out with `?`. What a command was answered is a `Failure`, not an exit; what was refused is neither.
+//! How a process exited: `Exit`, and the `Reason` texts in it. An exit is recognized inside any error that a body
+//! returns with `?`.
+//!
+//! The failure of a command is a `Failure`, not an exit. The errors of refused operations are in `error`.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,15 +13,17 @@ use crate::process::error::{InitError, NameError, NoProcess, SendError, SpawnErr
 use crate::process::failure::{CallError, Failure};
 use crate::process::pid::Pid;
 
-/// Any error at all: whatever converts into this may leave a body through `?`.
+/// Any error. A body may return each type that converts into this with `?`.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// For bodies where any error may occur; where only ours do, `Result<T, Exit>` says it all.
+/// Result of a body that may return any error. A body that fails only with errors of this crate may return `Result<T,
+/// Exit>`.
 pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 
-/// How a process ended; an `Error`, cheap to clone.
+/// How a process exited. It is an `Error`, and cheap to clone.
 ///
-/// A body that lets an exit out with `?`, whatever error type it was wrapped in on the way, ends with that exit:
+/// If a body returns an exit with `?`, the process exits with it, whatever error type the exit was wrapped in on the
+/// way:
 ///
 /// ```
 /// # use procession::{BoxError, Exit, Reason};
@@ -29,47 +33,50 @@ pub type Result<T = (), E = BoxError> = std::result::Result<T, E>;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Exit {
-    /// It was done.
+    /// The process finished.
     Normal,
-    /// Its `init` failed; no step ever ran.
+    /// The initialization of the process failed; no step ran.
     InitFailed(Arc<InitError>),
-    /// It returned an error.
+    /// The process returned an error.
     Failed(Arc<dyn Error + Send + Sync>),
-    /// It panicked, with this message.
+    /// The process panicked with this message.
     Panicked(Reason),
-    /// It was asked to end, and did: `Reason::REQUESTED`, `DEADLINE`, `SHUTDOWN`, `PARENT`, or what the caller gave.
+    /// The process was asked to exit, and did. The reason is `Reason::REQUESTED`, `DEADLINE`, `SHUTDOWN`, `PARENT`, or
+    /// the reason that the caller gave.
     Cancelled(Reason),
-    /// It was ended without being asked.
+    /// The process was killed: it exited without being asked.
     Killed,
-    /// A process that it was linked to ended abnormally.
+    /// A linked process exited abnormally.
     Linked {
-        /// The first to die, however long the chain of links from there.
+        /// The process that exited first, at the start of a chain of links.
         origin: Pid,
-        /// How that one ended; never `Linked` itself.
+        /// The exit of `origin`. It is never `Linked` itself.
         reason: Arc<Exit>,
     },
-    /// It never began: the spawn was refused.
+    /// The process never started: the spawn was refused.
     Refused(Reason),
-    /// There was no such process, or it had ended already, so that how it did is not known.
+    /// The process did not exist, or had already exited, so its exit is unknown.
     NoProcess,
-    /// Its node can't be reached any more.
+    /// The node of the process is unreachable.
     NodeDown,
 }
 
 impl Exit {
-    /// The exit of a process that returned this error: `Failed`, unless the error is an exit or one is found among its
-    /// sources; then that one, as a cancel that passed through a `?` is still a cancel.
+    /// Returns the exit of a process that returned this error. This is `Failed`, unless the error is an exit or has one
+    /// among its sources: then it is that exit. Therefore, a cancellation that passed through a `?` remains a
+    /// cancellation.
     ///
-    /// An exit that only says `Failed` or `InitFailed` is left inside what was wrapped around it, which tells more. A
-    /// `Reason` among the sources counts as `Cancelled`: some wrappers show the source of what they hold, and not
-    /// the thing itself. The exit of another process that a `CallError` tells of is not taken for one's own.
+    /// If the exit among the sources is `Failed` or `InitFailed`, the result is `Failed` with the outer error, which
+    /// contains more information. A `Reason` among the sources counts as `Cancelled`, because some wrappers expose only
+    /// the source of the error that they contain. The exit of another process inside a `CallError` or a `Failure` does
+    /// not count.
     pub fn failed(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(exit) => return *exit,
             Err(error) => error,
         };
         let found = chain(&*error)
-            // What lies beneath these two ended somebody else.
+            // An exit below one of these two types belongs to another process.
             .take_while(|e| !e.is::<Failure>() && !e.is::<CallError>())
             .find_map(|e| match e.downcast_ref::<Self>() {
                 Some(exit) => Some(exit.clone()),
@@ -81,20 +88,20 @@ impl Exit {
         }
     }
 
-    /// Whether it is `Normal`. A linked process hears of any other.
+    /// Whether this is `Normal`. A linked process is notified of any other exit.
     pub fn is_normal(&self) -> bool {
         matches!(self, Self::Normal)
     }
 
-    /// The first error of this type among what caused it: the error that the process returned, or one that this was
-    /// wrapped around, or the `InitError`, also of the linked process that died first.
+    /// Returns the first error of type `E` among the causes of this exit. The causes are the returned error or the
+    /// `InitError`, also of the linked process that exited first, and their sources.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         chain(self.source()?).find_map(|e| e.downcast_ref())
     }
 
-    /// Whether the process failed, rather than ended because another one asked for that: a cancellation and a kill are no
-    /// failures, nor is the end of a process that was linked to a cancelled or killed one. OTP reports no crash for the
-    /// exits `shutdown` and `killed` either.
+    /// Whether the process failed, as opposed to being stopped on request. A cancellation and a kill are no failures.
+    /// The exit of a process that was linked to a cancelled or killed process is no failure. OTP reports no crash for
+    /// the exits `shutdown` and `killed` either.
     pub(crate) fn is_failure(&self) -> bool {
         match self {
             Self::Normal | Self::Cancelled(_) | Self::Killed => false,
@@ -103,8 +110,8 @@ impl Exit {
         }
     }
 
-    /// Where the panic happened that ended the process, or the first process of a chain of links: `file:line:column`.
-    /// `None` if it is no panic, or if the location is not known.
+    /// Location of the panic that ended the process, or the first process of a chain of links: `file:line:column`.
+    /// `None` if the process did not panic, or if the location is unknown.
     pub(crate) fn panic_location(&self) -> Option<&str> {
         match self {
             Self::Panicked(message) => message.location(),
@@ -113,8 +120,9 @@ impl Exit {
         }
     }
 
-    /// The error that somebody else's process ended with, leaving out the exit itself: who hears of it must not be
-    /// taken for the one that ended.
+    /// Returns the error that the process exited with, without the exit itself. An error that reports the exit of
+    /// another process uses this as its source. Otherwise that exit would be taken for the exit of the process that
+    /// returns the error.
     pub(crate) fn beneath(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
@@ -125,7 +133,8 @@ impl Exit {
     }
 }
 
-/// An error and its sources, outermost first. It gives up on a chain so long that it must be a circle.
+/// Iterates over an error and its sources, outermost first. It stops after 256 errors, because a longer chain is
+/// assumed to be cyclic.
 pub(crate) fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&e| e.source()).take(256)
 }
@@ -154,7 +163,8 @@ impl Error for Exit {
             Self::Failed(error) => Some(&**error),
             Self::Cancelled(reason) => Some(reason),
             Self::Linked { reason, .. } => Some(&**reason),
-            // The text of a panic or a refusal is a `Reason` too, but not a source: there it would say `Cancelled`.
+            // The text of a panic or a refusal is a `Reason` too, but not a source: `failed` would take it for a
+            // `Cancelled`.
             Self::Panicked(_) | Self::Refused(_) => None,
             Self::Normal | Self::Killed | Self::NoProcess | Self::NodeDown => None,
         }
@@ -203,29 +213,29 @@ impl From<InitError> for Exit {
     }
 }
 
-/// `Failed` with the `Refusal`; the message is dropped.
+/// Returns `Failed` with the `SendErrorKind`; drops the message.
 impl<M> From<SendError<M>> for Exit {
     fn from(error: SendError<M>) -> Self {
         Self::failed(error.refusal())
     }
 }
 
-/// `Failed` with the `SpawnRefusal`; the body is dropped.
+/// Returns `Failed` with the `SpawnErrorKind`; drops the body.
 impl<B> From<SpawnError<B>> for Exit {
     fn from(error: SpawnError<B>) -> Self {
         Self::failed(*error.refusal())
     }
 }
 
-/// `Failed` with the text of the error; the command is dropped.
+/// Returns `Failed` with the text of the error; drops the command.
 impl<C> From<YieldError<C>> for Exit {
     fn from(error: YieldError<C>) -> Self {
         Self::failed(error.to_string())
     }
 }
 
-/// A short text that is itself an `Error`: the `source()` of `Exit::Cancelled`, by which it is found inside any other
-/// error. Cheap to clone, compared by its text.
+/// A short text that is itself an `Error`. As the `source()` of `Exit::Cancelled`, it is found inside any other error.
+/// It is cheap to clone, and is compared by its text.
 #[derive(Clone)]
 pub struct Reason(Text);
 
@@ -236,33 +246,33 @@ enum Text {
     Panic(Arc<PanicText>),
 }
 
-/// The message of a panic, and where it happened: `file:line:column`.
+/// Message and location of a panic. The location has the form `file:line:column`.
 struct PanicText {
     message: Box<str>,
     location: Box<str>,
 }
 
 impl Reason {
-    /// Cancelled, because somebody asked for it.
+    /// Cancelled because another process or the application requested it.
     pub const REQUESTED: Self = Self::new("requested");
-    /// Cancelled, because its deadline had passed.
+    /// Cancelled because its deadline passed.
     pub const DEADLINE: Self = Self::new("deadline");
-    /// Cancelled, because its runtime shut down.
+    /// Cancelled because its runtime shut down.
     pub const SHUTDOWN: Self = Self::new("shutdown");
-    /// Cancelled, because the process or scope that it belonged to ended.
+    /// Cancelled because the process or scope that it belonged to ended.
     pub const PARENT: Self = Self::new("parent");
 
-    /// A reason with a fixed text; it allocates nothing.
+    /// Creates a reason with a fixed text. It does not allocate.
     pub const fn new(text: &'static str) -> Self {
         Self(Text::Static(text))
     }
 
-    /// The message of a panic that happened at this location.
+    /// Creates a reason with the message of a panic that happened at this location.
     pub(crate) fn panic(message: &str, location: String) -> Self {
         Self(Text::Panic(Arc::new(PanicText { message: message.into(), location: location.into() })))
     }
 
-    /// Its text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Text::Static(text) => text,
@@ -350,11 +360,11 @@ mod tests {
     #[derive(Debug)]
     struct While(BoxError);
 
-    /// Wraps an error as `anyhow` and `#[error(transparent)]` do: the error's source is the source.
+    /// Wraps an error as `anyhow` and `#[error(transparent)]` do: the source of the error is the source.
     #[derive(Debug)]
     struct Like(BoxError);
 
-    /// Its own source, for ever.
+    /// An error that is its own source.
     #[derive(Debug)]
     struct Circle;
 
@@ -406,7 +416,7 @@ mod tests {
         Exit::Cancelled(Reason::new("bye"))
     }
 
-    /// Variant and text, to compare by.
+    /// The variant and the text, for comparisons.
     fn told(exit: &Exit) -> String {
         format!("{:?}/{exit}", std::mem::discriminant(exit))
     }

@@ -1,5 +1,7 @@
-//! What a command or a call was answered with when it was not the reply: `Failure` and `CallError`. They travel as
-//! data; a process that lets one out with `?` ends `Exit::Failed` with it inside.
+//! Errors of commands and calls: `Failure` is the answer to a command without a reply, `CallError` is the result of a
+//! call without a reply.
+//!
+//! They are values. A process that returns one of them with `?` exits with an `Exit::Failed` that contains it.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -8,7 +10,7 @@ use std::{fmt, io};
 use crate::platform::sync::Arc;
 use crate::process::exit::{BoxError, Exit, Reason, chain};
 
-/// Why a command was not answered with its reply; cheap to clone.
+/// Why a command was not answered with its reply. It is cheap to clone.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Failure {
@@ -16,22 +18,25 @@ pub enum Failure {
     NoHandler(Cow<'static, str>),
     /// The handler dropped its `Completion` without answering.
     Abandoned,
-    /// The deadline of the command passed first.
+    /// The deadline of the command passed before the answer.
     TimedOut,
     /// The command was cancelled.
     Cancelled,
     /// The handler panicked, with this message.
     Panicked(Reason),
-    /// A future of a process was polled outside that process.
+    /// A future of a process was polled outside the turns of that process.
     Outside,
     /// The handler answered with this error.
     Error(Arc<dyn Error + Send + Sync>),
 }
 
 impl Failure {
-    /// The failure of a handler that returned this error: `Error`, unless the error is a failure or one is found among
-    /// its sources, as when a handler passes on what its own command was answered; then that one. A `Failure::Error`
-    /// is left inside what was wrapped around it, which tells more.
+    /// Returns the failure of a handler that returned this error. This is `Error`, unless the error is a failure or has
+    /// one among its sources: then it is that failure. A source is a failure, for example, if a handler returns the
+    /// failure of a command of its own.
+    ///
+    /// If the failure among the sources is an `Error`, the result is `Error` with the outer error, which contains more
+    /// information.
     pub fn new(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(failure) => return *failure,
@@ -44,8 +49,7 @@ impl Failure {
         }
     }
 
-    /// The first error of this type among what the handler answered with: its error, or one that this was wrapped
-    /// around.
+    /// Returns the first error of type `E` among the handler's error and its sources.
     pub fn error<E: Error + 'static>(&self) -> Option<&E> {
         match self {
             Self::Error(error) => chain(&**error).find_map(|e| e.downcast_ref()),
@@ -71,7 +75,8 @@ impl fmt::Display for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // An exit that a handler met is not the exit of whoever asked the handler: it must not be found as such.
+            // The exit of a process inside the handler's error is not the exit of the caller. `Exit::failed` must not
+            // find it among the sources.
             Self::Error(error) => match error.downcast_ref::<Exit>() {
                 Some(exit) => exit.beneath(),
                 None => Some(&**error),
@@ -107,26 +112,26 @@ impl From<String> for Failure {
 
 const _: () = assert!(size_of::<Failure>() <= 32);
 
-/// Why a call was not replied to.
+/// Why a call was not answered with its reply.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is no such process.
+    /// The called process does not exist, or no longer does.
     NoProcess,
-    /// It does not take messages of this type.
+    /// The called process does not take messages of this type.
     WrongType {
-        /// The type that it takes.
+        /// The type that the process takes.
         expected: &'static str,
     },
-    /// Its mailbox is full.
+    /// The mailbox of the called process is full.
     Full,
     /// The runtime has shut down.
     ShutDown,
-    /// It ended before it replied, like this.
+    /// The called process exited before it replied.
     Died(Exit),
-    /// It dropped the `Reply`.
+    /// The called process dropped the `Reply`.
     Dropped,
-    /// It did not reply in time.
+    /// The called process did not reply in time.
     TimedOut,
 }
 
@@ -147,7 +152,8 @@ impl fmt::Display for CallError {
 impl Error for CallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // The exit of who was called is not the exit of the caller: it must not be found as such.
+            // The exit of the called process is not the exit of the caller. `Exit::failed` must not find it among the
+            // sources.
             Self::Died(exit) => exit.beneath(),
             _ => None,
         }

@@ -1,4 +1,6 @@
-//! What one process may use, and the count of what it did.
+//! The limits on the resources of one process, and the meter that counts what it used.
+//!
+//! The mailbox enforces the limit on messages. The task of the process uses the meter before and after each step.
 
 use std::error::Error;
 use std::fmt;
@@ -7,12 +9,13 @@ use std::time::Duration;
 use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::process::exit::Exit;
 
-/// What one process may use of steps, time and mail; without a number it is not limited.
+/// Limits on the steps, the running time and the queued messages of one process. Default: no limit.
 ///
-/// A host gives its limits to each process that begins there, [`ProcessBuilder::limits`](crate::ProcessBuilder::limits)
-/// gives some to one: where both say something the tighter holds. A process that goes beyond its steps or its time ends
-/// [`Exit::Failed`] with a [`LimitExceeded`] inside; a message beyond its mail is refused with
-/// [`Refusal::Full`](crate::Refusal::Full), and handed back.
+/// A host gives its limits to each process that is spawned in it.
+/// [`ProcessBuilder::limits`](crate::ProcessBuilder::limits) sets limits for one process. If both set a limit, the
+/// lower one applies. A process that exceeds its limit on steps or time exits as [`Exit::Failed`] with a
+/// [`LimitExceeded`] inside. A message beyond the limit on messages is refused with
+/// [`SendErrorKind::Full`](crate::SendErrorKind::Full), and returned to the sender.
 ///
 /// ```
 /// # use procession::{Context, LimitExceeded, Limits, Runtime};
@@ -36,35 +39,36 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// None.
+    /// Creates limits that limit nothing.
     pub const fn new() -> Self {
         Self { steps: None, time: None, mail: None }
     }
 
-    /// How often it may be stepped: exactly so many times. For an async body a step is a poll.
+    /// Maximum number of steps. For an async body, a step is a poll.
     #[must_use]
     pub const fn steps(mut self, most: u64) -> Self {
         self.steps = Some(most);
         self
     }
 
-    /// How long its steps may take together. It ends after the step that went beyond: no step is broken off. In a
-    /// [`Simulation`](crate::Simulation) steps take no time.
+    /// Maximum running time of all steps together. The process exits after the step that exceeds it: no step is
+    /// interrupted. In a [`Simulation`](crate::Simulation), steps take no time.
     #[must_use]
     pub const fn time(mut self, most: Duration) -> Self {
         self.time = Some(most);
         self
     }
 
-    /// How many messages may wait in its mailbox. With 0 it takes none. What a hand-written process has taken over at the
-    /// beginning of a step does not count any more.
+    /// Maximum number of messages that wait in the mailbox. With 0, the mailbox refuses every message. Messages that a
+    /// hand-written process took over at the beginning of a step do not count.
     #[must_use]
-    pub const fn mail(mut self, most: usize) -> Self {
+    pub const fn mailbox_capacity(mut self, most: usize) -> Self {
         self.mail = Some(most);
         self
     }
 
-    /// The tighter of both, each by itself. Most processes are not limited: nothing is a null pointer.
+    /// Combines two sets of limits. The lower limit of each kind applies. Most processes have no limits, so `None`
+    /// takes only a null pointer.
     #[inline]
     pub(crate) fn both(one: Option<&Self>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         match (one, other) {
@@ -91,19 +95,19 @@ impl Limits {
         self.mail
     }
 
-    /// Whether there is something to count at each step.
+    /// Whether the limits concern steps or their time, so that each step must be counted.
     pub(crate) fn concern_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }
 }
 
-/// A process used more than it may: found in its [`Exit::Failed`].
+/// Error of a process that exceeded a limit. It is found in the [`Exit::Failed`] of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitExceeded {
-    /// It wanted another step after so many.
+    /// The process needed another step after this number of steps.
     Steps(u64),
-    /// Its steps took longer than this together.
+    /// The steps of the process took longer than this in total.
     Time(Duration),
 }
 
@@ -118,12 +122,13 @@ impl fmt::Display for LimitExceeded {
 
 impl Error for LimitExceeded {}
 
-/// What a limited process did so far; its task alone counts.
+/// Steps and running time that a limited process has used. Only its task writes it, so relaxed loads and stores
+/// suffice.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     limits: Limits,
     steps: AtomicU64,
-    /// In ns.
+    /// Running time in ns.
     ran: AtomicU64,
 }
 
@@ -132,10 +137,11 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
-    /// Counts a step that is about to begin; true if it is to be [timed](Self::ran).
+    /// Counts a step that is about to begin. Returns whether the caller must measure its time and pass it to
+    /// [`ran`](Self::ran).
     ///
     /// # Errors
-    /// It has had its last one.
+    /// Returns the exit of the process if it has used all its steps.
     pub(crate) fn begin(&self) -> Result<bool, Exit> {
         if let Some(most) = self.limits.steps {
             let steps = self.steps.load(Ordering::Relaxed);
@@ -147,10 +153,10 @@ impl Meter {
         Ok(self.limits.time.is_some())
     }
 
-    /// Counts what a step took.
+    /// Adds the duration of a step.
     ///
     /// # Errors
-    /// That was too much.
+    /// Returns the exit of the process if its steps took longer than the limit.
     pub(crate) fn ran(&self, time: Duration) -> Result<(), Exit> {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let ran = self.ran.load(Ordering::Relaxed).saturating_add(ns);

@@ -1,18 +1,22 @@
-//! The event queue of one process: messages and signals in the order they came, and whom to wake for them.
+//! Mailbox of one process: the queue of its messages and signals, in arrival order, and the wake-ups that they cause.
 //!
-//! Senders push under a short lock and wake under it; the receiver swaps out everything that is there. Nothing of the
-//! user's runs under the lock: not a waker, not a message's `Drop`; and what was woken is queued after it. A closed inbox
-//! refuses what comes and hands it back. One with a bound keeps its messages in a queue of another kind: see `bounded`.
+//! Senders append under a short spin lock. Under this lock they also mark the process as woken; they queue the process
+//! after the unlock. The receiver takes out all queued messages under one lock. No user code runs under the lock:
+//! wakers are called, and messages are dropped, after the unlock. A closed mailbox refuses messages and signals. A
+//! mailbox with a bound keeps its messages in another queue: see `bounded`.
 //!
-//! A message to a process that waits for one takes no lock. Whoever waits for mail, and has none, lends the mailbox's `slot`
-//! to whoever wakes it: that one is alone with the process, puts the message there, and queues it; the process takes it out
-//! in its turn. It waits for the next one all the while: until somebody comes by the lock, which leaves a mark on it, it knows
-//! [at a glance](Inbox::glance) that nothing has come, and need not look under the lock. Whoever has found it waiting there
-//! has woken it, and a task that is woken while it runs is run again.
+//! A message to a process that waits for a message takes no lock. A receiver that finds no message opens the mailbox's
+//! `slot` before it waits. The sender that wakes the process then has exclusive access to the slot: it writes the
+//! message there and queues the process. The process takes the message in its turn.
 //!
-//! A receiver that takes a delivered message still waits for the next one. The turn notes this
-//! (`process::state::current`). The next look into the mailbox removes the note. If the note is still there when the turn
-//! ends, the body waits for something else, and a message must not wake it ([`Inbox::unwait`]).
+//! The receiver stays registered for the next message without another lock. Its last unlock left a mark on the lock,
+//! and the next lock removes the mark. While the mark is there, only a delivered message can have arrived, so
+//! [`glance`](Inbox::glance) answers without the lock. A sender that takes the lock finds the receiver registered and
+//! wakes the process. A process that is woken during its turn gets another turn.
+//!
+//! A receiver that takes a delivered message is still registered for the next one. The turn notes this
+//! (`process::state::current`). The next look into the mailbox removes the note. If the note is still there when the
+//! turn ends, the body waits for something else, and a message must not wake it ([`Inbox::unwait`]).
 
 pub(crate) mod bounded;
 pub(crate) mod drained;
@@ -29,8 +33,8 @@ pub(crate) mod wakes;
 use std::task::Waker;
 
 use crate::platform::sync::Lock;
-pub use crate::process::mailbox::bounded::Bound;
 use crate::process::mailbox::bounded::Bounded;
+pub use crate::process::mailbox::bounded::MailboxCapacity;
 pub(crate) use crate::process::mailbox::bounded::RoomWaiter;
 pub(crate) use crate::process::mailbox::drained::Taken;
 pub(crate) use crate::process::mailbox::locked::{ClosedContents, Unsent};
@@ -42,21 +46,23 @@ pub(crate) use crate::process::mailbox::routed::{Router, Unrouted};
 use crate::process::mailbox::slot::Slot;
 pub(crate) use crate::process::mailbox::wakes::{Own, Wakes};
 
-/// The shared half of a mailbox.
+/// Shared half of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox<M> {
-    /// Room for the oldest message.
+    /// Holds one small message, which the receiver reads before all other messages.
     slot: Slot<M>,
     state: Lock<State<M>>,
 }
 
 impl<M> Inbox<M> {
-    /// For messages without bound, or with this one, of which nothing is to be got round by `limit`.
+    /// Creates an inbox with this bound. A `limit` applies instead of the bound if it is lower, or if there is no
+    /// bound.
     #[inline(always)]
-    pub(crate) fn new(bound: Bound, limit: Option<usize>) -> Self {
+    pub(crate) fn new(bound: MailboxCapacity, limit: Option<usize>) -> Self {
         let bounded =
             |(policy, most)| Box::new(RareParts { bounded: Some(Bounded::new(policy, most)), ..RareParts::default() });
-        // First, and not in the midst of what is written in its place.
+        // Evaluated before the struct expression, so that no call interrupts the construction of the struct in its
+        // final place.
         let aside = bound.within(limit).map(bounded);
         let (slot, lent) = Slot::new();
         Self {
@@ -77,14 +83,16 @@ impl<M> Inbox<M> {
         Locked { slot: &self.slot, state: self.state.lock() }
     }
 
-    /// The same for its receiver: there may be one that sends without end.
+    /// Locks for the receiver, which retries after growing pauses: a sender in a loop may take the lock again and
+    /// again.
     #[inline]
     fn lock_to_receive(&self) -> Locked<'_, M> {
         Locked { slot: &self.slot, state: self.state.lock_patiently() }
     }
 
-    /// How many messages its receiver has before it, the one in hand included; and a number that grows with each that it
-    /// takes. Of an inbox with a bound.
+    /// Returns the number of messages before the receiver, including the message that it handles now, and the number of
+    /// the oldest message. That number grows when a message is popped, drained, or dropped as the oldest. Returns zeros
+    /// if there is no bound.
     pub(crate) fn load(&self) -> (usize, u64) {
         self.state.lock().bounded().map_or((0, 0), |bounded| (bounded.load(), bounded.taken()))
     }
@@ -93,39 +101,46 @@ impl<M> Inbox<M> {
         self.state.lock().closed
     }
 
-    /// Of an inbox that was closed, whose process has ended: the waker of the receiver, and those of the senders that wait.
+    /// Takes the waker of the receiver and the wakers of the waiting senders, once the inbox is closed and the process
+    /// has exited.
     ///
-    /// The receiver may not wait by that waker any more, because it has waited as the task of the process since. The waker is
-    /// taken nevertheless: it may refer to the process itself, whose memory would never be freed.
+    /// The receiver may have waited as the task of the process since it stored its waker. The waker is taken
+    /// nevertheless: it may refer to the process itself, and this reference cycle would keep the memory of the process
+    /// allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
         (state.other(), state.bounded().map_or_else(Vec::new, Bounded::strand))
     }
 
-    /// Takes the waker of a receiver that has found the process ended, after [`disperse`](Self::disperse).
+    /// Takes the waker that a receiver stored after [`disperse`](Self::disperse), once the receiver has found that the
+    /// process has exited.
     #[cold]
     pub(crate) fn forget_reader(&self) -> Option<Waker> {
         self.state.lock().other()
     }
 
-    /// How many messages and signals wait here.
+    /// Number of queued messages and signals.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.untaken() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
-    /// The most messages that waited here at once; without a bound, that were taken out at once or wait now.
+    /// Largest number of messages that were queued at one time. Without a bound: the largest number that was taken out
+    /// under one lock, or is queued now.
     pub(crate) fn high(&self) -> usize {
         let mut state = self.lock();
         match state.bounded() {
             Some(bounded) => bounded.high(),
-            // One that was delivered was alone, or was counted with those that came behind it.
+            // A delivered message was alone, or it was counted together with the messages behind it.
             None => state.messages().len().max(state.longest as usize).max(usize::from(self.slot.taken() != 0)),
         }
     }
 
-    /// Refuses everything from now on, and hands out what was there, if anything was. Whoever waits, or begins to before
-    /// the end is known, is woken by [`disperse`](Self::disperse) once it is: sooner it would find nothing and wait again.
+    /// Closes the inbox: it refuses all messages and signals from now on. Returns its content, or `None` if it held
+    /// nothing.
+    ///
+    /// This wakes no waiting receiver or sender; [`disperse`](Self::disperse) does, once the exit is known. A receiver
+    /// that was woken earlier would find nothing and wait again.
     #[inline]
     pub(crate) fn close(&self) -> Option<ClosedContents<M>> {
         let mut state = self.lock();

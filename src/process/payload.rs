@@ -1,6 +1,7 @@
-//! `Payload`: one value of any type, small ones without an allocation. A file with unsafe code: `Box<dyn Any>` allocates
-//! for every message, which the messaging benches show as the largest part of a send. It knows nothing of mailboxes or
-//! pids.
+//! `Payload`: one value of any type. It stores small values without an allocation.
+//!
+//! This file has unsafe code. `Box<dyn Any>` allocates for every message, and the messaging benches show that
+//! allocation as the largest part of a send. This module does not depend on mailboxes or pids.
 
 #![allow(unsafe_code)]
 
@@ -11,55 +12,61 @@ use std::{fmt, ptr};
 
 use crate::platform::alloc::Kept;
 
-/// One message of any type. A value of up to 16 bytes, aligned to 8 at most, is held inline; any other is boxed.
+/// One message of any type. A value of at most 16 bytes with an alignment of at most 8 is stored inline. Any other
+/// value is boxed.
 ///
-/// A payload takes 24 bytes (20 on some 32-bit targets), an `Option<Payload>` too. It drops its value once, unless `downcast` took it out.
+/// A `Payload` takes 24 bytes (20 on some 32-bit targets), and so does an `Option<Payload>`. It drops its value once,
+/// unless `downcast` took the value out.
 ///
-/// Payloads do not nest: `Payload::new` of a payload gives that payload back, so one that was passed through generic
-/// code still holds what its sender put in. In the same spirit any payload *is* a `Payload`: `is::<Payload>()` is
-/// true and `downcast::<Payload>()` gives it back as it is.
+/// Payloads do not nest: `Payload::new` of a payload returns that payload. Therefore, a payload that passes through
+/// generic code still contains the value of its sender. For the same reason, each payload counts as a `Payload`:
+/// `is::<Payload>()` is true, and `downcast::<Payload>()` returns the payload unchanged.
 ///
-/// It is `Sync` though its value need not be: no method gives out a reference to the value.
+/// It is `Sync` even if its value is not, because no method returns a reference to the value.
 pub struct Payload {
-    /// Which type is inside. It is written together with `storage`, and neither ever changes.
+    /// The type of the value. `new` writes it together with `storage`, and neither changes afterwards.
     vtable: &'static VTable,
-    /// The value itself, or the pointer of its box: `vtable` knows.
+    /// The value itself, or the pointer to its box: `vtable` tells which.
     storage: Storage,
 }
 
-/// Room for 16 bytes of anything. `MaybeUninit` keeps padding and the provenance of pointers intact when it is moved.
+/// 16 bytes for any value. `MaybeUninit` preserves padding and the provenance of pointers when it is moved.
 type Storage = MaybeUninit<[u64; 2]>;
 
-/// What can be done to a value whose type is forgotten.
+/// The operations on a value whose static type is unknown.
 struct VTable {
-    // Functions, since `TypeId::of` and `type_name` are not `const` in the oldest Rust that we build with.
+    // These are functions because `TypeId::of` and `type_name` are not `const` in the oldest supported Rust version.
     type_id: fn() -> TypeId,
     type_name: fn() -> &'static str,
-    /// Drops the value in a storage, and its box; `None` if there is nothing to do.
+    /// Drops the value in a storage, and frees its box. `None` if there is nothing to do.
     ///
-    /// To be called once, with the storage of a payload that has this vtable, which must not be read afterwards.
+    /// The caller passes the storage of a payload with this vtable, calls it once, and does not read the storage
+    /// afterwards.
     drop: Option<unsafe fn(&mut Storage)>,
 }
 
 impl Payload {
-    /// Puts a value in.
+    /// Creates a payload that contains `value`.
     pub fn new<T: Send + 'static>(value: T) -> Self {
         let value = ManuallyDrop::new(value);
-        // Decided when compiled, for the compared ids are constants of `T`.
+        // The compiler evaluates this branch: both ids are constants of `T`.
         if same::<T, Payload>() {
-            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
-            // points to a payload. `value` is never dropped or used again, so the payload is moved, not copied.
+            // SAFETY: `ptr::read` needs a valid, aligned pointer to an initialized `Payload`. `T` and `Payload` are the
+            // same type, because their ids are equal, so the pointer to `value` is one. `value` is a `ManuallyDrop`
+            // that is not used again, so the payload is moved, not duplicated.
             return unsafe { ptr::read((&raw const value).cast::<Payload>()) };
         }
         let mut storage = Storage::uninit();
         if inline::<T>() {
-            // SAFETY: `inline` says that `T` fits the 16 bytes of the storage and needs no more than its alignment, so
-            // the pointer is valid for writing a `T`. Nothing that was there needs a drop.
+            // SAFETY: `write` needs a pointer that is valid and aligned for a `T`. `inline` says that `T` fits the
+            // storage in size and alignment. The storage was uninitialized, so the write overwrites no value that needs
+            // a drop.
             unsafe { storage.as_mut_ptr().cast::<T>().write(ManuallyDrop::into_inner(value)) };
         } else {
             let kept = Kept::new(ManuallyDrop::into_inner(value)).into_raw();
-            // SAFETY: `T` is `Sized`, so the pointer is one word, which fits the storage in size and alignment.
-            // Nothing that was there needs a drop.
+            // SAFETY: `write` needs a pointer that is valid and aligned for a `NonNull<T>`. `T` is `Sized`, so that is
+            // one word, and it fits the storage. The storage was uninitialized, so the write overwrites no value that
+            // needs a drop.
             unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().write(kept) };
         }
         Self { vtable: VTable::of::<T>(), storage }
@@ -68,8 +75,8 @@ impl Payload {
     /// Whether the value is a `T`.
     #[inline]
     pub fn is<T: 'static>(&self) -> bool {
-        // Equal tables hold equal `type_id` functions, so they need no call. The reverse does not hold: the table of
-        // one type may exist twice.
+        // Equal vtables contain equal `type_id` functions, so this case needs no call. The reverse is false: the vtable
+        // of one type may exist twice.
         same::<T, Payload>() || ptr::eq(self.vtable, VTable::of::<T>()) || self.type_id() == TypeId::of::<T>()
     }
 
@@ -77,54 +84,62 @@ impl Payload {
     ///
     /// # Errors
     ///
-    /// The payload itself, unchanged, if its value is not a `T`.
+    /// Returns the payload itself, unchanged, if its value is not a `T`.
     pub fn downcast<T: 'static>(self) -> Result<T, Payload> {
         if !self.is::<T>() {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: the value is a `T`, as `is` said. `this` is never dropped or used again, so the value is moved, not copied.
+        // SAFETY: `read` requires that the value is a `T`, which `is` checked. It requires that the payload is not
+        // dropped or used again: `this` is a `ManuallyDrop` that ends here.
         Ok(unsafe { this.read() })
     }
 
-    /// As [`downcast`](Self::downcast), from where it is.
+    /// Takes the value out of an option in place, if it is a `T`: see [`downcast`](Self::downcast). Otherwise it
+    /// changes nothing.
     #[inline]
     pub(crate) fn take<T: 'static>(this: &mut Option<Self>) -> Option<T> {
         let payload = this.as_ref().filter(|payload| payload.is::<T>())?;
-        // SAFETY: the value is a `T`, as `is` said. What is left of the payload is not dropped: the value was moved.
+        // SAFETY: `read` requires that the value is a `T`, which `is` checked. It requires that the payload is not
+        // dropped or used again: the next line forgets it.
         let value = unsafe { payload.read() };
         std::mem::forget(this.take());
         Some(value)
     }
 
+    /// Moves the value out.
+    ///
     /// # Safety
-    /// The value is a `T`; and the payload is never dropped or used again. It may have been put in on another thread: it is
-    /// `Send`, and whoever moved the payload here made that write visible.
+    /// The value is a `T`, and the payload is never dropped or used again. The value may have been written on another
+    /// thread: it is `Send`, and the transfer of the payload to this thread made that write visible.
     #[inline]
     unsafe fn read<T: 'static>(&self) -> T {
         if same::<T, Payload>() {
-            // SAFETY: `T` and `Payload` are one type, as their ids are equal, so the pointer is valid, aligned and
-            // points to a `T`.
+            // SAFETY: `ptr::read` needs a valid, aligned pointer to an initialized `T`. `T` and `Payload` are the same
+            // type, because their ids are equal, so the pointer to `self` is one. The payload is not used again, by
+            // contract.
             return unsafe { ptr::read(ptr::from_ref(self).cast::<T>()) };
         }
         if inline::<T>() {
-            // SAFETY: the value is a `T`, and `new` wrote it at this place by the same verdict of `inline`.
+            // SAFETY: the value is a `T`, by contract. `new` wrote it to this address, because `inline::<T>()` had the
+            // same result there.
             unsafe { self.storage.as_ptr().cast::<T>().read() }
         } else {
-            // SAFETY: the value is a `T`, and `new` wrote the pointer of its box at this place by the same verdict of
-            // `inline`; so there stays one owner.
+            // SAFETY: the value is a `T`, by contract. `new` wrote the pointer to its box to this address, because
+            // `inline::<T>()` had the same result there. The payload is not used again, so the box keeps one owner.
             let kept = unsafe { self.storage.as_ptr().cast::<NonNull<T>>().read() };
-            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`, and nobody else makes one of it.
+            // SAFETY: `new` got the pointer from `Kept::<T>::into_raw`. The payload is not used again, so no second
+            // `Kept` is made from it.
             unsafe { Kept::from_raw(kept) }.into_inner()
         }
     }
 
-    /// The name of the value's type, for people: it is not unique.
+    /// Returns the name of the value's type, for diagnostics: it is not unique.
     pub fn type_name(&self) -> &'static str {
         (self.vtable.type_name)()
     }
 
-    /// The type of the value.
+    /// Returns the id of the value's type.
     #[inline]
     pub(crate) fn type_id(&self) -> TypeId {
         (self.vtable.type_id)()
@@ -135,9 +150,9 @@ impl Drop for Payload {
     #[inline]
     fn drop(&mut self) {
         if let Some(drop) = self.vtable.drop {
-            // SAFETY: the storage is of a payload with this vtable, for both were written by one `new`. It still
-            // holds its value, since `downcast` disarms this drop, and this drop runs once. If the value's own drop
-            // panics, nothing here is left half done: the two fields that follow have no drop.
+            // SAFETY: the function needs the storage of a payload with this vtable: one `new` wrote both. The storage
+            // still contains the value, because `downcast` and `take` prevent this drop. It runs once, and the storage
+            // is not read afterwards. If the drop of the value panics, the two fields need no drop.
             unsafe { drop(&mut self.storage) };
         }
     }
@@ -149,12 +164,14 @@ impl fmt::Debug for Payload {
     }
 }
 
-// `Send` and `Sync` come by themselves, as the fields are bytes and functions. Both are sound: `new` takes only what is
-// `Send`, and a `&Payload` gives no access to the value. This fails to compile should a field ever take them away.
+// `Send` and `Sync` are auto-implemented, because the fields are bytes and functions. Both are sound: `new` accepts
+// only `Send` values, and a `&Payload` gives no access to the value. This fails to compile if a field removes one of
+// them.
 const _: () = {
     const fn send_and_sync<T: Send + Sync>() {}
     send_and_sync::<Payload>();
-    // One pointer and 16 bytes. The `u64`s of the storage have an alignment of 4 on some 32-bit targets: 20 bytes there.
+    // One pointer and 16 bytes. On some 32-bit targets, the `u64`s of the storage have an alignment of 4, and the size
+    // is 20 bytes.
     assert!(size_of::<Payload>() <= 24 && size_of::<Option<Payload>>() == size_of::<Payload>());
     assert!(size_of::<Payload>() == 24 || size_of::<usize>() < 8);
 };
@@ -176,27 +193,33 @@ impl VTable {
     }
 }
 
+/// Drops an inline value.
+///
 /// # Safety
 ///
-/// `inline::<T>()` must be true, the storage must hold a `T`, and must not be read afterwards.
+/// `inline::<T>()` is true, the storage contains a `T`, and the storage is not read afterwards.
 unsafe fn drop_inline<T>(storage: &mut Storage) {
-    // SAFETY: the storage holds a `T`, written at this place with its alignment, and nobody reads it afterwards, also
-    // if this panics: the caller vouches. The reference is unique, so nobody else looks at the value meanwhile.
+    // SAFETY: `drop_in_place` needs a valid, aligned pointer to a `T` that is not used afterwards. The storage contains
+    // a `T`, and is not read afterwards, also if this panics: both by contract. The `&mut` reference is unique, so no
+    // other thread accesses the value meanwhile.
     unsafe { storage.as_mut_ptr().cast::<T>().drop_in_place() };
 }
 
+/// Drops a boxed value, and frees its box.
+///
 /// # Safety
 ///
-/// `inline::<T>()` must be false, the storage must hold the pointer of a `Kept<T>`, and must not be read afterwards.
+/// `inline::<T>()` is false, the storage contains the pointer of a `Kept<T>`, and the storage is not read afterwards.
 unsafe fn drop_boxed<T>(storage: &mut Storage) {
-    // SAFETY: the storage holds a `NonNull<T>` at this place: the caller vouches.
+    // SAFETY: `read` needs a valid, aligned pointer to a `NonNull<T>`. The storage contains one at this address, by
+    // contract.
     let kept = unsafe { storage.as_mut_ptr().cast::<NonNull<T>>().read() };
-    // SAFETY: the pointer came from `Kept::<T>::into_raw`, and as the storage is not read again, it becomes one only
-    // here. A panic in the value's drop still frees the memory: that is `Kept`'s own promise.
+    // SAFETY: the pointer came from `Kept::<T>::into_raw`. The storage is not read again, so this is the only `Kept`
+    // that is made from it. A panic in the drop of the value still frees the memory: `Kept` guarantees that.
     drop(unsafe { Kept::from_raw(kept) });
 }
 
-/// Whether a `T` is held without a box.
+/// Whether a `T` is stored without a box.
 const fn inline<T>() -> bool {
     size_of::<T>() <= size_of::<Storage>() && align_of::<T>() <= align_of::<Storage>()
 }
@@ -217,7 +240,7 @@ mod tests {
     use crate::platform::sync::atomic::AtomicUsize;
     use crate::platform::sync::atomic::Ordering::Relaxed;
 
-    /// Counts its drops; `N` words big beside the counter.
+    /// Counts its drops. `N` is its size in words, in addition to the counter.
     struct RefCounted<const N: usize>(Arc<AtomicUsize>, [u64; N]);
 
     impl<const N: usize> Drop for RefCounted<N> {

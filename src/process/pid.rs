@@ -1,5 +1,7 @@
-//! `Pid`: the name of one life of one process, and how it is printed and parsed. It holds no way to the process;
-//! whoever sends to it looks it up, and a pid whose process is gone finds nothing.
+//! `Pid`: the identifier of one instance of a process, and its text form.
+//!
+//! A pid contains no reference to the process. A sender looks the process up in the pid table, and finds nothing after
+//! the process has exited.
 
 use std::error::Error;
 use std::fmt;
@@ -9,34 +11,38 @@ use std::str::FromStr;
 
 use crate::process::state::current::Current;
 
-/// Names a process: `Copy`, ordered, hashable; prints as `<node.index.generation>` and parses back.
+/// Identifies a process. It prints as `<node.index.generation>`, and parses back.
 ///
-/// It has a local part of 64 bits, the slot (*index*) that the process lives in and the *generation* of that slot, and
-/// says which *node* (which runtime of the program) and which *incarnation* of that node it belongs to. So the pid of
-/// a process that ended, or that lived in another runtime, never reaches a later process. It takes 16 bytes, an
-/// `Option<Pid>` too.
+/// A pid has a local part of 64 bits: the *index* of the slot in which the runtime holds the process, and the
+/// *generation* of that slot. It also contains the *node* (which runtime of the program) and the *incarnation* of that
+/// node. Therefore, the pid of a process that has exited, or that ran in another runtime, never reaches a later
+/// process. A pid takes 16 bytes, and so does an `Option<Pid>`.
 ///
-/// The text has the incarnation in hexadecimal after the node: `<1-9f3c.7.2>`. An incarnation of 0 is not printed:
+/// In the text, the incarnation follows the node in hexadecimal: `<1-9f3c.7.2>`. An incarnation of 0 is not printed:
 /// `<1.7.2>`. Each pid has exactly one text.
 ///
-/// A pid of a simulation prints without an incarnation, `<0.7.2>`, because the same seed must print the same trace. It still
-/// belongs to one simulation: it differs from the pid with the same text of another simulation, and never reaches a
-/// process there. While a simulation runs, such a text parses to its pid; elsewhere, to a pid that names nothing.
+/// A pid of a simulation prints without an incarnation, `<0.7.2>`, because the same seed must print the same trace. The
+/// pid still belongs to one simulation. It differs from the pid with the same text of another simulation, and never
+/// reaches a process there. While a simulation runs, such a text parses to the pid of that simulation. Elsewhere, it
+/// parses to a pid without a process.
 ///
-/// Pids order by node, incarnation, generation, index, which has no meaning beyond being the same everywhere.
+/// Pids are ordered by node, incarnation, generation, index. The order has no meaning, but is the same everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pid {
     node: u32,
-    /// Of node 0 and even, but not 0: the number of a simulation, which no user sees.
+    /// If the node is 0 and this is even but not 0, it is the number of a simulation. The public API does not show that
+    /// number.
     incarnation: u32,
-    /// Index in the low half, generation in the high one. Generations start at 1, so this is never 0.
+    /// Index in the low half, generation in the high half. Generations start at 1, so this is never 0.
     local: NonZeroU64,
 }
 
 impl Pid {
+    /// Creates a pid.
+    ///
     /// # Panics
     ///
-    /// If the generation is 0: slots count theirs from 1.
+    /// Panics if the generation is 0. The generations of a slot start at 1.
     #[inline]
     pub(crate) const fn new(node: u32, incarnation: u32, index: u32, generation: u32) -> Self {
         assert!(generation != 0, "generations start at 1");
@@ -46,48 +52,48 @@ impl Pid {
         }
     }
 
-    /// Which runtime of the program it belongs to.
+    /// Number of the runtime in the program.
     #[inline]
     pub const fn node(self) -> u32 {
         self.node
     }
 
-    /// Which life of that runtime; 0 in simulations.
+    /// Random number that the runtime drew when it was built; 0 in simulations.
     #[inline]
     pub const fn incarnation(self) -> u32 {
         if self.is_simulated() { 0 } else { self.incarnation }
     }
 
-    /// Whether a table with this node and incarnation issued the pid.
+    /// Whether a pid table with this node and incarnation issued the pid.
     #[inline]
     pub(crate) const fn is_of(self, node: u32, incarnation: u32) -> bool {
         self.node == node && self.incarnation == incarnation
     }
 
-    /// Runtimes have odd incarnations.
+    /// Whether the pid belongs to a simulation. The incarnation of a runtime is odd.
     const fn is_simulated(self) -> bool {
         self.node == 0 && self.incarnation != 0 && self.incarnation.is_multiple_of(2)
     }
 
-    /// The slot of the process in its runtime's table.
+    /// Index of the process's slot in the pid table of its runtime.
     #[inline]
     pub const fn index(self) -> u32 {
         self.local.get() as u32
     }
 
-    /// Both in one word, which is nobody else's in this runtime.
+    /// Index and generation in one word, which is unique in the runtime.
     #[inline]
     pub(crate) const fn word(self) -> u64 {
         self.local.get()
     }
 
-    /// Whether both are of one runtime.
+    /// Whether both pids belong to the same runtime.
     #[inline]
     pub(crate) const fn is_beside(self, other: Self) -> bool {
         self.node == other.node && self.incarnation == other.incarnation
     }
 
-    /// How many processes that slot has held, this one included; at least 1.
+    /// Number of processes that the slot has held, including this one; at least 1.
     #[inline]
     pub const fn generation(self) -> u32 {
         (self.local.get() >> 32) as u32
@@ -102,7 +108,8 @@ impl Pid {
     }
 }
 
-/// Without the incarnation: it differs from run to run, and with it the order of a map with a fixed hasher would do so.
+/// Hashes the pid without the incarnation. The incarnation differs from run to run. With it, the order of a map with a
+/// fixed hasher would differ too.
 impl Hash for Pid {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -111,7 +118,8 @@ impl Hash for Pid {
     }
 }
 
-/// While it lives, the text of a simulated pid parses to a pid of one simulation. Guards are dropped in reverse order.
+/// Makes the text of a simulated pid parse to a pid of one simulation, until it is dropped. Guards are dropped in
+/// reverse order.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Simulated {
@@ -119,7 +127,7 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// In the simulation of this incarnation.
+    /// Enters the simulation with this incarnation.
     pub(crate) fn enter(incarnation: u32) -> Self {
         Self { outer: Current::with(|current| current.simulation.replace(incarnation)) }
     }
@@ -151,7 +159,10 @@ impl fmt::Debug for Pid {
 impl FromStr for Pid {
     type Err = ParsePidError;
 
-    /// Takes exactly what `Display` writes: no spaces, signs, leading zeros or capital digits.
+    /// Parses exactly the text that `Display` writes: no spaces, signs, leading zeros or uppercase digits.
+    ///
+    /// # Errors
+    /// Returns an error that tells the wrong part of the text.
     fn from_str(text: &str) -> Result<Self, ParsePidError> {
         use Wrong::*;
         let inner = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).ok_or(ParsePidError(Brackets))?;
@@ -170,7 +181,7 @@ impl FromStr for Pid {
         };
         let node = number(node, 10).ok_or(ParsePidError(Node))?;
         let incarnation = match incarnation {
-            // A pid of a simulation has another text.
+            // This text has an incarnation, but a pid of a simulation prints without one.
             Some(incarnation) if node == 0 && incarnation.is_multiple_of(2) => {
                 return Err(ParsePidError(Incarnation));
             }
@@ -186,14 +197,14 @@ impl FromStr for Pid {
     }
 }
 
-/// A number as `Display` writes it. `from_str_radix` alone would take `+1`, `007` and `FF`.
+/// Parses a number as `Display` writes it. `from_str_radix` alone would accept `+1`, `007` and `FF`.
 fn number(digits: &str, radix: u32) -> Option<u32> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
     let shortest = digits == "0" || !digits.starts_with('0');
     if plain && shortest { u32::from_str_radix(digits, radix).ok() } else { None }
 }
 
-/// The text is not a pid's; says which part of it is wrong.
+/// Error of a text that is not a pid. The message tells which part is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsePidError(Wrong);
 

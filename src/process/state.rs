@@ -1,9 +1,10 @@
-//! References to processes: counted in the process itself, so that it is one allocation with its task, and a reference is
-//! one word where the type of its messages is known; and the right to run it, of which there is [one](RunnableProcess). A file with
-//! unsafe code, which is `Arc`'s, if that could hold a value together with others of which it is the beginning; the
-//! [cell](crate::task::cell) is made of it, and says what it bought.
+//! Counted references to processes, and the [right to run](RunnableProcess) a process. The counts are stored in the
+//! process itself. So a process and its task are one allocation, and a reference is one word if the type of its
+//! messages is known.
 //!
-//! The counts are those of `Arc`: strong ones, and weak ones, of which all strong ones together have one.
+//! This file contains unsafe code: it implements an `Arc` whose references may point to a prefix of the allocated
+//! value. The [cell](crate::task::cell) is built on it, and describes what that saves. The counts are those of `Arc`:
+//! strong counts and weak counts. All strong counts together own one weak count.
 
 #![allow(unsafe_code)]
 
@@ -40,8 +41,8 @@ const MOST: u32 = u32::MAX / 2;
 /// Weak references read the header while the last strong reference drops the value. So the drop must not form a unique
 /// borrow of the header: see [`HeaderFirst::clear`].
 ///
-/// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also where a
-/// pointer has four bytes.
+/// Its alignment is 8 on every target: `Head` contains an `AtomicU64` and must follow the header without padding, also
+/// where a pointer has four bytes.
 #[derive(Debug)]
 #[repr(align(8))]
 pub(crate) struct Header {
@@ -64,23 +65,26 @@ impl fmt::Debug for VTable {
     }
 }
 
-/// A value that is counted.
+/// A reference-counted value.
 ///
 /// # Safety
-/// The type is `repr(C)`, and its first field is a [`Header`], or is `HeaderFirst` itself. So a pointer to the value is a pointer to
-/// its life. [`clear`](Self::clear) drops every field except the life, and accesses no byte of the life.
+/// The type is `repr(C)`, and its first field is a [`Header`], or is `HeaderFirst` itself. So a pointer to the value is
+/// a pointer to its header. [`clear`](Self::clear) drops every field except the header, and accesses no byte of the
+/// header.
 pub(crate) unsafe trait HeaderFirst {
-    /// Drops the fields other than the life, each through a pointer to that field alone: others may read the life at the same
-    /// time. If the drop of one field panics, the remaining fields are dropped nevertheless, as in compiler-generated drops.
+    /// Drops the fields other than the header, each through a pointer to that field alone, because other threads may
+    /// read the header at the same time. If the drop of one field panics, the remaining fields are dropped
+    /// nevertheless, as in compiler-generated drops.
     ///
     /// # Safety
-    /// `this` points to a value that no reference to one of those fields can reach; they are not used after this call.
+    /// `this` points to a value that no reference to one of those fields can reach. The fields are not used after this
+    /// call.
     unsafe fn clear(this: NonNull<Self>)
     where
         Self: Sized;
 }
 
-/// Drops the field at this place when it is dropped itself, also while the thread unwinds.
+/// Drops the field that it points to when it is dropped, also while the thread unwinds.
 pub(crate) struct Clear<T>(NonNull<T>);
 
 impl<T> Clear<T> {
@@ -96,12 +100,13 @@ impl<T> Clear<T> {
 impl<T> Drop for Clear<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: by the contract of `new` the value is there, nothing else accesses it, and this is the only `Clear` for it.
+        // SAFETY: by the contract of `new` the value is there, nothing else accesses it, and this is the only `Clear`
+        // for it.
         unsafe { drop_in_place(self.0.as_ptr()) };
     }
 }
 
-/// A value that does not need to know its life.
+/// A counted value that does not access its header.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct RefCounted<T> {
@@ -109,7 +114,8 @@ pub(crate) struct RefCounted<T> {
     value: T,
 }
 
-// SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the only other field through a pointer to that field.
+// SAFETY: it is `repr(C)`, its first field is its header, and `clear` drops the only other field through a pointer to
+// that field.
 unsafe impl<T> HeaderFirst for RefCounted<T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
@@ -134,35 +140,35 @@ impl<T> Ref<RefCounted<T>> {
     }
 }
 
-/// A counted reference, to what is [`HeaderFirst`]: none is made to anything else.
+/// Counted reference to a [`HeaderFirst`] value. No reference to another value is ever made.
 pub(crate) struct Ref<T: ?Sized> {
     at: NonNull<T>,
 }
 
-/// References to one value that were counted beforehand: each is taken without a locked operation.
+/// References to one value that were counted beforehand: taking one needs no atomic read-modify-write.
 pub(crate) struct CountedRefs<T> {
     one: Ref<T>,
     left: Clones<T>,
 }
 
 impl<T> CountedRefs<RefCounted<T>> {
-    /// Makes a value, and `count` references to it in stock.
+    /// Creates a value, and `count` references to it that are counted beforehand.
     pub(crate) fn new(value: T, count: u32) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`, and `Clones`
-        // owns the others.
+        // SAFETY: `PLAIN` is the kind of a `RefCounted<T>`. Of the `1 + count` references one is returned by `with`,
+        // and `Clones` owns the others.
         let one = unsafe { Ref::with(Ref::<RefCounted<T>>::PLAIN, 1 + count, |life| RefCounted { life, value }) };
         Self { left: Clones { at: one.at, left: count }, one }
     }
 }
 
 impl<T> CountedRefs<T> {
-    /// One of them, while there are some.
+    /// Takes one reference, if one is left.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Ref<T>> {
         self.left.next()
     }
 
-    /// What they refer to.
+    /// Returns the value that the references refer to.
     #[inline]
     pub(crate) fn get(&self) -> &T {
         &self.one
@@ -175,7 +181,7 @@ impl<T> fmt::Debug for CountedRefs<T> {
     }
 }
 
-/// References that are counted and not given out yet.
+/// References that are counted and not handed out yet.
 pub(crate) struct Clones<T: ?Sized> {
     at: NonNull<T>,
     left: u32,
@@ -196,13 +202,13 @@ impl<T: ?Sized> Drop for Clones<T> {
     #[inline]
     fn drop(&mut self) {
         if self.left != 0 {
-            // SAFETY: this owns `left` counts, which keep the value alive; they are given up here and not used again.
+            // SAFETY: this owns `left` counts, which keep the value alive; they are released here and not used again.
             unsafe { Header::release_many(self.at.cast(), self.left) };
         }
     }
 }
 
-/// Something with a count that it does not have: it is used for a while, and not dropped.
+/// A reference that owns no count: it is used for a while, and never dropped.
 pub(crate) struct Borrowed<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
 
 impl<T> Borrowed<'_, T> {
@@ -221,18 +227,18 @@ impl<T> Deref for Borrowed<'_, T> {
     }
 }
 
-/// One that does not keep the value.
+/// Weak reference: it does not keep the value alive.
 pub(crate) struct Weak<T: ?Sized>(NonNull<T>);
 
-// SAFETY: a `Ref` gives out `&T` on the thread that it is sent to, which `T: Sync` allows, and may drop the value there, which
-// `T: Send` allows. The counts are atomic.
+// SAFETY: a `Ref` gives out `&T` on the thread that it is sent to, which `T: Sync` allows. It may drop the value there,
+// which `T: Send` allows. The counts are atomic.
 unsafe impl<T: ?Sized + Send + Sync> Send for Ref<T> {}
 // SAFETY: a shared `Ref` gives out `&T` and, by cloning, `Ref`s on other threads: the same two bounds allow both.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Ref<T> {}
-// SAFETY: it is a number of `Ref`s, which may be sent under these bounds.
+// SAFETY: it owns a number of `Ref`s, which may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Clones<T> {}
-// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`, so a thread that shares it reaches neither the counts nor
-// the value.
+// SAFETY: no method takes `&Clones` and returns a `Ref` or a `&T`, so a thread that shares it reaches neither the
+// counts nor the value.
 unsafe impl<T: ?Sized + Send + Sync> Sync for Clones<T> {}
 // SAFETY: it can become a `Ref` on the thread that it is sent to, and a `Ref` may be sent under these bounds.
 unsafe impl<T: ?Sized + Send + Sync> Send for Weak<T> {}
@@ -244,11 +250,12 @@ impl Header {
         Self { strong: AtomicU32::new(strong), weak: AtomicU32::new(1), kind }
     }
 
-    /// Whether there are no more than `counts` strong references. The caller has that many: then there is no other one, and
-    /// only an upgrade of a weak reference can make one.
+    /// Returns whether there are exactly `counts` strong references. The caller owns that many: then there is no other
+    /// one, and only an upgrade of a weak reference can make one.
     #[inline]
     pub(crate) fn is_alone_with(&self, counts: u32) -> bool {
-        // Acquire pairs with the release of the references that are gone: what was done through them is seen.
+        // Acquire pairs with the release decrements of the dropped references: accesses through them happen before this
+        // load.
         self.strong.load(Ordering::Acquire) == counts
     }
 
@@ -259,72 +266,78 @@ impl Header {
 
     #[inline]
     fn retain_many(&self, counts: u32) {
-        // Neither summand exceeds half of the range, so the sum does not wrap before the program is aborted. Relaxed, as in
-        // `Arc`: the caller has a reference already, so the count cannot reach zero meanwhile.
+        // Each summand is at most half of the range, so the sum does not wrap before the program is aborted. Relaxed,
+        // as in `Arc`: the caller has a reference already, so the count cannot reach zero meanwhile.
         if counts > MOST || self.strong.fetch_add(counts, Ordering::Relaxed) > MOST {
             too_many();
         }
     }
 
     /// # Safety
-    /// `this` is alive, and the caller owns one of its strong counts, which it gives up.
+    /// `this` is alive, and the caller owns one of its strong counts, which this call releases.
     #[inline]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: `this` is alive and one count is the caller's to give up, both by this function's own contract.
+        // SAFETY: `this` is alive, and the caller owns the count that is released, both by this function's own
+        // contract.
         unsafe { Self::release_many(this, 1) };
     }
 
     /// # Safety
-    /// `this` is alive, and the caller owns `counts` of its strong counts, which it gives up.
+    /// `this` is alive, and the caller owns `counts` of its strong counts, which this call releases.
     #[inline]
     pub(crate) unsafe fn release_many(this: NonNull<Self>, counts: u32) {
-        // SAFETY: the value is alive until the caller's counts are given up, which happens in the next line. The reference is
-        // not used after that line: another thread may free the memory then.
+        // SAFETY: the value is alive until the caller's counts are released by the decrement below. The reference is
+        // not used after that decrement: another thread may free the memory then.
         let life = unsafe { this.as_ref() };
-        // Release pairs with the acquire in `clear`.
+        // Release pairs with the acquire fence in `clear`. With a weaker ordering the value could be dropped before an
+        // access through this reference.
         let order = if planted!("counts_release_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         if life.strong.fetch_sub(counts, order) == counts {
-            // SAFETY: those were the last strong counts, and no upgrade makes one from zero. The strong references' common weak
-            // count has not been given up yet, so the memory is still there.
+            // SAFETY: the caller's counts were the last strong counts, and no upgrade makes one from zero. The common
+            // weak count of the strong references has not been released yet, so the memory is still there.
             unsafe { Self::clear(this) };
         }
     }
 
     /// # Safety
-    /// The caller has just given up the last strong count. It calls this once.
+    /// The caller has just released the last strong count. It calls this once.
     #[cold]
     #[inline(never)]
     unsafe fn clear(this: NonNull<Self>) {
-        /// The weak count of the strong references, given up also if the value's drop panics.
+        /// The weak count of the strong references, released also if the value's drop panics.
         struct Rest(NonNull<Header>);
         impl Drop for Rest {
             fn drop(&mut self) {
-                // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is called
-                // once, so that count is given up once.
+                // SAFETY: all strong references together own one weak count, and there are none any more. `clear` is
+                // called once, so that count is released once.
                 unsafe { Header::release_weak(self.0) };
             }
         }
-        // What others did with the value was released with their counts.
+        // Acquire pairs with the release decrements in `release_many`: accesses through other references happen before
+        // the drop.
         fence(Ordering::Acquire);
-        // SAFETY: the memory stays until `Rest` gives up the weak count of the strong references. `kind` is never written.
+        // SAFETY: the memory stays until `Rest` releases the weak count of the strong references. `kind` is never
+        // written.
         let clear = unsafe { this.as_ref() }.kind.clear;
         let _rest = Rest(this);
-        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be made, so no reference
-        // reaches a field other than the life, which `clear` does not access.
+        // SAFETY: `kind` belongs to the type of the value. No strong reference is left, and none can be made, so no
+        // reference reaches a field other than the header, which `clear` does not access.
         unsafe { clear(this) };
     }
 
     /// # Safety
-    /// The caller owns one of the weak counts, which it gives up.
+    /// The caller owns one of the weak counts, which this call releases.
     #[inline]
     unsafe fn release_weak(this: NonNull<Self>) {
-        // SAFETY: the memory stays as long as there is a weak count, and one is the caller's until the decrement below. The life
-        // is valid in it: `HeaderFirst::clear` does not access the life, and the life has no drop of its own. After a decrement
-        // that was not the last one the reference is not used: another thread may free the memory then.
+        // SAFETY: the memory stays as long as there is a weak count, and the caller owns one until the decrement below.
+        // The header is valid in that memory: `HeaderFirst::clear` does not access it, and it has no drop of its own.
+        // After a decrement that was not the last one the reference is not used: another thread may free the memory
+        // then.
         let life = unsafe { this.as_ref() };
         let layout = life.kind.layout;
-        // Acquire pairs with the release of the other weak counts: what their owners did with the life happened before. A
-        // caller that is alone need not write.
+        // Acquire pairs with the release decrements of the other weak counts: what their owners did with the header
+        // happened before. With a weaker ordering the memory could be freed before these accesses. If this is the only
+        // weak count, no decrement is needed.
         let order = if planted!("counts_free_unordered") { Ordering::Relaxed } else { Ordering::Acquire };
         if life.weak.load(order) == 1 || life.weak.fetch_sub(1, Ordering::AcqRel) == 1 {
             #[cfg(procession_loom)]
@@ -332,18 +345,18 @@ impl Header {
                 // A model that explores the counts keeps the memory, so that it can report a later access.
                 return;
             }
-            // SAFETY: `with` took the memory for this layout, which is that of the value's kind. No count is left, so nothing
-            // refers to it.
+            // SAFETY: `with` took the memory for this layout, which is that of the value's kind. No count is left, so
+            // nothing refers to it.
             unsafe { memory::give_back(this.cast(), layout) };
         }
     }
 }
 
-/// Aborts: a count is about to wrap, which would free a value that is in use.
+/// Aborts the program: a count is about to wrap, which would free a value that is in use.
 #[cold]
 #[inline(never)]
 fn too_many() -> ! {
-    // Without allocating: a message, if standard error takes it.
+    // Writes without an allocation. An error of standard error is ignored.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), b"procession: too many references to one process\n");
     std::process::abort()
 }
@@ -351,26 +364,26 @@ fn too_many() -> ! {
 impl<T: HeaderFirst> Ref<T> {
     const PLAIN: &'static VTable = &Self::kind(Task::NONE);
 
-    /// The kind of a `T` that is this task.
+    /// Returns the kind of a `T` with this task.
     pub(crate) const fn kind(task: Task) -> VTable {
         VTable { clear: Self::clear, layout: Layout::new::<T>(), task }
     }
 
     /// # Safety
-    /// `this` is the life of a `T`; beyond that as [`HeaderFirst::clear`].
+    /// `this` is the header of a `T`. The other requirements are those of [`HeaderFirst::clear`].
     unsafe fn clear(this: NonNull<Header>) {
-        // SAFETY: a life is the beginning of its value, which is a `T` by contract. `T::clear` has no other requirements than
-        // this function.
+        // SAFETY: a header is the beginning of its value, which is a `T` by contract. `T::clear` has no other
+        // requirements than this function.
         unsafe { T::clear(this.cast()) };
     }
 
-    /// Counts a value, which is no task. The life that it is given goes into its place in it.
+    /// Creates a counted value that is no task. `make` stores the header that it gets as the first field.
     pub(crate) fn new(make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: `PLAIN` is the kind of a `T`. The one count is that of the reference that is returned.
+        // SAFETY: `PLAIN` is the kind of a `T`. The returned reference owns the one count.
         unsafe { Self::with(Self::PLAIN, 1, make) }
     }
 
-    /// The same, with two references to it.
+    /// As [`new`](Self::new), with two references to the value.
     pub(crate) fn pair(make: impl FnOnce(Header) -> T) -> (Self, Self) {
         // SAFETY: `PLAIN` is the kind of a `T`. Both counts become references here.
         let one = unsafe { Self::with(Self::PLAIN, 2, make) };
@@ -378,28 +391,30 @@ impl<T: HeaderFirst> Ref<T> {
         (unsafe { Self::from_at(one.at) }, one)
     }
 
-    /// Makes a value with `strong` counts. The reference that is returned owns one of them, the caller owns the others.
+    /// Creates a value with `strong` counts. The returned reference owns one of them, the caller owns the others.
     ///
     /// # Safety
-    /// `kind` is [that](Self::kind) of a `T`, and `strong` is at least 1.
+    /// `kind` is the [kind](Self::kind) of a `T`, and `strong` is at least 1.
     #[inline]
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
-        // SAFETY: a `T` is `HeaderFirst`, so it contains a life, and its size is not zero.
+        // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and its size is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
-        // For `Stepped::wake`.
+        // For `Stepped::wake`, which recovers the pointer to the whole value from a reference to its header.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
-        // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics it is leaked.
+        // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics, the
+        // memory is leaked.
         unsafe { at.write(value) };
-        // SAFETY: the value begins with a life that has `strong` counts, none of which is owned yet.
+        // SAFETY: the value begins with a header that has `strong` counts, none of which is owned yet.
         unsafe { Self::from_at(at) }
     }
 }
 
 impl<T: ?Sized> Ref<T> {
     /// # Safety
-    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of all of it. The caller owns one of its
-    /// strong counts, and hands it over; or it never drops what it gets, and drops its own reference later.
+    /// `at` points to a value that was made by [`with`](Ref::with), with the provenance of the whole value. The caller
+    /// owns one of its strong counts and hands it over. Or the caller never drops the result, and keeps a reference of
+    /// its own for longer.
     #[inline]
     pub(crate) unsafe fn from_at(at: NonNull<T>) -> Self {
         Self { at }
@@ -410,7 +425,7 @@ impl<T: ?Sized> Ref<T> {
         self.at
     }
 
-    /// Where it is; the count becomes the caller's.
+    /// Returns the pointer. The caller then owns the count.
     #[inline]
     pub(crate) fn into_at(self) -> NonNull<T> {
         ManuallyDrop::new(self).at
@@ -418,8 +433,8 @@ impl<T: ?Sized> Ref<T> {
 
     #[inline]
     pub(crate) fn life(&self) -> &Header {
-        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and such a value begins with its life. It is
-        // alive, because this reference owns a count.
+        // SAFETY: each value that a `Ref` points to was made as a `HeaderFirst` type, and such a value begins with its
+        // header. It is alive, because this reference owns a count.
         unsafe { self.at.cast::<Header>().as_ref() }
     }
 
@@ -430,7 +445,7 @@ impl<T: ?Sized> Ref<T> {
         Weak(this.at)
     }
 
-    /// Which one it is, while it lives.
+    /// Address of the value. It identifies the value as long as the value is alive.
     #[inline]
     pub(crate) fn identity(&self) -> usize {
         self.at.cast::<Header>().as_ptr() as usize
@@ -440,13 +455,13 @@ impl<T: ?Sized> Ref<T> {
         self.identity() == other.identity()
     }
 
-    /// So many more, counted at once.
+    /// Makes `count` references, with one atomic operation.
     pub(crate) fn clones(&self, count: u32) -> Clones<T> {
         self.life().retain_many(count);
         Clones { at: self.at, left: count }
     }
 
-    /// How many strong references there are.
+    /// Number of strong references.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.life().strong.load(Ordering::Relaxed) as usize
@@ -464,7 +479,8 @@ impl<T: ?Sized> Clone for Ref<T> {
 impl<T: ?Sized> Drop for Ref<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used afterwards.
+        // SAFETY: this reference owns a strong count, which keeps the value alive; it is dropped once and not used
+        // afterwards.
         unsafe { Header::release(self.at.cast()) };
     }
 }
@@ -486,10 +502,10 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<T> {
 }
 
 impl<T: ?Sized> Weak<T> {
-    /// A strong reference, if there still is one.
+    /// Returns a strong reference, if the value is still alive.
     pub(crate) fn upgrade(&self) -> Option<Ref<T>> {
-        // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The life is valid in it, also
-        // while the value is dropped and afterwards: see `HeaderFirst::clear`.
+        // SAFETY: the memory stays as long as there is a weak count, and this reference owns one. The header is valid
+        // in it, also while the value is dropped and afterwards: see `HeaderFirst::clear`.
         let strong = unsafe { &self.0.cast::<Header>().as_ref().strong };
         let more = |count| {
             if count > MOST {
@@ -497,9 +513,11 @@ impl<T: ?Sized> Weak<T> {
             }
             (count != 0 || planted!("counts_upgrade_from_zero")).then(|| count + 1)
         };
-        // Acquire, as in `Arc`: what was done before the last other reference was handed over is seen.
+        // Acquire, as in `Arc`. It pairs with the release decrements: what was done through references that are dropped
+        // by now happened before.
         strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-        // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this reference.
+        // SAFETY: the strong count was not zero, so the value was alive, and was incremented just now for this
+        // reference.
         Some(unsafe { Ref::from_at(self.0) })
     }
 }
@@ -558,7 +576,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&told), 1);
     }
 
-    /// Fault class 36: the counts start near the limit, in a process of the system for each operation.
+    /// Fault class 36: the counts start near the limit. Each operation runs in its own process of the operating system.
     #[test]
     #[cfg_attr(miri, ignore = "Miri starts no other programs")]
     fn a_count_that_would_overflow_aborts_the_program() {
@@ -579,7 +597,7 @@ mod tests {
         }
     }
 
-    /// Counts up to the limit, which succeeds, and beyond it, which does not return.
+    /// Counts up to the limit, which succeeds, and then beyond it, which does not return.
     fn overflow(operation: &str) {
         let near = |strong| {
             // SAFETY: `PLAIN` is the kind of the value. The references that are counted are never dropped.
@@ -610,7 +628,8 @@ mod tests {
             }
             "wake" => {
                 let at = NonNull::from(one.life());
-                // SAFETY: the value is no task, so the right is never used; it is not dropped.
+                // SAFETY: the value is no task, but the right is neither used nor dropped, so no function of a task is
+                // called. `waker` and its `clone` access only the header, which `one` keeps alive.
                 let ready = ManuallyDrop::new(unsafe { RunnableProcess::new(at) });
                 twice(&|| forget((*ready.waker()).clone()));
             }
@@ -649,7 +668,7 @@ mod tests {
                             drop(Ref::downgrade(&own));
                         }
                         drop(own);
-                        // There, or not: never half.
+                        // The value is alive as a whole, or it is gone.
                         assert!(weak.upgrade().is_none_or(|again| again.0 == 7));
                     });
                 }

@@ -1,5 +1,5 @@
-//! The yields of one process that are in flight: which tag waits for an answer, who is told when it comes, and that it
-//! comes once.
+//! The yields of one process that are in flight. The table records which tag waits for an answer and which target
+//! receives it, and accepts one answer per tag.
 //!
 //! ```text
 //!   start ──▶ InFlight ── complete ──▶ Answered ── collected ──▶ gone
@@ -7,11 +7,13 @@
 //!                └────── cancel ──────────┴── cancel ──▶ gone: a later answer is handed back as spent
 //! ```
 //!
-//! Whoever moves a slot out of `InFlight`, under the lock, decides the race between two answers, and between an answer
-//! and a cancel, a deadline (which is an answer as any other) or the death of the process. A tag's number is never
-//! issued twice, so an answer that comes late finds nothing, whatever the slot was used for since. A stream is a yield
-//! with a `Buffer` for its items, decided under the same lock: what was sent before the answer is pulled before it. No
-//! user code runs under the lock. [Plain](plain) yields are answered without it.
+//! All transitions of a slot out of `InFlight` happen under the lock. Therefore, the lock decides every race between
+//! two answers, or between an answer and a cancellation, a deadline or the exit of the process. A deadline is an answer
+//! like any other. The number of a tag is never issued twice. Therefore, a late answer finds nothing, even if another
+//! yield uses the slot by then.
+//!
+//! A stream is a yield with a `Buffer` for its items, under the same lock: items that were sent before the answer are
+//! pulled before it. No user code runs under the lock. [Lock-free](lock_free) yields are answered without it.
 
 pub(crate) mod buffer;
 pub(crate) mod lock_free;
@@ -35,52 +37,52 @@ use crate::process::yields::buffer::Buffer;
 use crate::process::yields::lock_free::{ReplyType, Words};
 use crate::process::yields::table::{Phase, Slot, Table, Watchers, reply_to};
 
-/// Commands of one step that are dispatched together, under one lock of the table.
+/// Commands of one step that are taken from the table together, under one acquisition of its lock.
 pub(crate) type Batch = [Option<Yield>; 8];
 
-/// A command on its way to its handler.
+/// A command that waits for its handler.
 #[derive(Debug)]
 pub(crate) struct Yield {
     pub(crate) tag: Tag,
     pub(crate) command: Payload,
 }
 
-/// Who hears of the answer.
+/// Target of an answer.
 #[derive(Debug)]
 pub(crate) enum AnswerTarget {
-    /// The process, as an event.
+    /// The process receives the answer as an event.
     Event,
-    /// A future that is polled with the task's own waker.
+    /// A future that is polled with the waker of the task itself.
     Own,
-    /// A future that is polled with another one.
+    /// A future that is polled with another waker.
     Other(Waker),
-    /// Nobody: the yield was detached.
+    /// No target: the yield was detached, so the answer is dropped.
     Nobody,
 }
 
-/// What the one who answered has to do now.
+/// What the caller must do after it has answered a yield.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Answered {
     /// Push the answer into the mailbox as an event.
     Event,
-    /// Push so many notices of the stream into the mailbox.
+    /// Push this number of notices of the stream into the mailbox.
     Notices(usize),
     /// Wake the task.
     Own,
     /// Wake this waker.
     Other(Waker),
-    /// Drop the answer: nobody waits for it any more.
+    /// Drop the answer: the yield was detached.
     Discard,
 }
 
-/// What the one who sent an item has to do now.
+/// What the caller must do after it has sent an item of a stream.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// Nothing: the process comes when it likes.
+    /// Nothing: the item is in the buffer, and no future waits for it.
     Nothing,
-    /// Push so many notices into the mailbox.
+    /// Push this number of notices into the mailbox.
     Notices(usize),
     /// Wake the task.
     Own,
@@ -88,62 +90,65 @@ pub(crate) enum Sent {
     Other(Waker),
 }
 
-/// What a future that pulls finds.
+/// Result of a pull by a future.
 #[derive(Debug)]
 pub(crate) enum Pulled {
     Item(Payload),
     /// All items were pulled, and this is the answer.
     End(Answer),
-    /// Nothing yet.
+    /// There is no item and no answer yet.
     Wait,
 }
 
 /// Why an answer was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The tag was answered or cancelled before, or its process has ended.
+    /// The tag was answered or cancelled before, or its process takes no answers any more.
     Spent,
-    /// No yield ever had this tag.
+    /// No yield ever had this tag. A chosen tag that is not in the table counts as unknown.
     Unknown,
-    /// The answer is not of the command's reply type.
+    /// The answer does not have the command's reply type, which has this name.
     WrongType(&'static str),
 }
 
 impl Late {
-    /// Of a tag that is not in flight, where so many were issued.
+    /// The refusal for a tag that is not in the table, if the process has issued tags below `issued`.
     fn of(tag: Tag, issued: u64) -> Self {
         if !tag.is_chosen() && tag.serial() < issued { Self::Spent } else { Self::Unknown }
     }
 }
 
-/// What became of a command that took the short way.
+/// Outcome of an inline command that its future has not seen yet.
 #[derive(Debug)]
 pub(crate) enum InlineOutcome {
     Answered(Answer),
-    /// Its handler waits for something itself: it is in flight, like any other.
+    /// The future of its handler is pending. The command is in flight, like any other yield, under this tag.
     Flying(Tag),
-    /// Its future was dropped on another thread, or in a nested turn: the thread's inline command was out of reach.
+    /// The future of the command was dropped on another thread or in a nested turn, where the inline command cannot be
+    /// reached.
     GivenUp,
 }
 
-/// Of one process.
+/// The yields of one process.
 #[derive(Debug)]
 pub(crate) struct Yields {
-    /// Most processes never yield, or not yet. Made by the process itself before anybody else can know of a yield.
+    /// Allocated at the first yield, because most processes never yield. The process itself allocates it, before
+    /// another thread can know a tag.
     parts: OnceBox<Parts>,
-    /// How many answers are waited for, and how many of plain yields are not read yet; written under the lock, read without
-    /// it.
+    /// Number of yields without an answer, plus the number of lock-free yields whose answer was not read yet. Written
+    /// under the lock, read without it.
     flying: AtomicU32,
-    /// How many commands wait for the end of the step; written under the lock.
+    /// Number of commands that wait for the end of the step. Written under the lock.
     pending: AtomicU32,
-    /// Whether any answer is recalled. By the process itself, who reads it.
+    /// Whether answers in the mailbox must be discarded when they are read. Only the process itself reads and writes
+    /// this.
     recalled: AtomicBool,
-    /// Whether one may have ended of those that are not dispatched yet.
+    /// Whether a yield may have ended that is not dispatched yet.
     overtaken: AtomicBool,
-    /// The process has had its last step: answers are discarded from now on, but what that step yielded is still dispatched.
-    /// Set by the process itself.
+    /// The process has had its last step. Answers are discarded from now on, but the yields of that step are still
+    /// dispatched. The process itself sets this.
     over: AtomicBool,
-    /// Which yield was dispatched last, by the end of its number: those that come after it have higher ones.
+    /// Low 32 bits of the number of the yield that was dispatched last. Later yields have higher numbers.
     dispatched: AtomicU32,
 }
 
@@ -151,16 +156,17 @@ pub(crate) struct Yields {
 #[repr(C)]
 struct Parts {
     table: Lock<Table>,
-    /// Of plain yields: there are some, or were. Last, for those who answer read this and the process writes the table.
+    /// The words of lock-free yields, once such yields are expected. This is the last field: answering threads read it
+    /// while the process writes the table.
     words: OnceBox<Words>,
 }
 
-/// Changes a counter that is written under the lock alone: no other write comes in between.
+/// Changes a counter that is written only under the lock, so no write is lost between the load and the store.
 fn count(counter: &AtomicU32, by: i32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
 }
 
-/// Whether an answer is of this type.
+/// Checks that an answer has the expected reply type. Failures and untyped replies pass.
 fn check_type(answer: &Option<Answer>, reply: ReplyType) -> Result<(), Late> {
     let (expected, name) = reply();
     match answer {
@@ -180,7 +186,7 @@ impl Yields {
             recalled: AtomicBool::new(false),
             overtaken: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            // None: the first one has number 0.
+            // No yield was dispatched: the first yield has the number 0.
             dispatched: AtomicU32::new(u32::MAX),
         }
     }
@@ -198,16 +204,16 @@ impl Yields {
         self.parts.get()?.words.get()
     }
 
-    /// Has later yields of commands be plain: see [`lock_free`].
+    /// Makes later yields of commands lock-free: see [`lock_free`].
     pub(crate) fn expect_many(&self) {
         self.parts().words.get_or_init(|| Box::new(Words::new()));
     }
 
-    /// Takes a tag for a yield of `C`, or the one that was chosen. With a `command` it is dispatched at the end of the
-    /// step, with a `buffer` it is a stream.
+    /// Registers a yield of `C`, and returns its tag: a new one, or the chosen one. If there is a `command`, it is
+    /// dispatched at the end of the step. If there is a `buffer`, the yield is a stream.
     ///
     /// # Errors
-    /// The command, when the chosen tag is in flight.
+    /// Returns the command if the chosen tag is in flight.
     pub(crate) fn start<C: Command>(
         &self,
         ear: AnswerTarget,
@@ -248,15 +254,15 @@ impl Yields {
         Ok(tag)
     }
 
-    /// Whether there is something to [take](Self::take_pending). The process's own thread alone makes it so.
+    /// Whether there are commands to [take](Self::take_pending). Only the process's own thread adds commands.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Moves commands that were yielded into a batch, in order, and returns their number. The caller asks for each one whether
-    /// it [was overtaken](Self::is_overtaken) when its turn comes: a command that was cancelled in its own step never
-    /// reaches its handler.
+    /// Moves yielded commands into a batch, in order, and returns their number. Before it dispatches each command, the
+    /// caller asks whether the yield [has ended already](Self::is_overtaken). Therefore, a command that is cancelled in
+    /// its own step never reaches its handler.
     pub(crate) fn take_pending(&self, batch: &mut Batch) -> usize {
         let Some(mut table) = self.table() else { return 0 };
         let count = table.pending.len().min(batch.len());
@@ -267,8 +273,8 @@ impl Yields {
         count
     }
 
-    /// Whether a yield has ended before it was dispatched: in its step, or while the handlers of others ran. If not, it is
-    /// dispatched now.
+    /// Whether a yield ended before its dispatch: in its own step, or while the handlers of earlier commands ran. If it
+    /// did not end, the caller dispatches it now.
     #[inline]
     pub(crate) fn is_overtaken(&self, tag: Tag) -> bool {
         if tag.is_plain() {
@@ -276,7 +282,8 @@ impl Yields {
         }
         let ended = self.overtaken.load(Ordering::Relaxed) && !self.is_wanted(tag);
         if tag.is_chosen() {
-            // Its number does not say which come after it: they are all looked up.
+            // The number of a chosen tag does not tell which yields follow it. Therefore, all following yields are
+            // looked up.
             self.overtaken.store(true, Ordering::Relaxed);
         } else {
             self.dispatched.store(tag.number as u32, Ordering::Relaxed);
@@ -284,7 +291,7 @@ impl Yields {
         ended
     }
 
-    /// What was taken is dispatched now: if nothing else is pending, none was overtaken.
+    /// Clears the mark of overtaken yields after a dispatch. If no other commands are pending, no yield is overtaken.
     #[inline]
     pub(crate) fn forget_overtaken(&self) {
         if !self.has_pending() && self.overtaken.load(Ordering::Relaxed) {
@@ -292,21 +299,22 @@ impl Yields {
         }
     }
 
-    /// One that was in flight has ended; under the lock.
+    /// Counts a yield that has ended, under the lock.
     fn ended(&self, tag: Tag) {
         count(&self.flying, -1);
-        // Relaxed: what ends while it is dispatched may have been dispatched before. Those that are taken at once are not
-        // so many that their numbers could come round.
+        // Relaxed: if the process misses the store below, the yield ended concurrently with its dispatch. It could as
+        // well have ended after the dispatch. The numbers of pending yields are so close that their 32-bit difference
+        // does not wrap.
         let ahead = (tag.number as u32).wrapping_sub(self.dispatched.load(Ordering::Relaxed)) as i32;
         if tag.is_chosen() || ahead > 0 {
             self.overtaken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Keeps what became of a command that took the short way.
+    /// Stores the outcome of an inline command for its future.
     ///
     /// # Errors
-    /// It was given up.
+    /// Returns the outcome if the command was [given up](Self::give_up).
     pub(crate) fn keep(&self, number: Number, kept: InlineOutcome) -> Result<(), InlineOutcome> {
         let mut guard = self.parts().table.lock();
         let table = &mut *guard;
@@ -317,12 +325,13 @@ impl Yields {
         Ok(())
     }
 
-    /// Takes out what was kept.
+    /// Takes out the stored outcome of an inline command.
     pub(crate) fn take_kept(&self, number: Number) -> Option<InlineOutcome> {
         self.table()?.take_kept(number)
     }
 
-    /// Gives up a command that took the short way and is not in reach; hands out what was kept.
+    /// Cancels an inline command that this thread cannot reach. Returns the outcome, if it is stored already.
+    /// Otherwise, a later [`keep`](Self::keep) for this command fails.
     pub(crate) fn give_up(&self, number: Number) -> Option<InlineOutcome> {
         let mut guard = self.parts().table.lock();
         let table = &mut *guard;
@@ -333,22 +342,23 @@ impl Yields {
         kept
     }
 
-    /// Whether answers are waited for; if only plain ones are, they may be in the mailbox already.
+    /// Whether yields wait for answers. The answers to lock-free yields may be in the mailbox already.
     pub(crate) fn is_waiting(&self) -> bool {
         self.flying.load(Ordering::Relaxed) != 0
     }
 
-    /// How many answers are waited for.
+    /// Returns the number of yields that wait for an answer.
     pub(crate) fn outstanding(&self) -> usize {
         let queued = self.words().map_or(0, Words::queued);
         (self.flying.load(Ordering::Relaxed) as usize).saturating_sub(queued)
     }
 
-    /// Answers a yield: exactly one answer to a tag gets `Ok`, after `taken` was called, before anybody can have read it. The
-    /// answer is taken from where it is, if it is to wait here.
+    /// Answers a yield. Of all answers to one tag, exactly one gets `Ok`. `complete` calls `taken` before another
+    /// thread can read the answer. If the answer waits in the table, it is moved out of `answer`.
     ///
     /// # Errors
-    /// Why it came too late, or is of the wrong type where `check` asks for that: it stays where it is.
+    /// Returns why the answer came too late. With `check`, also refuses an answer of the wrong type. A refused answer
+    /// stays in `answer`.
     pub(crate) fn complete(
         &self,
         tag: Tag,
@@ -406,7 +416,8 @@ impl Yields {
         Ok(answered)
     }
 
-    /// Collects a future's answer, or leaves word whom to tell. `None` when the tag is gone: cancelled from outside.
+    /// Collects the answer for a future. If there is none yet, records the target that receives it. `None` if the tag
+    /// is gone: the yield was cancelled from outside.
     pub(crate) fn poll(&self, tag: Tag, ear: AnswerTarget) -> Option<Result<Answer, ()>> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -426,8 +437,8 @@ impl Yields {
         }
     }
 
-    /// Whether an answer that is read as an event is wanted: it was not cancelled while it waited. The place that its yield
-    /// has in the table is free for another one when it is [collected](Self::collect).
+    /// Whether the process still wants an answer that it reads as an event: the yield was not cancelled while the
+    /// answer was in the mailbox. The slot of the yield stays occupied until it is [collected](Self::collect).
     #[inline]
     pub(crate) fn is_to_be_read(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
@@ -442,13 +453,14 @@ impl Yields {
         was
     }
 
-    /// Takes yields off the table whose answers were read as events.
+    /// Removes yields from the table whose answers were read as events.
     pub(crate) fn collect(&self, read: impl IntoIterator<Item = Tag>) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
         let (words, mut plain) = (self.words(), 0);
         for tag in read {
-            // Nobody watches what was answered, and its answer is gone: there is nothing in it.
+            // An answered yield has no watchers, and its answer was moved to the mailbox. Therefore, the drop of the
+            // slot runs no user code under the lock.
             let there = if tag.is_plain() {
                 let there = words.is_some_and(|words| table.plain().collect(words, tag));
                 plain += i32::from(there);
@@ -458,7 +470,7 @@ impl Yields {
                 key.map(|key| table.remove(key)).is_some()
             };
             if !there {
-                // SpawnSettings up after it was read.
+                // The yield was cancelled after its answer was read.
                 table.forget_recall(tag);
             }
         }
@@ -466,9 +478,9 @@ impl Yields {
         self.recalled.store(!table.recalled.is_empty(), Ordering::Relaxed);
     }
 
-    // ---- Giving up
+    // ---- Cancellation
 
-    /// Lets the command run on; its answer goes nowhere.
+    /// Lets the command run on, and discards its answer.
     pub(crate) fn detach(&self, tag: Tag) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;
@@ -484,8 +496,8 @@ impl Yields {
         }
     }
 
-    /// Gives up a yield: its answer will be discarded, its handler sees the cancellation. False if there is no such
-    /// yield in flight; an answer that was not read yet is not wanted any more either.
+    /// Cancels a yield: its answer will be discarded, and its handler sees the cancellation. Returns whether the yield
+    /// was in flight. If it was answered and the answer is not read yet, the answer is discarded too.
     pub(crate) fn cancel(&self, tag: Tag) -> bool {
         let Some(mut guard) = self.table() else { return false };
         let table = &mut *guard;
@@ -502,7 +514,8 @@ impl Yields {
         }
         let Some((key, _)) = table.find(tag) else { return false };
         let slot = table.remove(key);
-        // Not dispatched yet, it is skipped when its turn comes; only a chosen tag may be another yield's by then.
+        // A yield that is not dispatched yet is skipped at its dispatch, because it is not found in the table. A chosen
+        // tag may belong to another yield by then, so the command is removed here.
         let position = match tag.is_chosen() {
             true => table.pending.iter().position(|pending| pending.tag == tag),
             false => None,
@@ -524,7 +537,7 @@ impl Yields {
         flying || planted!("yields_cancel_always_wins")
     }
 
-    /// The answer that waits in the mailbox, or is on its way to it, is not wanted any more.
+    /// Records that an answer is discarded that is in the mailbox, or is on its way to it.
     fn recall(&self, table: &mut Table, tag: Tag) {
         if !planted!("yields_cancel_forgets_event") {
             *table.recalled.entry(tag.number).or_default() += 1;
@@ -532,7 +545,7 @@ impl Yields {
         }
     }
 
-    /// Whether somebody still waits for the answer to this tag.
+    /// Whether a yield with this tag still waits for its answer.
     pub(crate) fn is_wanted(&self, tag: Tag) -> bool {
         if tag.is_plain() {
             return self.is_flying(tag);
@@ -542,10 +555,11 @@ impl Yields {
         table.find(tag).is_some_and(|(_, slot)| slot.is_in_flight())
     }
 
-    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends: by an answer, a cancel,
-    /// the end of the process.
+    /// Returns the same as [`is_wanted`](Self::is_wanted). If the result is true, `watcher` is woken when the yield
+    /// ends: by an answer, a cancellation or the exit of the process.
     pub(crate) fn watch(&self, tag: Tag, watcher: &Waker) -> bool {
-        // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
+        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop looks a second
+        // time.
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return false };
@@ -570,8 +584,8 @@ impl Yields {
         }
     }
 
-    /// The process has had its last step, and reads no answer any more. The yields of that step are still in flight, so that
-    /// they are dispatched; their answers come too late.
+    /// The process has had its last step, and reads no answers any more. The yields of that step stay in flight, so
+    /// that they are dispatched. Their answers are refused as late.
     pub(crate) fn end_answers(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -581,7 +595,7 @@ impl Yields {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The process has ended: every yield is cancelled, and none can be answered from now on.
+    /// The process has exited. Cancels every yield; none can be answered from now on.
     pub(crate) fn close(&self) {
         let Some(mut guard) = self.table() else { return };
         let table = &mut *guard;

@@ -1,18 +1,19 @@
-//! Which core each worker stays on. The system is asked for its cores, and told, by a crate, for that takes unsafe code.
+//! Pins workers to cores. The crate `core_affinity` queries the cores and pins the threads, because both need unsafe
+//! code.
 
 use core_affinity::CoreId;
 
 use crate::platform::sync::Arc;
 use crate::process::error::BuildError;
 
-/// Pins the thread that calls it to the core of the worker with this number.
+/// Pins the calling thread to the core of the worker with this number.
 pub(crate) type Pin = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Has worker n stay on the n-th of these cores, and begins again where there are more workers; none means all that this
-/// program may use.
+/// Returns a function that pins worker n to the n-th of these cores. If there are more workers than cores, the
+/// assignment starts again from the first core. If `cores` is empty, all cores that this program may use are taken.
 ///
 /// # Errors
-/// One of them is not there, or the system does not say which are.
+/// [`BuildError::Invalid`] if this program may not use one of the cores, or if the system does not report its cores.
 pub(crate) fn pin_to(cores: Vec<usize>) -> Result<Pin, BuildError> {
     let there = core_affinity::get_core_ids().unwrap_or_default();
     let cores: Vec<CoreId> =
@@ -24,7 +25,7 @@ pub(crate) fn pin_to(cores: Vec<usize>) -> Result<Pin, BuildError> {
         return Err(BuildError::Invalid("workers can't be pinned to a core that this program may not use"));
     }
     Ok(Arc::new(move |worker| {
-        // Where the system takes it for a hint, or refuses, the worker runs anywhere.
+        // If the system ignores or refuses the request, the worker runs on any core.
         let _pinned = core_affinity::set_for_current(cores[worker % cores.len()]);
     }))
 }

@@ -1,4 +1,5 @@
-//! Jobs as what the scheduler runs: how they come into its queues, and what a turn is.
+//! Implements the scheduler's [`Task`] for jobs, and the functions that queue jobs of the threaded runtime. The
+//! scheduler itself knows nothing of processes; the priority of a process is read here.
 
 use std::cell::RefCell;
 
@@ -18,9 +19,10 @@ thread_local! {
 }
 
 impl Task for Job {
-    /// If this turn is measured: whose it is, and when it began.
+    /// For a measured turn: the host of the process and the start of the turn.
     type Begun = Option<(Host, Instant)>;
-    /// Elsewhere than at its worker it may be none.
+    /// Returns the label of the process and, if this turn is measured, its start. A future that is no process has no
+    /// label and is not measured.
     #[inline]
     fn begin(&self) -> (u64, Self::Begun) {
         match self {
@@ -55,7 +57,8 @@ impl Task for Job {
 }
 
 impl Job {
-    /// Runs it on this thread, outside the workers. What panics there is no process's, for those are caught in their turn.
+    /// Runs the job on this thread, outside the workers. Panics of a process are caught during its turn. A panic that
+    /// arrives here belongs to a future that is no process.
     pub(crate) fn run_here(self) {
         let _ = catch(|| {
             let (_, begun) = self.begin();
@@ -66,7 +69,7 @@ impl Job {
 
 pub(crate) type Threads = Scheduler<Job>;
 
-/// Where jobs of the threaded runtime go.
+/// Queues a job of the threaded runtime.
 pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
     let (host, (priority, is_new)) = match &job {
         Job::Process(ready) => (ready.head().host(), ready.head().ready()),
@@ -83,21 +86,22 @@ pub(crate) fn to_threads(job: Job, source: WakeSource<'_>) {
         Priority::High => Placement::Ranked(Rank::High),
         Priority::Low => Placement::Ranked(Rank::Low),
     };
-    // On a worker its own reference to the scheduler is used: counting another one would put all workers on one
-    // cache line.
+    // A worker uses the reference to the scheduler that it owns. Cloning another reference here would make all workers
+    // write the same cache line.
     if let Err(job) = Threads::schedule_here(home, job, how) {
         let kept = if let WakeSource::Waiting(kept) = source { kept } else { None };
         to_threads_elsewhere(job, how, kept);
     }
 }
 
-/// From a thread that is no worker of this runtime.
+/// Queues a job on a thread that is not a worker of this runtime.
 #[cold]
 fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>) {
     let own;
     let place = match kept {
         Some(place) => place,
-        // Kept over the push: once that is done the job may run, end, and let go of its runtime.
+        // This reference must outlive the push. After the push, the job may run, end, and drop the last other reference
+        // to its runtime.
         None => {
             own = Arc::clone(&job.host().shared().place);
             &own
@@ -109,7 +113,7 @@ fn to_threads_elsewhere(job: Job, how: Placement, kept: Option<&SchedulerHandle>
     }
 }
 
-/// The same for many at once.
+/// Queues a batch of jobs under one lock. All of them must have normal priority.
 pub(crate) fn all_to_threads(place: &SchedulerHandle, jobs: Vec<Job>) {
     for job in &jobs {
         if let Job::Process(ready) = job {

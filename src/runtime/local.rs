@@ -1,4 +1,5 @@
-//! Processes that are not `Send`: they live on the thread that lends itself by [`Local::run`], begin there and end there.
+//! Processes that are not `Send`. They run only on the thread that created their [`LocalSet`], inside [`LocalSet::run`]
+//! or [`LocalSet::block_on`]. The runtime's workers never run them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,26 +14,26 @@ use futures::task::AtomicWaker;
 use crate::context::Context;
 use crate::context::step::Process;
 use crate::host::Host;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::host::job::Job;
-use crate::observe::State;
+use crate::observe::ProcessState;
 use crate::platform::sync::{Arc, Mutex, planted, this_thread, thread};
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule, Weak};
 use crate::runtime::{Budget, OwnWaker, Runtime};
 use crate::task::Machine;
-use crate::task::body::{Outcome, with_machine, with_process};
+use crate::task::body::{ProcessOutput, with_machine, with_process};
 use crate::task::join::JoinHandle;
 
-/// Spawns and drives processes that are not `Send`: see [`Runtime::local`].
+/// Spawns and drives processes that are not `Send`: see [`Runtime::local_set`].
 ///
-/// They may hold an `Rc`, a `RefCell`, anything of their thread. They run while [`run`](Self::run) or
-/// [`block_on`](Self::block_on) is polled, which lends the thread to all other processes too; their addresses and handles
-/// go to any thread.
+/// These processes may hold an `Rc`, a `RefCell`, or any other value that must stay on its thread. They run while
+/// [`run`](Self::run) or [`block_on`](Self::block_on) is polled. Meanwhile the thread also runs other processes, as a
+/// guest thread of the runtime. Addresses and handles of local processes may be sent to any thread.
 ///
-/// Dropped, it kills those that still live and ends them here, on their thread. A process in whose step it is dropped is
-/// killed too, but it ends after that step.
+/// Dropping the `LocalSet` kills its processes that are left, and finishes their exits on this thread. If a process
+/// drops the `LocalSet` during its own step, that process is killed too, but exits only after that step.
 ///
 /// ```
 /// use std::{cell::RefCell, rc::Rc};
@@ -51,30 +52,30 @@ use crate::task::join::JoinHandle;
 /// assert_eq!(*sum.borrow(), 1);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-pub struct Local<'rt> {
+pub struct LocalSet<'rt> {
     runtime: &'rt Runtime,
     queue: Arc<Queue>,
-    /// Those that may still live.
+    /// The processes that may still run. Processes that have exited are removed when the vector is full.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
-    /// Neither sent nor shared: what it drives belongs to this thread.
+    /// Makes `LocalSet` neither `Send` nor `Sync`: its processes belong to this thread.
     _here: PhantomData<*const ()>,
 }
 
-impl fmt::Debug for Local<'_> {
+impl fmt::Debug for LocalSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local").field("ready", &self.queue.ready.lock().len()).finish_non_exhaustive()
     }
 }
 
-/// Where local tasks wait for their thread.
+/// Queue of the local processes that are runnable.
 #[derive(Debug, Default)]
 struct Queue {
     ready: Mutex<VecDeque<RunnableProcess>>,
-    /// Whoever drives them.
+    /// Waker of the task that polls [`LocalSet::drive`].
     driver: AtomicWaker,
 }
 
-/// How a process is queued that is not `Send`.
+/// How a process that is not `Send` is queued: for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
     queue: Arc<Queue>,
@@ -93,9 +94,10 @@ impl Schedule for OnThread {
 }
 
 impl Queue {
-    /// From any thread. The process is there before the driver is woken, and the driver leaves its waker before it looks.
+    /// Queues a process, from any thread. No wake-up is lost: the push happens before the wake, and `drive` registers
+    /// its waker before it looks into the queue.
     fn push(&self, ready: RunnableProcess) {
-        // All that run here are normal.
+        // The priority is ignored: local processes all have normal priority.
         let _ = ready.head().ready();
         self.ready.lock().push_back(ready);
         self.driver.wake();
@@ -107,24 +109,26 @@ impl Queue {
 }
 
 impl Runtime {
-    /// The way to processes that are not `Send`, on this thread. Each call makes one of its own.
-    pub fn local(&self) -> Local<'_> {
-        Local { runtime: self, queue: Arc::default(), spawned: RefCell::default(), _here: PhantomData }
+    /// Returns a [`LocalSet`], which spawns and drives processes that are not `Send` on this thread. Each call returns
+    /// a new one.
+    pub fn local_set(&self) -> LocalSet<'_> {
+        LocalSet { runtime: self, queue: Arc::default(), spawned: RefCell::default(), _here: PhantomData }
     }
 }
 
-impl Local<'_> {
-    /// Spawns an async body on this thread. As [`Host::spawn`], but nothing of it need be `Send`, save what it returns.
-    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<<Fut::Output as Outcome>::Output, N>
+impl LocalSet<'_> {
+    /// Spawns an async body as a process on this thread. As [`Host::spawn`], but the closure and its future need not be
+    /// `Send`. The messages and the output must be `Send`.
+    pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<<Fut::Output as ProcessOutput>::Output, N>
     where
         N: Send + 'static,
         F: FnOnce(Context<N>) -> Fut + 'static,
-        Fut: Future<Output: Outcome> + 'static,
+        Fut: Future<Output: ProcessOutput> + 'static,
     {
         with_machine!(N, F, Fut, body, None, |machine| self.launch(machine))
     }
 
-    /// Spawns a hand-written process on this thread.
+    /// Spawns a hand-written process on this thread. The process need not be `Send`.
     pub fn spawn_process<Q: Process>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| self.launch(machine))
     }
@@ -132,11 +136,12 @@ impl Local<'_> {
     fn launch<X: Machine + 'static>(&self, machine: X) -> JoinHandle<X::Output, X::Message> {
         let host: &Host = self.runtime;
         let schedule = OnThread { queue: Arc::clone(&self.queue), thread: this_thread() };
-        let launched = host.launch(machine, Inherited::default(), schedule);
+        let launched = host.launch(machine, InheritedContext::default(), schedule);
         if let Ok((joined, _)) = &launched {
             let mut spawned = self.spawned.borrow_mut();
             if spawned.len() == spawned.capacity() {
-                // Before it grows; and then by so much that this is not done for each of them.
+                // Removes the processes that have exited before the vector grows. The reservation is at least as large
+                // as the number of processes that are left, so this scan is rare.
                 spawned.retain(|control| control.upgrade().is_some_and(|control| !control.head().has_ended()));
                 let alive = spawned.len();
                 spawned.reserve(alive.max(8));
@@ -146,14 +151,14 @@ impl Local<'_> {
         host.join_or_refuse(launched)
     }
 
-    /// As [`Runtime::run`], and drives the processes of this thread too, within the same limits: a poll ends after 200 of
-    /// their steps, or 100 µs, and no step of theirs begins while `future` is woken.
+    /// As [`Runtime::run`], and also drives the processes of this `LocalSet`, within the same limits. A poll ends after
+    /// 200 of their steps or after 100 µs. No step of these processes begins while `future` is woken.
     pub async fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime.run(self.drive(future)).await
     }
 
-    /// As [`Runtime::block_on`], and drives the processes of this thread too: no step of theirs begins while `future` is
-    /// woken.
+    /// As [`Runtime::block_on`], and also drives the processes of this `LocalSet`. No step of these processes begins
+    /// while `future` is woken.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(self.drive(future))
     }
@@ -163,7 +168,8 @@ impl Local<'_> {
         let threads = self.runtime.threads();
         let wakes = OwnWaker::new();
         let (own, waker) = (&wakes.own, Waker::from(Arc::clone(&wakes)));
-        // How often the future was polled since the last step of a process, also in earlier polls of this.
+        // Number of polls of the future since the last step of a process. It continues across the polls of this outer
+        // future.
         let mut polls = 0;
         std::future::poll_fn(|cx: &mut Cx<'_>| {
             self.queue.driver.register(cx.waker());
@@ -181,18 +187,20 @@ impl Local<'_> {
                 if self.run_some(&mut budget, || own.comes_first(polls, 0), || own.comes_first(polls, 1)) {
                     polls = 0;
                 } else if !own.comes_first(polls, 0) && !budget.is_over() {
-                    // If the future yields, its wake has reached the thread: other processes come before its next poll.
+                    // If the future yields, its waker has been called on this thread. Other processes of the runtime
+                    // run before its next poll.
                     return Poll::Pending;
                 }
             }
-            // There may be more. The executor has its turn first.
+            // There may be more to do. The executor runs its other tasks first.
             cx.waker().wake_by_ref();
             Poll::Pending
         })
         .await
     }
 
-    /// Runs processes of this thread until one of them makes the future come first, or none is ready. False if it ran none.
+    /// Runs local processes until the future must be polled, the queue is empty, or the budget is used up. Returns
+    /// false if no process ran.
     fn run_some(&self, budget: &mut Budget, is_first: impl Fn() -> bool, becomes_first: impl Fn() -> bool) -> bool {
         let threads = self.runtime.threads();
         if is_first() {
@@ -214,14 +222,14 @@ impl Local<'_> {
     }
 }
 
-impl Drop for Local<'_> {
+impl Drop for LocalSet<'_> {
     fn drop(&mut self) {
-        // No thread drives the processes any more: those that live are killed, and end here.
+        // No thread drives the processes from here on. The remaining ones are killed, and exit in the loop below.
         let mut alive: Vec<_> = self.spawned.take().iter().filter_map(Weak::upgrade).collect();
         alive.iter().for_each(|control| control.kill());
-        // Between two of its steps none of them runs, so one that does is in a step that has called this. It ends when that
-        // step has returned, which is after this.
-        alive.retain(|control| control.head().state() != Some(State::Running));
+        // A process of this thread is `Running` only during a step. That step has called this `drop`, so the process
+        // exits after this function has returned. The loop must not wait for it.
+        alive.retain(|control| control.head().state() != Some(ProcessState::Running));
         loop {
             while let Some(ready) = self.queue.pop() {
                 Job::Process(ready).run_here();
@@ -245,16 +253,17 @@ mod tests {
     use crate::Exit;
     use crate::platform::sync::OnceLock;
 
-    /// The thread is driven by one `Local`. A process drops another one, which has spawned this process.
+    /// The test drives the thread by one `LocalSet`. A process drops a second `LocalSet`, which has spawned this
+    /// process.
     #[test]
     fn a_local_can_be_dropped_inside_one_of_its_own_processes() {
-        // A process that holds a `Local` needs a runtime that is never dropped.
+        // A process that holds a `LocalSet` needs a runtime that is never dropped.
         static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         let rt = RUNTIME.get_or_init(|| Runtime::builder().workers(0).build().expect("no threads"));
-        let driver = rt.local();
+        let driver = rt.local_set();
         let owner =
-            Local { runtime: rt, queue: Arc::clone(&driver.queue), spawned: RefCell::default(), _here: PhantomData };
-        let (holds, steps) = (Rc::new(Cell::new(None::<Local<'static>>)), Rc::new(Cell::new(0)));
+            LocalSet { runtime: rt, queue: Arc::clone(&driver.queue), spawned: RefCell::default(), _here: PhantomData };
+        let (holds, steps) = (Rc::new(Cell::new(None::<LocalSet<'static>>)), Rc::new(Cell::new(0)));
         let (held, count) = (Rc::clone(&holds), Rc::clone(&steps));
         let drops = owner.spawn(async move |ctx: Context| -> Result<(), Exit> {
             drop(held.take());
@@ -267,7 +276,7 @@ mod tests {
         holds.set(Some(owner));
         let (dropped, waited) = driver.block_on(async { futures::join!(drops, waits) });
         assert!(matches!((dropped, waited), (Err(Exit::Killed), Err(Exit::Killed))));
-        // The step in which it was dropped went on to its end, and no other came.
+        // The step that dropped the `LocalSet` ran to its end, and no further step ran.
         assert_eq!((steps.get(), Rc::strong_count(&steps)), (1, 1));
     }
 }

@@ -1,5 +1,5 @@
-//! A simulation: what a runtime runs, unchanged, on one thread, in virtual time, in an order that a seed decides. It is a
-//! [`Host`] like a runtime's; the queue of those who are ready and the clock are all that differs.
+//! The simulation: it runs the processes of a runtime unchanged on one thread, in virtual time, in an order drawn from
+//! a seed. It is a [`Host`] like that of a runtime; only the queue of runnable tasks and the clock differ.
 
 pub(crate) mod check;
 pub(crate) mod idle;
@@ -19,7 +19,7 @@ use crate::host::job::Job;
 use crate::host::namespace::HostBuilder;
 use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
-use crate::host::{Environment, Host, Left, OnPanic, Phase, Shared, Shutdown};
+use crate::host::{Environment, Host, PanicPolicy, Phase, Shared, ShutdownReport, UnfinishedProcess};
 use crate::observe::{Counter, Metrics, Observer, Unobserved};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;
@@ -33,15 +33,15 @@ use crate::runtime::simulation::idle::Idle;
 use crate::runtime::simulation::queue::{Entry, Next, Own, Queue};
 use crate::runtime::simulation::trace::{Trace, What};
 
-/// After so many turns a millisecond has passed, also where somebody is always ready.
+/// Number of turns after which one millisecond has passed, even if a process is always runnable.
 const TURNS_PER_MS: u32 = 1_000;
-/// So many of those who wait are named when nothing can go on.
+/// Maximum number of waiting processes that the message of a deadlock names.
 const NAMED: usize = 20;
 
-/// Runs processes as a [`Runtime`](crate::Runtime) does, on one thread, in virtual time, in an order drawn from a seed: the
-/// same seed gives the same run, another seed another order.
+/// Runs processes on one thread, in virtual time, in an order drawn from a seed. The same seed gives the same run;
+/// another seed gives another order.
 ///
-/// It is a [`Host`], as a runtime is, so what takes a host runs in both, unchanged:
+/// It is a [`Host`], as a [`Runtime`](crate::Runtime) is. Code that takes a host therefore runs in both, unchanged:
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, Runtime, Simulation};
@@ -72,42 +72,47 @@ const NAMED: usize = 20;
 /// let mut simulation = Simulation::new(7);
 /// let host = simulation.host().clone();
 /// let begun = simulation.now();
-/// simulation.run(scenario(host))?;                     // an hour passes, at once
+/// simulation.run(scenario(host))?;                     // an hour of virtual time passes immediately
 /// assert_eq!(simulation.now() - begun, Duration::from_secs(3600));
 /// # Ok::<(), Exit>(())
 /// ```
 ///
 /// # Time
 ///
-/// Time stands still while anybody is ready, and then goes on to the nearest deadline at once; so what a scenario measures
-/// is exact to the tick. It begins at zero. Where somebody is always ready it passes too, a millisecond for every 1,000
-/// turns, so that a process which lets others run until a moment has come gets there. Within a turn it stands still: code
-/// that spins until a moment never returns, and no [limit of time](crate::Limits::time) is ever reached.
+/// The clock stands still while a process is runnable. When no process is runnable, the clock jumps to the nearest
+/// deadline. Times that a scenario measures are therefore exact to the tick. The clock begins at zero.
+///
+/// If some process is always runnable, the clock advances by one millisecond every 1,000 turns. A process that yields
+/// until a certain time therefore reaches that time. Within a turn the clock stands still: code that spins until a
+/// certain time never returns, and no [limit of time](crate::Limits::time) is ever reached.
 ///
 /// # What the seed decides
 ///
-/// - Who is next of those that are ready, at each turn, whatever their priorities. Messages from one sender to one receiver
-///   stay in order, as always.
-/// - Whether a timer that is due comes before them or later: an answer that is given in the very tick of its time limit may
-///   be in time. Timers of one tick are in the order in which they were set.
-/// - What [`Me::random`](crate::Me::random) gives, and with it the jitter of [`Backoff`](crate::Backoff) and
-///   [`layer::Retry`](crate::handler::layer::Retry).
+/// - Which runnable process has the next turn, whatever the priorities. Messages from one sender to one receiver stay
+///   in order, as always.
+/// - Whether a due timer fires before the runnable processes or later. An answer that arrives in the tick of its
+///   deadline may therefore be in time. Timers of one tick fire in the order in which they were set.
+/// - The values of [`SelfHandle::random`](crate::SelfHandle::random), and with them the jitter of
+///   [`Backoff`](crate::Backoff) and [`layer::Retry`](crate::handler::layer::Retry).
 ///
-/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](crate::handler::blocking)) has a turn as all else has, and
-/// takes no time.
+/// Blocking work ([`Host::spawn_blocking`], [blocking handlers](fn@crate::handler::blocking)) has a turn like any other
+/// task, and takes no virtual time.
 ///
-/// # What it does not
+/// # What a simulation cannot control
 ///
-/// Code that asks the system for time or chance (the order of a `HashMap` is chance), that lets other threads take part, or
-/// that really blocks, is beyond it; [`check`](check::check) runs some seeds twice to find such code. Pids begin anew in each
-/// simulation, so that the same run prints the same. They still belong to one simulation: in another one, or in a runtime,
-/// they lead to no process.
+/// A simulation does not control code that asks the system for the time or for random numbers, code that uses other
+/// threads, or code that really blocks. The order of a `HashMap` is random, too. [`check`](check::check) runs some
+/// seeds twice to find such code.
 ///
-/// # What never ends
+/// The pids begin anew in each simulation, so that equal runs print equal pids. They still belong to one simulation: in
+/// another simulation, or in a runtime, they refer to no process.
 ///
-/// [`run`](Self::run) panics if nothing is ready and no timer is set. Beside a periodic timer there is always a next moment,
-/// so [a limit](Self::deadlock_after) applies: it panics as well if only timers have driven the run for many steps of time,
-/// and the future and the processes that wait have not run meanwhile.
+/// # Deadlocks
+///
+/// The simulation can detect a run that never ends. [`run`](Self::run) panics if no process is runnable and no timer is
+/// set. Beside a periodic timer there is always a next deadline, so [a limit](Self::deadlock_after) applies. `run` also
+/// panics if only timers have driven the run for many steps of time, and neither the future nor the waiting processes
+/// have run meanwhile.
 ///
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
@@ -116,11 +121,11 @@ pub struct Simulation {
     trace: Arc<Trace>,
     unobserved: Arc<Mutex<Vec<Unobserved>>>,
     idle: Idle,
-    /// Turns since time passed.
+    /// Number of turns since the clock last moved.
     turns: u32,
 }
 
-/// The incarnation of a new simulation: even, and not 0. A number comes again after 2^31 simulations.
+/// Returns the incarnation of a new simulation: even, and not 0. A number repeats after about 2^31 simulations.
 fn incarnation() -> u32 {
     static SIMULATIONS: AtomicU32 = AtomicU32::new(0);
     (SIMULATIONS.fetch_add(1, Ordering::Relaxed) % (u32::MAX / 2) + 1) * 2
@@ -140,7 +145,7 @@ impl Deref for Simulation {
     }
 }
 
-/// Where jobs of a simulation go.
+/// Queues a job of a simulation.
 fn to_queue(job: Job, _comes: WakeSource<'_>) {
     if let Job::Process(ready) = &job {
         let _ = ready.head().ready();
@@ -149,7 +154,7 @@ fn to_queue(job: Job, _comes: WakeSource<'_>) {
     queue_of(place).push(Entry::Job(job));
 }
 
-/// The same for many at once.
+/// Queues a batch of jobs of a simulation.
 fn all_to_queue(_place: &SchedulerHandle, jobs: Vec<Job>) {
     jobs.into_iter().for_each(|job| to_queue(job, WakeSource::Waiting(None)));
 }
@@ -159,30 +164,30 @@ fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {
 }
 
 impl Simulation {
-    /// A simulation without handlers. A scenario adds hosts that have some: see [`Host::add_host`].
+    /// Creates a simulation without handlers. A scenario can add hosts with handlers: see [`Host::add_host`].
     pub fn new(seed: u64) -> Self {
-        match Self::with(seed, HostBuilder::new("")) {
+        match Self::with_host(seed, HostBuilder::new("")) {
             Ok(simulation) => simulation,
             Err(error) => unreachable!("there are no handlers to be refused: {error}"),
         }
     }
 
-    /// A simulation whose own host has these handlers and limits.
+    /// Creates a simulation whose own host has the handlers and limits of `host`.
     ///
     /// ```
     /// # use procession::{Command, Context, HostBuilder, Simulation};
     /// struct Ask;
     /// impl Command for Ask { type Reply = u64; }
     ///
-    /// let mut simulation = Simulation::with(1, HostBuilder::new("").handle(|_: Ask| 42))?;
+    /// let mut simulation = Simulation::with_host(1, HostBuilder::new("").handle(|_: Ask| 42))?;
     /// let asks = simulation.spawn(async |ctx: Context| ctx.perform(Ask).await);
     /// assert_eq!(simulation.run(asks)?, 42);
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
-    /// Two handlers for one command.
-    pub fn with(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
+    /// [`BuildError::DuplicateHandler`] if a command has two handlers.
+    pub fn with_host(seed: u64, host: HostBuilder) -> Result<Self, BuildError> {
         let namespace = host.build()?;
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
@@ -199,7 +204,7 @@ impl Simulation {
             pool: None,
             metrics: Arc::new(Metrics::new(1)),
             observer: Some(Arc::clone(&trace) as Arc<dyn Observer>),
-            on_panic: OnPanic::Observe,
+            on_panic: PanicPolicy::Observe,
             on_unobserved: Some(Box::new(move |exit| reported.lock().push(exit))),
             schedule: to_queue,
             schedule_all: all_to_queue,
@@ -213,40 +218,41 @@ impl Simulation {
         Ok(Self { host, queue, trace, unobserved, idle: Idle::default(), turns: 0 })
     }
 
-    /// Leaves only the first so many choices to the seed; from there on whoever has been ready for longest is next.
+    /// Sets how many choices the seed makes. From then on, the process that has been runnable for the longest time is
+    /// next. Default: `u64::MAX`.
     #[must_use]
-    pub fn choices(self, most: u64) -> Self {
+    pub fn random_choices(self, most: u64) -> Self {
         self.queue.limit(most);
         self
     }
 
-    /// Sets how many steps of time may pass without progress before a run is a deadlock beside timers. Default: 65,536.
-    /// `u64::MAX` means never.
+    /// Sets how many steps of time may pass without progress before a run counts as a deadlock beside timers. Default:
+    /// 65,536. `u64::MAX` means never.
     ///
-    /// A step of time is the passage to the next deadline when no process is ready. Progress is a poll of the future that the
-    /// simulation runs, or a turn of a process that had not run since. A run is a deadlock only if each timer that was set
-    /// before these steps has fired or was cancelled, too. Raise it for a process that sleeps more often than this before
-    /// it wakes another one.
+    /// A step of time is a jump of the clock to the next deadline, when no process is runnable. Progress is a poll of
+    /// the future that the simulation runs, or a turn of a process that had not run since. A run counts as a deadlock
+    /// only if, in addition, each timer that was set before these steps has fired or was cancelled. Raise the limit for
+    /// a process that sleeps more often than this before it wakes another process.
     #[must_use]
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.idle.set_limit(steps);
         self
     }
 
-    /// The handle that everybody may hold.
+    /// Returns the host of the simulation. A clone of it can be given to processes.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Runs a future to its end, and the processes beside it; their turns and its own come in the order that the seed
-    /// says. What has not ended with it stays, and goes on in the next run.
+    /// Runs a future to completion, together with the processes. The seed decides the order of their turns and of the
+    /// polls of the future. Processes that have not exited when the future completes continue in the next run.
     ///
     /// # Panics
-    /// - As the future does.
-    /// - If it can never end: no process is ready, and no timer is set.
-    /// - If it is a deadlock beside timers: see [`deadlock_after`](Self::deadlock_after).
+    /// - If the future panics.
+    /// - If the future can never complete: no process is runnable, and no timer is set.
+    /// - If the run is a deadlock beside timers: see [`deadlock_after`](Self::deadlock_after).
     ///
-    /// In the last two cases the message names the processes that wait, and what each of them waits for.
+    /// In the last two cases the message names waiting processes, at most 20, and what each of them waits for.
     #[track_caller]
     pub fn run<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
@@ -263,7 +269,7 @@ impl Simulation {
                             return Ok(output);
                         }
                     }
-                    // Of a run that is over.
+                    // This entry belongs to a run that is over.
                     Some(Entry::Own(_)) => {}
                     Some(Entry::Job(job)) => this.turn(job),
                     None if this.pass_time(Instant::FAR) => {
@@ -281,8 +287,9 @@ impl Simulation {
         }
     }
 
-    /// Ends it in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does.
-    pub fn shutdown(mut self, within: Duration) -> Shutdown {
+    /// Shuts the simulation down in order, as [`Runtime::shutdown`](crate::Runtime::shutdown) does. `within` is virtual
+    /// time. Processes that are left at the deadline are reported and killed.
+    pub fn shutdown(mut self, within: Duration) -> ShutdownReport {
         let deadline = self.now() + within;
         self.host.begin_shutdown(deadline);
         self.inside(|this| {
@@ -295,22 +302,23 @@ impl Simulation {
                 }
             }
         });
-        Shutdown { left: self.host.left() }
+        ShutdownReport { left: self.host.left() }
     }
 
-    /// What happened until now, in order, a line each: when, who, and what. The same seed gives the same text, to the
-    /// byte. Of very long runs the last million lines are kept, and how many came before them.
+    /// Returns the trace: one line for each event until now, in order, with time, process and event. The same seed
+    /// gives the same text, byte for byte. Of a very long run, the trace keeps the last 1,048,576 lines and the number
+    /// of lines before them.
     pub fn trace(&self) -> String {
         self.trace.text()
     }
 
-    /// How many choices there were until now.
+    /// Returns the number of choices until now.
     fn drawn(&self) -> u64 {
         self.queue.drawn()
     }
 
-    /// Runs what is ready, in the order in which it became ready, until nothing is or the number of turns is reached. No time
-    /// passes, and no timer fires.
+    /// Runs runnable tasks in the order in which they became runnable. It stops when none is left or after `most_turns`
+    /// turns. No time passes, and no timer fires.
     fn settle(&mut self, most_turns: u32) {
         self.queue.limit(0);
         self.inside(|this| {
@@ -324,14 +332,14 @@ impl Simulation {
         });
     }
 
-    /// As the one worker of this simulation, and in nobody's turn.
+    /// Runs `f` as the only worker of this simulation, outside every turn.
     fn inside<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let _counting = self.host.shared().metrics.enter(0);
         let _pids = Simulated::enter(self.host.shared().pid_table.incarnation());
         Current::with(|current| current.outside(|| current.waking(WakeOrder::NextSlot, || f(self))))
     }
 
-    /// Who is next, of those that are ready now.
+    /// Returns the next runnable task, or `None` if there is none. Fires timers that the queue chooses first.
     fn next(&mut self) -> Option<Entry> {
         let Environment { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
@@ -357,14 +365,15 @@ impl Simulation {
         job.run_here();
     }
 
-    /// The processes that wait for ever while timers drive others.
+    /// Returns the processes that are deadlocked while timers drive other processes, if there is a deadlock.
     fn find_deadlock(&mut self) -> Option<BTreeSet<u64>> {
         let host = &self.host;
         let alive = || host.alive().iter().map(|control| control.head().place().into()).collect();
         self.idle.time_passed(&host.shared().timers, alive)
     }
 
-    /// Goes on to the nearest deadline, if it is before this one; else to this one. Whether there was one.
+    /// Moves the clock to the nearest deadline, if that is before `until`; otherwise to `until`, unless that is
+    /// [`Instant::FAR`]. Returns whether there was such a deadline.
     fn pass_time(&mut self, until: Instant) -> bool {
         let Environment { timers, clock, .. } = &***self.host.shared();
         let nearest = timers.nearest().filter(|&nearest| nearest < until);
@@ -375,14 +384,15 @@ impl Simulation {
         nearest.is_some()
     }
 
-    /// Panics, for the future never ends: no process is ready, and no timer is set; or timers drive all processes but these.
+    /// Panics because the future can never complete. With `None`, no process is runnable and no timer is set. Otherwise
+    /// timers drive all processes except these.
     #[track_caller]
     fn stuck(&self, beside_timers: Option<BTreeSet<u64>>) -> ! {
         let mut left = self.host.left();
         if let Some(waiting) = &beside_timers {
             left.retain(|left| waiting.contains(&left.pid.word()));
         }
-        let mut who: Vec<_> = left.iter().take(NAMED).map(Left::to_string).collect();
+        let mut who: Vec<_> = left.iter().take(NAMED).map(UnfinishedProcess::to_string).collect();
         if left.len() > NAMED {
             who.push(format!("and {} more", left.len() - NAMED));
         }
@@ -404,7 +414,7 @@ impl Simulation {
 }
 
 impl Drop for Simulation {
-    /// Kills what is left.
+    /// Kills the processes that are left.
     fn drop(&mut self) {
         self.inside(|this| {
             let run_dry = || {
@@ -428,7 +438,7 @@ impl Drop for Simulation {
 mod tests {
     use super::*;
     use crate::context::Context as Ctx;
-    use crate::context::time::interval::Missed;
+    use crate::context::time::interval::MissedTickBehavior;
     use crate::process::catch as panic;
     use crate::process::exit::Exit;
 
@@ -438,7 +448,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// The clock jumps, as that of a machine does that was suspended.
+    /// Moves the clock forward, like the clock of a machine that was suspended.
     fn jump(host: &Host, time: Duration) {
         host.shared().clock.advance(time);
     }
@@ -459,9 +469,9 @@ mod tests {
                 }
                 Ok::<_, Exit>(heard)
             });
-            let [skips, delays] = [Missed::Skip, Missed::Delay].map(|policy| {
+            let [skips, delays] = [MissedTickBehavior::Skip, MissedTickBehavior::Delay].map(|policy| {
                 host.spawn(async move |ctx: Ctx| {
-                    let mut ticks = ctx.interval(ms(1_000)).missed(policy);
+                    let mut ticks = ctx.interval(ms(1_000)).missed_tick_behavior(policy);
                     let mut heard = 0;
                     while ctx.now() < until {
                         ticks.tick().await;
@@ -476,7 +486,7 @@ mod tests {
                 sleeper.await.expect("it wakes once");
             }
             assert!(host.now() < until);
-            // Before the jump, late, and at the next regular moment.
+            // Three messages: one before the jump, one late, and one at the next regular time.
             assert_eq!(repeated.await.expect("it hears"), 3);
             assert_eq!(skips.await.expect("it hears"), (3, until));
             assert_eq!(delays.await.expect("it hears"), (3, until + ms(500)));

@@ -1,4 +1,8 @@
-//! Threads that lend themselves: as a future that an executor polls, or blocking.
+//! Guest threads: application threads that run tasks, either inside a future that an executor polls (`run`) or blocked
+//! on a future (`block_on`).
+//!
+//! A guest occupies a worker slot and uses the worker code of `worker.rs`. This file decides how a guest divides its
+//! time between its own future and tasks.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -14,29 +18,30 @@ use crate::platform::sync::{Arc, EventListener, Mutex, this_thread, thread};
 use crate::scheduler::worker::WorkerGuard;
 use crate::scheduler::{Local, Scheduler, Task};
 
-/// How many tasks a polled lender runs in one poll, at most.
+/// Maximum number of tasks that a polled guest runs in one poll.
 const TASKS_PER_POLL: u32 = 200;
-/// A poll ends at the first reading of the clock after this time. A poll itself costs an executor about a microsecond, so a
-/// longer time would save at most one percent; and other tasks of the executor wait at most this time and one task of ours.
-const TIME_PER_POLL: Duration = Duration::from_micros(100);
-/// While tasks are short, the clock is read at most once in this number of tasks. A reading costs as much as a fifth of a short
+/// A poll ends at the first reading of the clock after this time. A poll itself costs an executor about a microsecond,
+/// so a longer time would save at most one percent. Other tasks of the executor wait for at most this time and one
 /// task.
+const TIME_PER_POLL: Duration = Duration::from_micros(100);
+/// While tasks are short, the clock is read at most once in this number of tasks. A reading costs as much as a fifth of
+/// a short task.
 const TASKS_PER_READING: u32 = 16;
-/// Tasks are short if all that run between two readings of the clock take less than this time together.
+/// Tasks are short if all tasks between two readings of the clock take less than this time together.
 const SHORT: Duration = Duration::from_micros(20);
-/// How often a lender polls its own future in a row, at most, because another thread wakes it during each poll.
+/// Maximum number of polls of a guest's own future in a row, if another thread wakes it during each poll.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
-/// How long a thread that has found no place parks at most, before it looks at the timers.
+/// Maximum time that a thread without a worker slot parks before it looks at the timers.
 const WITHOUT_PLACE: Duration = Duration::from_secs(1);
-/// A lent thread searches once and then sleeps, because its time belongs to others.
+/// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
 const LENT_ROUNDS: u32 = 1;
 
-/// Says after which tasks a lender reads the clock: after each while tasks are long, less often while they are short.
+/// Decides after which tasks a guest reads the clock: after each long task, less often while tasks are short.
 #[derive(Debug)]
 struct Pace {
-    /// Since the last reading.
+    /// Number of tasks since the last reading.
     tasks: u32,
-    /// How many tasks run between two readings.
+    /// Number of tasks between two readings.
     stride: u32,
     last: Duration,
 }
@@ -46,7 +51,7 @@ impl Pace {
         Self { tasks: 0, stride: 1, last: now }
     }
 
-    /// A task has run. Returns the time if the clock is read now.
+    /// Counts a task that has run. Returns the time if the clock is read now.
     #[inline]
     fn has_run(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
         self.tasks += 1;
@@ -62,7 +67,7 @@ impl Pace {
     }
 }
 
-/// How much a lender may still do before it returns to its executor.
+/// Number of tasks and the time that a guest may still use before it returns to its executor.
 #[derive(Debug)]
 pub(crate) struct Budget {
     tasks: u32,
@@ -75,7 +80,7 @@ impl Budget {
         Self { tasks: TASKS_PER_POLL, until: now.saturating_add(TIME_PER_POLL), pace: Pace::new(now) }
     }
 
-    /// Of a thread that blocks.
+    /// Unlimited budget, for a thread in `block_on`.
     fn without_end(now: Duration) -> Self {
         Self { tasks: u32::MAX, until: Duration::MAX, pace: Pace::new(now) }
     }
@@ -84,7 +89,7 @@ impl Budget {
         self.tasks == 0
     }
 
-    /// A task has run. Returns the time if the clock was read.
+    /// Counts a task that has run. Returns the time if the clock was read.
     #[inline]
     pub(crate) fn spend(&mut self, now: impl FnOnce() -> Duration) -> Option<Duration> {
         if self.until != Duration::MAX {
@@ -97,9 +102,10 @@ impl Budget {
         Some(now)
     }
 
-    /// The lender's own future was polled. It counts as a task, but says nothing about how long tasks take.
+    /// Counts a poll of the guest's own future. It counts as a task, but does not say how long tasks take.
     ///
-    /// If it has used up the time, one task is left: otherwise a future whose polls take that long would starve all tasks.
+    /// If the time is over, one task is left. Otherwise a future whose polls take the whole time would starve all
+    /// tasks.
     pub(crate) fn spend_own(&mut self, now: Duration) {
         self.tasks = self.tasks.saturating_sub(1);
         if now >= self.until {
@@ -108,18 +114,19 @@ impl Budget {
     }
 }
 
-/// The own future of a lender was not woken since its last poll began.
+/// The own future of the guest was not woken since its last poll began.
 const QUIET: u8 = 0;
-/// Its poll has woken it on the same thread, as a future does that yields: one task comes before its next poll.
+/// The future was woken during its poll, on the same thread, as when a future yields: one task runs before its next
+/// poll.
 const YIELDED: u8 = 1;
-/// It was woken otherwise: its next poll comes before any task.
+/// The future was woken in another way: its next poll comes before any task.
 const WOKEN: u8 = 2;
 
-/// Whether a lender's own future was woken.
+/// Whether the own future of a guest was woken.
 #[derive(Debug)]
 pub(crate) struct OwnWake {
     state: AtomicU8,
-    /// The thread that polls it now; 0 between polls.
+    /// The thread that polls the future now; 0 between polls.
     polled_on: AtomicUsize,
 }
 
@@ -129,7 +136,7 @@ impl OwnWake {
         Self { state: AtomicU8::new(WOKEN), polled_on: AtomicUsize::new(0) }
     }
 
-    /// Notes a wake. True if it is the first since the last poll began.
+    /// Records a wake-up. Returns true if it is the first one since the last poll began.
     pub(crate) fn wake(&self) -> bool {
         let yields = self.polled_on.load(Ordering::Relaxed) == this_thread();
         self.state.fetch_max(if yields { YIELDED } else { WOKEN }, Ordering::SeqCst) == QUIET
@@ -139,7 +146,7 @@ impl OwnWake {
         self.state.load(Ordering::SeqCst) != QUIET
     }
 
-    /// Polls the future.
+    /// Polls the future with `poll`.
     pub(crate) fn poll<R>(&self, poll: impl FnOnce() -> R) -> R {
         self.polled_on.store(this_thread(), Ordering::Relaxed);
         self.state.swap(QUIET, Ordering::SeqCst);
@@ -148,7 +155,7 @@ impl OwnWake {
         polled
     }
 
-    /// Whether the future is polled before the next task, after `polls` polls of it in a row or `tasks` tasks.
+    /// Returns whether the future is polled before the next task, after `polls` polls in a row or `tasks` tasks.
     pub(crate) fn comes_first(&self, polls: u32, tasks: u32) -> bool {
         match self.state.load(Ordering::SeqCst) {
             QUIET => false,
@@ -158,7 +165,7 @@ impl OwnWake {
     }
 }
 
-/// Notes that the lender's own future was woken, and wakes the executor that polls the lender.
+/// Waker of a guest's own future. It records the wake-up and wakes the executor that polls the guest.
 #[derive(Debug)]
 pub(crate) struct OwnWaker {
     pub(crate) own: OwnWake,
@@ -199,11 +206,11 @@ impl Wake for OwnWaker {
     }
 }
 
-/// A place among the workers, for as long as it is held.
+/// A guest: it occupies a worker slot until it leaves or is dropped.
 struct Lender<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
-    /// It has said that it sleeps.
+    /// Set after the guest has announced that it sleeps, until it retracts.
     asleep: bool,
     vacancy: Option<EventListener>,
     alarm: Option<Mutex<Box<dyn Send>>>,
@@ -214,10 +221,10 @@ impl<T: Task> Lender<T> {
         Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
     }
 
-    /// Takes a place, if there is one.
+    /// Occupies a slot, if one is vacant. Otherwise `cx` is woken when a slot becomes vacant.
     fn arrive(&mut self, cx: &mut Context<'_>) {
         while self.local.is_none() {
-            // A task that lends its worker's thread may wait for what it has just woken.
+            // A task may block its worker's thread in `block_on` and wait for a task that it has just woken.
             Local::<T>::share_here();
             self.local = self.scheduler.occupy(true);
             if self.local.is_some() {
@@ -243,8 +250,8 @@ impl<T: Task> Lender<T> {
         }
     }
 
-    /// Gives the place back. A thread may have been chosen for a wake just now: `wake_up` learns of that, and the worker's
-    /// `leave` passes it on.
+    /// Makes the slot vacant. A push may have chosen this slot just before: `wake_up` learns of it, and the worker's
+    /// `leave` passes the wake-up on.
     fn leave(&mut self) {
         self.wake_up();
         if let Some(local) = self.local.take() {
@@ -252,9 +259,9 @@ impl<T: Task> Lender<T> {
         }
     }
 
-    /// Goes to sleep until the executor polls it again. False if there is something to do.
+    /// Announces that this guest sleeps until the executor polls it again. Returns false if there is something to do.
     fn sleeps(&mut self, cx: &Context<'_>, own: &OwnWake) -> bool {
-        // Without a place it waits for one, and for its own future.
+        // Without a slot, the guest waits for a slot and for its own future.
         let Some(local) = &self.local else { return true };
         if !local.may_sleep() {
             return false;
@@ -263,7 +270,7 @@ impl<T: Task> Lender<T> {
         if let Some(time) = local.time_if_unkept() {
             self.alarm = Some(Mutex::new(self.scheduler.driver.alarm(cx.waker(), time)));
         }
-        // A wake of its own future does not pass through the idle words: it is seen here, or wakes the executor.
+        // A wake-up of the own future does not change the idle word: it is either seen here, or it wakes the executor.
         if own.is_woken() {
             self.wake_up();
             return false;
@@ -271,17 +278,18 @@ impl<T: Task> Lender<T> {
         true
     }
 
-    /// Runs something that may wake tasks, as a task of this place.
+    /// Runs `f`, which may wake tasks, while this thread acts as the guest's worker.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
         let Some(seated) = Seated::new(self) else { return f() };
         seated.enter_own_future();
         f()
     }
 
-    /// Finds tasks and runs them, within the budget, until the lender's own future comes first. Returns how many it ran.
+    /// Finds tasks and runs them, until the budget is spent, no task is found, or the guest's own future comes first.
+    /// Returns the number of tasks run.
     ///
-    /// Where the clock is read it also fires what is due, which may be what the future waits for. A worker looks at the
-    /// timers once in 61 tasks only.
+    /// Where it reads the clock, it also fires due timers: the own future may wait for one of them. A worker looks at
+    /// the timers only once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
         let Some(seated) = Seated::new(self) else { return 0 };
         let mut count = 0;
@@ -298,7 +306,7 @@ impl<T: Task> Lender<T> {
     }
 }
 
-/// A lender's thread at its place, until this is dropped.
+/// Guard of a guest's thread that acts as a worker.
 struct Seated<'a, T: Task> {
     seat: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
@@ -335,14 +343,14 @@ impl<T: Task> Drop for Lender<T> {
 }
 
 pin_project! {
-    /// A future that does what another does, and runs tasks wherever it is polled until that is done.
+    /// Future that polls another future and runs tasks during its own polls, until the other future completes.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct Run<T: Task, F> {
         #[pin]
         future: F,
         lender: Lender<T>,
         own: Arc<OwnWaker>,
-        // How often the future was polled since the last task, also in earlier polls of this.
+        // Number of polls of the future since the last task, also in earlier polls of this `Run`.
         polls: u32,
     }
 }
@@ -367,7 +375,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
                 let poll = || this.future.as_mut().poll(&mut Context::from_waker(&waker));
                 let polled = lender.inside(|| own.poll(poll));
                 if polled.is_ready() {
-                    // Not only when it is dropped: no task is run from here any more.
+                    // Now, not only on drop: no more tasks will run in this slot.
                     lender.leave();
                     return polled;
                 }
@@ -393,7 +401,7 @@ impl<T: Task, F: Future> Future for Run<T, F> {
     }
 }
 
-/// Wakes a thread that blocks on a future.
+/// Waker of a thread that blocks on a future.
 struct Unpark {
     own: OwnWake,
     thread: thread::Thread,
@@ -412,12 +420,12 @@ impl Wake for Unpark {
 }
 
 impl<T: Task> Scheduler<T> {
-    /// Lends each thread that polls this.
+    /// Wraps `future`: each poll of the returned future also runs tasks on the polling thread.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
         Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
     }
 
-    /// A thread at a place, which has announced that it sleeps. Dropped, it leaves. For models.
+    /// Returns a guest that occupies a slot and has announced that it sleeps. It leaves when it is dropped. For models.
     #[cfg(procession_loom)]
     pub(crate) fn lend_asleep(self: &Arc<Self>) -> Box<dyn std::any::Any> {
         let mut lender = Lender::new(Arc::clone(self));
@@ -427,19 +435,19 @@ impl<T: Task> Scheduler<T> {
         Box::new(lender)
     }
 
-    /// The time by which a [`Budget`] is counted.
+    /// Returns the time that a [`Budget`] is counted by.
     pub(crate) fn time(&self) -> Duration {
         self.driver.now()
     }
 
-    /// As each lender does where it reads the clock: fires what is due.
+    /// Fires due timers, if any. A guest calls this where it reads the clock. Panics of wakers are caught.
     pub(crate) fn fire_due(&self, now: Duration) {
         if self.driver.is_due(now) {
             let _ = catch_unwind(AssertUnwindSafe(|| self.driver.turn()));
         }
     }
 
-    /// Lends this thread until the future is done.
+    /// Runs tasks on this thread until the future completes.
     pub(crate) fn block_on<F: Future>(self: &Arc<Self>, future: F) -> F::Output {
         let mut future = pin!(future);
         let unpark = Arc::new(Unpark { own: OwnWake::new(), thread: thread::current() });
@@ -469,8 +477,8 @@ impl<T: Task> Scheduler<T> {
                 continue;
             }
             let Some(local) = &lender.local else {
-                // All places are taken: this thread waits for its own future, and for a place. If each place belongs to a step
-                // that waits here too, no other thread looks at the timers.
+                // All slots are occupied: this thread waits for its own future, and for a slot. If a step that waits
+                // here too blocks each of these slots, no other thread looks at the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
                     let time = self.driver.wait().map_or(WITHOUT_PLACE, |time| time.min(WITHOUT_PLACE));
@@ -511,7 +519,7 @@ mod tests {
         };
         assert_eq!(readings(4, SHORT), [1, 2, 3, 4]);
         assert_eq!(readings(47, STEP), [1, 3, 7, 15, 31, 47]);
-        // Tasks become long: the first reading comes after a whole stride, then each task is followed by one.
+        // Tasks become long: the first reading comes after a whole stride, later readings after each task.
         assert_eq!(readings(19, SHORT), [16, 17, 18, 19]);
     }
 
@@ -530,7 +538,7 @@ mod tests {
         assert_eq!(tasks(Duration::ZERO), Some(TASKS_PER_POLL));
         assert_eq!(tasks(TIME_PER_POLL), Some(1));
         assert_eq!(tasks(TIME_PER_POLL / 4), Some(4));
-        // At most one stride later than at the end of its time.
+        // At most one stride after the end of its time.
         assert!(tasks(STEP).is_some_and(|tasks| (100..100 + TASKS_PER_READING).contains(&tasks)));
         // The own future leaves one task, however long its first poll takes.
         let mut own = Budget::of_a_poll(now);

@@ -1,25 +1,26 @@
-//! What a runtime's builder has the worker threads call: user code, so it runs under no lock and may panic.
+//! Hooks that a runtime's builder registers for worker threads. They are user code: they run under no lock, and their
+//! panics are caught.
 
 use std::fmt;
 
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
 
-/// Something to call.
+/// A hook without arguments.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 
-/// When worker threads call what; nothing, by default.
+/// The hooks of a scheduler. By default there are none.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
-    /// Before its first task, on a thread of the crew.
+    /// Called on a worker thread, before its first task.
     pub(crate) start: Option<Hook>,
-    /// After its last.
+    /// Called on a worker thread, after its last task.
     pub(crate) stop: Option<Hook>,
-    /// When a worker has said that it sleeps, and before it does.
+    /// Called when a worker has announced that it sleeps, before it parks.
     pub(crate) park: Option<Hook>,
-    /// When it has slept.
+    /// Called when a worker has been unparked.
     pub(crate) unpark: Option<Hook>,
-    /// When a thread takes the place with this number.
+    /// Called when a thread occupies the slot with this number.
     pub(crate) seat: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
@@ -29,10 +30,10 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// Calls what there is to call.
+/// Calls a hook, if there is one.
 pub(super) fn call(hook: Option<&Hook>) {
     if let Some(hook) = hook {
-        // The worker goes on whatever its hook does.
+        // A panic of a hook does not end the worker.
         let _ = catch(|| hook());
     }
 }

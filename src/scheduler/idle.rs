@@ -1,7 +1,7 @@
-//! Who searches and who sleeps, in one word, and the parking of those who sleep.
+//! The idle word: which workers search and which sleep, and how sleeping workers park and are woken.
 //!
-//! It knows nothing of queues: a pusher calls `wake_many` after its push, and a place that wants to sleep looks at every
-//! queue after it has called `announce`. Why that loses no wake is in `README.md` beside this file.
+//! It does not know the queues. A pushing thread calls `wake_many` after its push. A worker that wants to sleep calls
+//! `announce` and then looks at every queue. Why this loses no wake-up is in `README.md` in this folder.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::platform::sync::{CachePadded, Mutex, planted, thread};
 
-/// How many places for workers and lent threads a scheduler has: one bit each. Few under the model checker, so that
-/// whoever looks at all of them takes few steps.
+/// Number of worker slots of a scheduler, for worker threads and guest threads: one bit each. Small under the model
+/// checker, so that a pass over all slots takes few steps.
 pub(crate) const SLOTS: usize = if cfg!(procession_loom) { 3 } else { 48 };
-/// Above the sleepers' bits stands how many search.
+/// One searching worker. Their number is above the bits of the sleeping slots.
 const SEARCHER: u64 = 1 << SLOTS;
 const SLEEPERS: u64 = SEARCHER - 1;
 
-/// The word, taken apart.
+/// The idle word in parts.
 ///
 /// ```text
 ///  63          48 47                     0
@@ -45,17 +45,18 @@ impl fmt::Debug for Word {
     }
 }
 
-/// What became of a worker that wanted to sleep.
+/// Result of retracting an announcement.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// By itself: it had found something, or its time was over. It does not count as searching.
+    /// No push chose the worker: it saw work, its time was over, or it woke up for another reason. It does not count as
+    /// searching.
     ByItself,
-    /// Somebody chose it: it counts as searching, and owes a search.
+    /// A push chose the worker: it counts as searching, and must search.
     Chosen,
 }
 
-/// Sleepers that are to be woken.
+/// Slots of sleeping workers that must be woken.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen(u64);
@@ -70,39 +71,39 @@ impl Iterator for Chosen {
     }
 }
 
-/// How the thread behind a slot is woken.
+/// How the worker of a slot is woken.
 #[derive(Debug, Default)]
 enum Parker {
     #[default]
     Nobody,
     Thread(thread::Thread),
-    /// A [polled](Idle::announce_polled) place, by the waker of its last poll.
+    /// The waker of the last poll, for a [polled](Idle::announce_polled) slot.
     Waker(Waker),
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Set before the unpark. It is ours: a process that blocks its thread on something else may swallow a bare
-    /// unpark.
+    /// Set before the unpark. A bare unpark is not enough: a process may block its thread in a `park` of its own, which
+    /// consumes the unpark.
     token: AtomicBool,
     parker: Mutex<Parker>,
 }
 
-/// What a push reads, on one cache line.
+/// The words that a push reads, on one cache line.
 #[derive(Debug)]
 struct Words {
-    /// The searchers, and the sleeping places whose thread is parked.
+    /// The number of searching workers, and a bit for each sleeping slot whose thread parks.
     word: AtomicU64,
-    /// A bit for each sleeping place that is polled.
+    /// A bit for each polled slot that sleeps.
     polled: AtomicU64,
 }
 
-/// Searching and sleeping.
+/// State of all searching and sleeping workers of a scheduler.
 #[derive(Debug)]
 pub(crate) struct Idle {
     words: CachePadded<Words>,
     slots: Box<[Slot]>,
-    /// The slot that sleeps until the nearest deadline, plus one; 0 when nobody does.
+    /// The slot of the timekeeper, plus one; 0 if there is no timekeeper.
     timekeeper: AtomicUsize,
 }
 
@@ -121,12 +122,13 @@ impl Idle {
         Word(self.words.word.load(Ordering::SeqCst))
     }
 
-    /// Whether this slot sleeps. Its queues are empty then.
+    /// Returns whether this slot sleeps. Its queues are empty then.
     pub(crate) fn is_sleeping(&self, slot: usize) -> bool {
         (self.load().sleepers() | self.words.polled.load(Ordering::SeqCst)) & (1 << slot) != 0
     }
 
-    /// Begins to search, unless half of the `present` do already.
+    /// Begins a search, unless half of the `present` workers search already. At least one may search. Returns whether
+    /// the search began.
     pub(crate) fn start_searching(&self, present: usize) -> bool {
         let most = (present as u64 / 2).max(1);
         let mut word = self.load();
@@ -134,7 +136,7 @@ impl Idle {
             if word.searchers() >= most {
                 return false;
             }
-            // RMW only, here and below: a plain store could undo what another thread did in between.
+            // Only read-modify-write operations, here and below: a plain store could undo the change of another thread.
             match self.words.word.compare_exchange_weak(word.0, word.0 + SEARCHER, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return true,
                 Err(now) => word = Word(now),
@@ -142,23 +144,26 @@ impl Idle {
         }
     }
 
-    /// Ends a search that found something. True if nobody searches now: then the caller looks at every queue, and wakes the
-    /// next if there is more.
+    /// Ends a search without an announcement. Returns true if no worker searches now. The caller then looks at every
+    /// queue, and wakes the next worker if there is more.
     #[must_use]
     pub(crate) fn stop_searching(&self) -> bool {
         let was_last = Word(self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst)).searchers() == 1;
-        // Pairs with the fence in `wake_many`: either this worker sees the pushed task, or the pusher sees no searcher.
+        // Pairs with the fence in `wake_many`: either this worker sees the pushed task, or the pushing thread sees no
+        // searching worker.
         if !planted!("idle_stop_has_no_fence") {
             fence(Ordering::SeqCst);
         }
         was_last
     }
 
-    /// After a push of `count` tasks: chooses as many sleepers as there are tasks without a searcher. Each chosen thread
-    /// counts as searching from now on. Where these are too few, it takes all polled places, which do not count as
-    /// searching: such a place may never be polled again. The caller wakes all that are returned, by [`wake`](Self::wake).
+    /// Called after a push of `count` tasks. Chooses up to one sleeping worker for each task, less the number of
+    /// searching workers. Each chosen thread counts as searching from now on. If there are too few sleeping threads,
+    /// takes all polled slots too. They do not count as searching, because a polled slot may never be polled again. The
+    /// caller must [`wake`](Self::wake) all returned slots.
     pub(crate) fn wake_many(&self, count: usize) -> Chosen {
-        // Pairs with the fence in `announce`: either the sleeper sees what was pushed, or its bit is seen here.
+        // Pairs with the fence in `announce`: either the sleeping worker sees the pushed tasks, or this thread sees its
+        // bit.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
@@ -173,7 +178,7 @@ impl Idle {
             if more == 0 {
                 return Chosen(polled);
             }
-            // The lowest: those beyond stay.
+            // Chooses the lowest bits: `stay` has the bits above them.
             let stay = (0..more).fold(word.sleepers(), |left, _| left & (left - 1));
             let chosen = word.sleepers() & !stay;
             let searching = if planted!("idle_batch_counts_one") { 1 } else { more };
@@ -185,9 +190,10 @@ impl Idle {
         }
     }
 
-    /// Takes all polled places that sleep. Each looks at every queue when it is polled.
+    /// Clears the bits of all sleeping polled slots and returns them. Each of these slots looks at every queue when it
+    /// is polled.
     fn take_polled(&self) -> u64 {
-        // Relaxed: the fence of the caller pairs with the one in `announce_polled`.
+        // Relaxed is enough: the fence of the caller pairs with the fence in `announce_polled`.
         let polled = self.words.polled.load(Ordering::Relaxed);
         if polled == 0 {
             return 0;
@@ -196,8 +202,8 @@ impl Idle {
         self.words.polled.fetch_and(!taken, Ordering::SeqCst) & taken
     }
 
-    /// Says that this slot is going to sleep, and does not search any more if it did. After that the caller looks at
-    /// every queue once more.
+    /// Announces that the worker of this slot will sleep, and ends its search if `searching`. The caller must then look
+    /// at every queue once more.
     pub(crate) fn announce(&self, slot: usize, searching: bool) {
         let mut word = self.load();
         loop {
@@ -207,30 +213,31 @@ impl Idle {
                 Err(now) => word = Word(now),
             }
         }
-        // Pairs with the fence in `wake_many`.
+        // Pairs with the fence in `wake_many`: either this worker sees the pushed tasks, or the pushing thread sees its
+        // bit.
         if !planted!("idle_no_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// As [`announce`](Self::announce), for a place that runs tasks only while an executor polls it. The executor may never
-    /// poll it again, so no push relies on it alone.
+    /// Like [`announce`](Self::announce), for a slot that runs tasks only while an executor polls it. The executor may
+    /// never poll it again, so no push relies on this slot alone.
     pub(crate) fn announce_polled(&self, slot: usize, searching: bool) {
         self.words.polled.fetch_or(1 << slot, Ordering::SeqCst);
         if searching {
             self.words.word.fetch_sub(SEARCHER, Ordering::SeqCst);
         }
-        // Pairs with the fence in `wake_many`.
+        // Pairs with the fence in `wake_many`, as in `announce`.
         fence(Ordering::SeqCst);
     }
 
-    /// A polled place is awake.
+    /// Retracts the announcement of a polled slot: it is awake.
     pub(crate) fn retract_polled(&self, slot: usize) {
         self.words.polled.fetch_and(!(1 << slot), Ordering::SeqCst);
         self.slots[slot].token.store(false, Ordering::SeqCst);
     }
 
-    /// Takes back the announcement: this slot is awake. If somebody chose it in the meantime it has to search.
+    /// Retracts the announcement: this slot is awake. If a push chose the slot in the meantime, its worker must search.
     pub(crate) fn retract(&self, slot: usize) -> Woken {
         let bit = 1 << slot;
         let former = self.words.word.fetch_and(!bit, Ordering::SeqCst);
@@ -238,7 +245,7 @@ impl Idle {
         if former & bit != 0 { Woken::ByItself } else { Woken::Chosen }
     }
 
-    /// Wakes the thread behind a slot, whether it was chosen or has to look at the clock again.
+    /// Sets the token of a slot and wakes its worker, whether a push chose it or it must look at the clock again.
     pub(crate) fn wake(&self, slot: usize) {
         let slot = &self.slots[slot];
         slot.token.store(true, Ordering::SeqCst);
@@ -250,22 +257,24 @@ impl Idle {
                     thread.unpark();
                     Parker::Nobody
                 }
-                // Taken, not cloned: that would be somebody's code under the lock. The poll that it causes sets it anew.
+                // Taken, not cloned, because a clone runs user code, which must not run under the lock. The next poll
+                // sets the waker again.
                 Parker::Waker(_) => std::mem::take(&mut *parker),
             }
         };
         if let Parker::Waker(waker) = waker {
-            // Whoever pushes holds its worker in its hands now: a panic in somebody's waker must not take that along.
+            // The caller may be in the middle of a push: a panic of the waker, which is user code, must not unwind
+            // through it.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
-    /// The thread that calls is the one behind this slot from now on.
+    /// Makes the calling thread the one that `wake` unparks for this slot.
     pub(crate) fn parks_as_thread(&self, slot: usize) {
         self.set_parker(slot, Parker::Thread(thread::current()));
     }
 
-    /// Whoever this waker wakes polls the one behind this slot.
+    /// Makes `waker` the one that `wake` calls for this slot.
     pub(crate) fn parks_as_waker(&self, slot: usize, waker: &Waker) {
         let known = matches!(&*self.slots[slot].parker.lock(), Parker::Waker(known) if known.will_wake(waker));
         if !known {
@@ -273,7 +282,7 @@ impl Idle {
         }
     }
 
-    /// Nobody is behind this slot any more.
+    /// Marks that this slot has no thread and no waker any more.
     pub(crate) fn leaves(&self, slot: usize) {
         self.set_parker(slot, Parker::Nobody);
     }
@@ -283,12 +292,13 @@ impl Idle {
         drop(former);
     }
 
-    /// Whether somebody has woken this slot.
+    /// Returns whether the token of this slot is set.
     pub(crate) fn is_woken(&self, slot: usize) -> bool {
         self.slots[slot].token.load(Ordering::SeqCst)
     }
 
-    /// Sleeps until somebody wakes this slot, or the time is over, or for no reason at all.
+    /// Parks the thread until the slot is woken or the time is over. May also return spuriously. Returns immediately if
+    /// the token is set.
     pub(crate) fn park(&self, slot: usize, time: Option<Duration>) {
         if self.is_woken(slot) {
             return;
@@ -299,19 +309,20 @@ impl Idle {
         }
     }
 
-    /// Becomes the one that sleeps until the nearest deadline, if nobody is.
+    /// Makes this slot the timekeeper, if there is none. Returns whether it did.
     pub(crate) fn keep_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(0, slot + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Gives that up again; true if this slot was it.
+    /// Ends that role. Returns true if this slot was the timekeeper.
     pub(crate) fn stop_keeping_time(&self, slot: usize) -> bool {
         self.timekeeper.compare_exchange(slot + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Who sleeps until the nearest deadline.
+    /// Returns the slot of the timekeeper, which sleeps until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`, as in `wake_many`: what is published here is a deadline.
+        // Pairs with the fence in `announce`. The caller has inserted a deadline before: either the timekeeper sees the
+        // deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }
@@ -380,7 +391,7 @@ mod tests {
         assert!(idle.stop_searching());
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [0, 5]);
         assert_eq!((idle.load().searchers(), idle.is_sleeping(0)), (0, false));
-        // None of the two is polled again: the next push does not rely on them.
+        // The two polled slots are not polled again: the next push does not rely on them.
         idle.announce_polled(6, false);
         assert_eq!(idle.wake_many(1).collect::<Vec<_>>(), [6]);
         idle.announce(3, false);
@@ -394,7 +405,7 @@ mod tests {
         assert!(!idle.is_sleeping(0));
     }
 
-    /// Counts how often it was woken; the second time it panics.
+    /// Waker that counts its wake-ups; at the second one it panics.
     #[derive(Default)]
     struct Bell(AtomicUsize);
 
@@ -422,7 +433,7 @@ mod tests {
         idle.parks_as_thread(0);
         idle.leaves(0);
         assert!(!idle.is_woken(0));
-        // No thread is unparked by this.
+        // The slot has no thread, so this unparks none.
         idle.wake(0);
         assert!(idle.is_woken(0) && !idle.is_woken(1));
         idle.park(0, None);
@@ -450,7 +461,7 @@ mod tests {
             while !idle.is_sleeping(0) {
                 thread::yield_now();
             }
-            // Half of the time the thread has probably parked.
+            // In half of the rounds the thread has probably parked.
             (0..round % 2 * 10).for_each(|_| thread::yield_now());
             assert_eq!(idle.wake_many(1).next(), Some(0));
             idle.wake(0);
@@ -473,7 +484,7 @@ mod tests {
         idle.wake(1);
         idle.wake(1);
         assert_eq!((rung(), Arc::strong_count(&bell)), (1, held));
-        // The panic of this one goes no further.
+        // The panic of this wake-up is caught.
         idle.parks_as_waker(1, &waker);
         idle.wake(1);
         assert_eq!(rung(), 2);
@@ -481,7 +492,7 @@ mod tests {
         idle.leaves(1);
         idle.wake(1);
         assert_eq!((rung(), Arc::strong_count(&bell)), (2, held));
-        // Another waker takes its place.
+        // Another waker replaces the first one.
         idle.parks_as_waker(1, &waker);
         idle.parks_as_waker(1, Waker::noop());
         assert_eq!(Arc::strong_count(&bell), held);

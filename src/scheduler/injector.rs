@@ -1,4 +1,6 @@
-//! What came from outside, and what is too much for one worker.
+//! Global queue, which all workers share: tasks from outside, and tasks that overflowed a local queue.
+//!
+//! It wakes no worker: the caller does so after a push.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::Drain;
@@ -6,14 +8,15 @@ use std::collections::vec_deque::Drain;
 use crate::platform::sync::Mutex;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many more than one a worker takes from here at most.
+/// Maximum number of tasks that a worker takes in addition to the first.
 const GLOBAL_TAKE: usize = 16;
 
-/// The queue that all share.
+/// A queue under a lock. The queues of the priorities are of this type too.
 #[derive(Debug)]
 pub(crate) struct Injector<T> {
-    /// Read without the lock: an empty queue costs a load. Whoever pushes tells somebody after that, behind a fence, and who is
-    /// about to sleep looks behind one: see `idle`.
+    /// Read without the lock, so that an empty queue costs one load. A pushing thread executes a fence after its push
+    /// and then wakes a worker. A worker that is about to sleep executes a fence and then reads this length, see
+    /// `idle.rs`.
     len: AtomicUsize,
     queue: Mutex<(VecDeque<T>, bool)>,
 }
@@ -27,10 +30,10 @@ impl<T> Injector<T> {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// Appends one.
+    /// Appends a task.
     ///
     /// # Errors
-    /// It, when the queue is closed: whoever gets it back drops it, outside the lock.
+    /// Returns the task if the queue is closed. The caller drops it outside the lock.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut guard = self.queue.lock();
         if guard.1 {
@@ -41,7 +44,7 @@ impl<T> Injector<T> {
         Ok(())
     }
 
-    /// Appends many under one lock; leaves them where they are when the queue is closed.
+    /// Appends the tasks under one lock. Leaves them in `items` if the queue is closed.
     pub(crate) fn append(&self, items: &mut Vec<T>) {
         let mut guard = self.queue.lock();
         if guard.1 {
@@ -51,8 +54,8 @@ impl<T> Injector<T> {
         self.len.store(guard.0.len(), Ordering::Release);
     }
 
-    /// Takes one, and gives up to 16 more to `refill`, but no more than the share of one of `workers`. Those that will be
-    /// taken by this, and by the next such as this, are told to `lead`, with how many of these come first.
+    /// Takes the first task, and passes up to 16 more to `refill`, but at most the share of one of `workers`. Calls
+    /// `lead` for the tasks that this call takes, with 0, and for the tasks that the next such call will take, with 1.
     pub(crate) fn take(
         &self,
         workers: usize,
@@ -74,7 +77,7 @@ impl<T> Injector<T> {
         Some(first)
     }
 
-    /// Takes one.
+    /// Takes the first task.
     pub(crate) fn pop(&self) -> Option<T> {
         if self.len() == 0 {
             return None;
@@ -85,14 +88,14 @@ impl<T> Injector<T> {
         first
     }
 
-    /// Takes everything.
+    /// Takes all tasks.
     pub(crate) fn drain(&self) -> VecDeque<T> {
         let mut guard = self.queue.lock();
         self.len.store(0, Ordering::Release);
         std::mem::take(&mut guard.0)
     }
 
-    /// Refuses everything from now on.
+    /// Closes the queue: later pushes fail.
     pub(crate) fn close(&self) {
         self.queue.lock().1 = true;
     }

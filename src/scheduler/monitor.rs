@@ -1,6 +1,8 @@
-//! The monitor: a thread that looks twice in each threshold whether a worker is still in the step that it was in, and has
-//! another one take over from one that is. It reads the counters of polls, so a step reads no clock for it; it starts
-//! with the first task and sleeps, without a tick, while nobody runs anything.
+//! The monitor: a thread that looks twice per threshold whether a worker is still in the same step. If so, it hands the
+//! worker's tasks over to another thread.
+//!
+//! It compares poll counters, so a step reads no clock for it. The monitor thread starts with the first task, and
+//! sleeps without a tick while no worker runs tasks.
 
 use std::time::Duration;
 
@@ -11,20 +13,20 @@ use crate::scheduler::slot::OWN_FUTURE;
 use crate::scheduler::threads::RefCounted;
 use crate::scheduler::{Scheduler, Task};
 
-/// The shortest time between two looks.
+/// Shortest time between two looks.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// In how many looks in a row nobody must be seen at work before the monitor sleeps: waking it costs a worker as much as
-/// waking another one.
+/// Number of looks in a row without a busy worker before the monitor sleeps. Waking the monitor costs a worker as much
+/// as waking another worker.
 const GRACE: u32 = 10;
-/// A step that is seen so often after it was seen first is long: two looks apart lies one threshold.
+/// A step that is seen this many times after the first time is long. This many looks span one threshold.
 const LONG: u32 = 2;
 
 const ASLEEP: u8 = 0;
 const AWAKE: u8 = 1;
-/// There is none, and nobody need call it.
+/// There is no monitor, and no worker need wake it.
 const OFF: u8 = 2;
 
-/// Whether the monitor looks, and where it waits; its lock is that of the crew.
+/// State of the monitor. It waits with the lock of the worker threads.
 #[derive(Debug)]
 pub(super) struct Monitor {
     state: AtomicU8,
@@ -33,14 +35,15 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// One that notices steps longer than this, once there are workers; `None` for none at all.
+    /// Creates the state of a monitor for steps longer than `threshold`, which is off while there are no worker
+    /// threads; `None` turns it off for good.
     pub(super) fn new(threshold: Option<Duration>, workers: usize) -> Self {
         let state = if threshold.is_some() && workers != 0 { ASLEEP } else { OFF };
         let pause = threshold.map_or(SHORTEST, |threshold| (threshold / LONG).max(SHORTEST));
         Self { state: AtomicU8::new(state), bell: Condvar::new(), pause }
     }
 
-    /// There are workers now.
+    /// Turns the monitor on, because there are worker threads now.
     pub(super) fn enable(&self) {
         let _ = self.state.compare_exchange(OFF, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -49,10 +52,10 @@ impl Monitor {
         self.bell.notify_all();
     }
 
-    /// Whether somebody who begins to work has to call it.
+    /// Returns whether a worker that begins to run tasks must wake the monitor.
     pub(super) fn is_asleep(&self) -> bool {
-        // Pairs with the fence in `Scheduler::doze`: either this worker sees that the monitor sleeps, or the monitor sees
-        // that this worker works.
+        // Pairs with the fence in `Scheduler::doze`: either this worker sees that the monitor sleeps, or the monitor
+        // sees that this worker is busy.
         if !planted!("monitor_has_no_fence") {
             fence(Ordering::SeqCst);
         }
@@ -60,16 +63,17 @@ impl Monitor {
     }
 }
 
-/// What was seen of one place.
+/// Observations of one worker in the last looks of the monitor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     polls: u64,
-    /// In how many looks in a row since the first.
+    /// Number of looks in a row, after the first, in which the counter was the same.
     times: u32,
 }
 
 impl<T: Task> Scheduler<T> {
-    /// Somebody begins to work: the monitor has to look. Without a thread to be had there is none until the next call.
+    /// Wakes or starts the monitor, because a worker begins to run tasks. If the thread cannot be started, the next
+    /// call tries again.
     #[cold]
     pub(super) fn call_monitor(self: &Arc<Self>) {
         let mut crew = self.crew.lock();
@@ -92,7 +96,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// The whole life of the monitor's thread.
+    /// Main function of the monitor's thread.
     fn monitor(self: Arc<Self>, counted: RefCounted<T>) {
         let mut seen = vec![None; self.posts.len()];
         let mut quiet = 0;
@@ -110,15 +114,16 @@ impl<T: Task> Scheduler<T> {
         drop(counted);
     }
 
-    /// Waits for the next look; false when it is time to leave.
+    /// Waits for the next look. Returns false when the scheduler stops.
     fn pause(&self) -> bool {
         !wait_while(&self.monitor.bell, self.crew.lock(), self.monitor.pause, |crew| !crew.stopping)
     }
 
-    /// Sleeps until somebody works.
+    /// Sleeps until a worker runs tasks, or the scheduler stops.
     fn doze(&self) {
         self.monitor.state.store(ASLEEP, Ordering::SeqCst);
-        // Pairs with the fence in `Monitor::is_asleep`.
+        // Pairs with the fence in `Monitor::is_asleep`: either this thread sees that a worker is busy, or the worker
+        // sees that the monitor sleeps.
         if !planted!("monitor_has_no_fence") {
             fence(Ordering::SeqCst);
         }
@@ -130,15 +135,15 @@ impl<T: Task> Scheduler<T> {
         while !wait_while(&self.monitor.bell, self.crew.lock(), Duration::MAX, |crew| !crew.stopping && asleep()) {}
     }
 
-    /// Has somebody come for what the step of a place that was taken pushed before it knew: nobody was told of what went to
-    /// the next slot.
+    /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
+    /// slot before it saw the hand-over, and such a push wakes no worker.
     pub(crate) fn rescue(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
             self.notify();
         }
     }
 
-    /// Looks at one place; true if somebody works there.
+    /// Looks at the worker in one slot. Returns whether it is busy.
     fn look_at(self: &Arc<Self>, slot: usize, seen: &mut Option<Seen>) -> bool {
         let post = &self.posts[slot];
         if !post.is_busy() {
@@ -154,7 +159,7 @@ impl<T: Task> Scheduler<T> {
         match seen {
             Some(seen) if seen.polls == polls => {
                 seen.times += 1;
-                // It may be one that can let others run, if it is told.
+                // The step may be able to yield if it is asked to.
                 let label = post.label();
                 post.ask(label);
                 if seen.times >= LONG && self.hand_over(slot, Some(polls)) && label != OWN_FUTURE {
@@ -167,20 +172,20 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// For a model, whose thread is the monitor.
+    /// Makes the calling thread of a model the monitor.
     #[cfg(procession_loom)]
     pub(crate) fn has_a_monitor(&self) {
         self.monitor.state.store(AWAKE, Ordering::SeqCst);
         self.crew.lock().monitored = true;
     }
 
-    /// Sleeps until a worker works; for a model.
+    /// Sleeps until a worker runs tasks. For a model.
     #[cfg(procession_loom)]
     pub(crate) fn sleep_as_monitor(&self) {
         self.doze();
     }
 
-    /// Begins to work at a free place; for a model.
+    /// Begins to run tasks in a free slot. For a model.
     #[cfg(procession_loom)]
     pub(crate) fn begin_as_worker(self: &Arc<Self>) {
         let local = self.occupy(false).expect("no place is taken yet");

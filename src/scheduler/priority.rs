@@ -1,28 +1,29 @@
-//! Where those wait who are not normal, and when it is whose turn. All workers share these queues: what is urgent should
-//! not wait behind one worker, and what is not need not be near.
+//! Queues of the high and the low priority, and the looks at which they come first. All workers share these queues: an
+//! urgent task should not wait behind one worker, and a task that is not urgent need not be near its data.
 //!
-//! Nobody looks here as long as the number of those who wait is 0, which costs a load.
+//! While both queues are empty, a look at them costs one load.
 
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::injector::Injector;
 
-/// Which class a task is of that is not normal.
+/// A priority other than normal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     High,
     Low,
 }
 
-/// Every so many looks are for the low ones first, and for the normal ones.
+/// At each look that is a multiple of `LOW_EVERY`, the low priority comes first. At the other multiples of
+/// `NORMAL_EVERY`, the normal priority comes first; at all other looks, the high priority.
 const LOW_EVERY: u32 = 16;
 const NORMAL_EVERY: u32 = 4;
 
-/// The queues of the two classes.
+/// The queues of the two priorities.
 #[derive(Debug)]
 pub(super) struct PriorityQueues<T> {
     high: Injector<T>,
     low: Injector<T>,
-    /// At least as many as wait in both.
+    /// At least the number of tasks in both queues.
     waiting: AtomicUsize,
 }
 
@@ -36,12 +37,12 @@ impl<T> PriorityQueues<T> {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// Appends one.
+    /// Appends a task.
     ///
     /// # Errors
-    /// It, when the queues are closed.
+    /// Returns the task if the queues are closed.
     pub(super) fn push(&self, rank: Rank, item: T) -> Result<(), T> {
-        // First: whoever takes it takes it off this number too.
+        // Before the push: a worker that takes the task decrements the number.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let queue = if rank == Rank::High { &self.high } else { &self.low };
         let pushed = queue.push(item);
@@ -51,7 +52,7 @@ impl<T> PriorityQueues<T> {
         pushed
     }
 
-    /// Who goes before the normal ones at the look with this number.
+    /// Returns the task that comes before the normal ones at the look with this number, if any.
     #[cold]
     pub(super) fn first(&self, look: u32) -> Option<T> {
         if look.is_multiple_of(LOW_EVERY) {
@@ -63,7 +64,7 @@ impl<T> PriorityQueues<T> {
         }
     }
 
-    /// Who is left when there is nothing normal.
+    /// Returns the next task when there is no normal one: high priority before low.
     #[cold]
     pub(super) fn last(&self) -> Option<T> {
         self.take(&self.high).or_else(|| self.take(&self.low))

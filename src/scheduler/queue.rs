@@ -1,9 +1,9 @@
-//! Where work waits on a worker, and in which order that looks for it: its next slot, those that were spawned and have had
-//! no turn yet, its local deque. What all share is in `global.rs`.
+//! The local queues of a worker, and the order in which the worker takes tasks from them: next slot, queue of new
+//! tasks, deque. The queues that all workers share are in `injector.rs` and `priority.rs`.
 //!
-//! The local queues are crossbeam deques: first in first out, where a thief takes several in one compare-and-swap, or newest
-//! first for the owner, where it takes one by one, for a swap of several would lose and double some there. The next slot is
-//! a deque too, of at most one: that makes it stealable without a lock.
+//! The local queues are crossbeam deques. With FIFO order, a thief takes several tasks in one compare-and-swap. With
+//! LIFO order for the owner, a thief takes them one by one, because a compare-and-swap for several would lose tasks or
+//! take them twice. The next slot is also a deque, of at most one task, so it can be stolen from without a lock.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -18,36 +18,44 @@ use crate::platform::sync::{Arc, Lock};
 use crate::scheduler::injector::Injector;
 use crate::scheduler::spawned::{NewTasks, NewTasksRemote, certain};
 
-/// How many run from the slot, and of those that have had no turn, in a row while others wait.
+/// Number of tasks from the next slot and the queue of new tasks that run in a row while other tasks wait.
 const BUDGET: u8 = 16;
-/// Every so many times that this is spent, one comes that has had no turn.
+/// Each time in this number that the budget is spent, a new task comes next instead of the oldest of the deque.
 const NEW_EVERY: u32 = 4;
-/// From this many local items on, new arrivals gather for the global queue.
+/// With at least this many tasks in the deque, further tasks go to the batch for the global queue.
 const LOCAL_FULL: usize = 4096;
-/// How many gather before they go there under one lock.
+/// A batch of this many tasks goes to the global queue under one lock.
 const BATCH: usize = 128;
-/// How many a thief takes at once: it copies them all, and loses the race if the owner takes one meanwhile.
+/// Maximum number of tasks of one steal. The thief copies them all, and loses the race if the owner takes a task
+/// meanwhile.
 const STEAL_MOST: usize = 32;
 
-/// In which order a worker runs what waits in its own queue: [`Builder::local_order`](crate::Builder::local_order).
+/// Order in which a worker runs the processes in its own queue, see
+/// [`Builder::local_order`](crate::Builder::local_order).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum LocalOrder {
-    /// First in, first out, behind one next slot for what was woken last: who waits longest is next. What is spawned and has
-    /// had no turn comes before, the newest first, so that a tree of processes is walked depth first; within a budget.
+pub enum QueueOrder {
+    /// First in, first out, behind a next slot for the process that was woken last. This is the default.
+    ///
+    /// Spawned processes that have not run yet come before the others, the newest first, so a tree of processes is
+    /// walked depth first. The next slot and these new processes share a budget of 16 runs in a row while other
+    /// processes wait.
     #[default]
     Fifo,
-    /// Newest first, for what is woken too: it finds its data in the cache. Others take the older half. Who waits longest is
-    /// next at every 16th look; whoever yields goes behind all, by way of the queue that the workers share, which costs more
-    /// than with `Fifo`.
+    /// Newest first, also for woken processes, whose data is still in the cache.
+    ///
+    /// Thieves take from the oldest half. At every 16th look, the worker takes the oldest process. A process that
+    /// yields goes to the back of the queue that the workers share, which costs more than with `Fifo`.
     Lifo,
 }
 
-/// Arrivals that wait to go to the global queue together; older than whatever comes next, so as long as there are some
-/// everything goes through here. Others reach them too: whoever gathered them may be in a step that does not return.
+/// Tasks that wait to go to the global queue together. They are older than any later push, so while the batch is not
+/// empty, every push to the back goes through it. Other workers can take the batch: its owner may be in a step that
+/// does not return.
 #[derive(Debug)]
 struct Batch<T> {
-    /// Read without the lock. No model fills a queue so far that there is a batch, so this is none of its atomics.
+    /// Read without the lock. No model fills a queue so far that a batch exists, so the model checker need not see this
+    /// atomic.
     len: Tally,
     items: Lock<Vec<T>>,
 }
@@ -65,7 +73,7 @@ impl<T> Batch<T> {
         self.len() == 0
     }
 
-    /// Does something to what is there; returns how many are left as well.
+    /// Calls `f` with the tasks. Returns the result of `f`, and the number of tasks left.
     fn with<R>(&self, f: impl FnOnce(&mut Vec<T>) -> R) -> (R, usize) {
         let mut items = self.items.lock();
         let result = f(&mut items);
@@ -74,7 +82,7 @@ impl<T> Batch<T> {
     }
 }
 
-/// What others see of a worker's queues.
+/// The thieves' ends of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Remote<T> {
     slot: Stealer<T>,
@@ -92,9 +100,9 @@ impl<T> Remote<T> {
         self.deque.len() + self.new_tasks.len() + self.slot.len() + self.batch.len()
     }
 
-    /// Half of the deque, rounded up, but no more than 32; or, if there is nothing, the oldest that has had no turn; or the
-    /// whole batch. One of them is returned, the others are in `into`. Of newest first that is one by one, and each a
-    /// compare-and-swap.
+    /// Steals half of the deque, rounded up, but at most 32 tasks. If the deque is empty, steals the oldest new task,
+    /// and if there is none, the whole batch. Returns one task and pushes the others to `into`. With LIFO order, each
+    /// task takes a compare-and-swap of its own.
     pub(crate) fn steal_half(&self, into: &Queues<T>) -> Steal<T> {
         let stolen = self.deque.steal_batch_with_limit_and_pop(&into.deque, STEAL_MOST);
         if !stolen.is_empty() {
@@ -113,12 +121,12 @@ impl<T> Remote<T> {
         self.batch.with(take).0.map_or(Steal::Empty, Steal::Success)
     }
 
-    /// What is in the next slot.
+    /// Steals the task in the next slot.
     pub(crate) fn steal_slot(&self) -> Steal<T> {
         self.slot.steal()
     }
 
-    /// Takes everything, from whoever has it; the owner may still add.
+    /// Moves all tasks to `into`. The owner may push more meanwhile.
     pub(crate) fn drain(&self, into: &mut Vec<T>) {
         into.extend(std::iter::from_fn(|| certain(|| self.slot.steal())));
         into.extend(std::iter::from_fn(|| certain(|| self.new_tasks.steal())));
@@ -127,44 +135,44 @@ impl<T> Remote<T> {
     }
 }
 
-/// The queues of one worker, as their owner sees them.
+/// The owner's ends of a worker's queues.
 #[derive(Debug)]
 pub(crate) struct Queues<T> {
     slot: Deque<T>,
-    /// What is in the slot, if it is still there, has had no turn.
+    /// Whether the task in the next slot, if it is still there, has not run yet.
     slot_is_new: Cell<bool>,
-    /// How many more may run from there, and from the nursery, before the others.
+    /// Number of tasks that may still run from the next slot and the queue of new tasks before the deque is next.
     budget: Cell<u8>,
-    /// How often it was spent.
+    /// How many times the budget was spent.
     spent: Cell<u32>,
     new_tasks: NewTasks<T>,
     deque: Deque<T>,
     batch: Arc<Batch<T>>,
-    /// The thieves' end of its own deque, if that is newest first.
+    /// The thieves' end of the worker's own deque, with LIFO order only.
     oldest: Option<Stealer<T>>,
 }
 
-/// What a push means for the others.
+/// Where a push put the task, which decides whether another worker must be woken.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It is in the slot and nothing was displaced: this worker runs it next, nobody else need come.
+    /// The task is in the next slot and displaced no task. This worker runs it next, so no other worker need be woken.
     ToSlot,
-    /// Something is in the deque for others to take; so many are there now.
+    /// Thieves can take a task now. The number is that of the tasks that wait, next slot not included.
     ToDeque(usize),
-    /// A batch is full and has to go to the global queue.
+    /// The batch is full and must go to the global queue.
     BatchFull,
 }
 
 impl<T> Queues<T> {
-    pub(crate) fn new(order: LocalOrder) -> (Self, Remote<T>) {
+    pub(crate) fn new(order: QueueOrder) -> (Self, Remote<T>) {
         let deque = match order {
-            LocalOrder::Fifo => Deque::new_fifo(),
-            LocalOrder::Lifo => Deque::new_lifo(),
+            QueueOrder::Fifo => Deque::new_fifo(),
+            QueueOrder::Lifo => Deque::new_lifo(),
         };
         let (slot, batch) = (Deque::new_fifo(), Batch::new());
         let (new_tasks, nursery_remote) = NewTasks::new();
-        let oldest = (order == LocalOrder::Lifo).then(|| deque.stealer());
+        let oldest = (order == QueueOrder::Lifo).then(|| deque.stealer());
         let remote = Remote {
             slot: slot.stealer(),
             new_tasks: nursery_remote,
@@ -184,13 +192,13 @@ impl<T> Queues<T> {
         (queues, remote)
     }
 
-    /// Whether the deque is newest first.
+    /// Returns whether the deque is LIFO for its owner.
     #[inline]
     pub(crate) fn is_lifo(&self) -> bool {
         self.oldest.is_some()
     }
 
-    /// Takes over what waited in this order elsewhere, to be run in it.
+    /// Adds tasks from another queue; they run in the order of `items`.
     pub(crate) fn refill(&self, items: impl DoubleEndedIterator<Item = T>) {
         if self.is_lifo() {
             items.rev().for_each(|item| self.deque.push(item));
@@ -199,7 +207,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Whether nothing waits behind the slot.
+    /// Returns whether no task waits except in the next slot.
     fn nothing_behind(&self) -> bool {
         self.deque.is_empty() && self.new_tasks.is_empty() && self.batch.is_empty()
     }
@@ -208,22 +216,22 @@ impl<T> Queues<T> {
         self.nothing_behind() && self.slot.is_empty()
     }
 
-    /// Whether nothing is in the slot.
+    /// Returns whether the next slot is empty.
     pub(crate) fn slot_is_empty(&self) -> bool {
         self.slot.is_empty()
     }
 
-    /// Puts an item into the slot; what was there goes to the back.
+    /// Puts a task into the next slot. A displaced task goes to the back, or to the queue of new tasks if it is new.
     #[inline]
     pub(crate) fn push_next(&self, item: T) -> Pushed {
         self.fill_slot(item, false)
     }
 
-    /// Puts an item into the slot that has had no turn. When another one follows, it waits with its like, if there is room,
-    /// and there the newest is first.
+    /// Puts a task that has not run yet into the next slot. A later push moves it to the queue of new tasks, where the
+    /// newest is first, if there is room.
     #[inline]
     pub(crate) fn push_new(&self, item: T) -> Pushed {
-        // Where the newest is first anyway, all are alike.
+        // A LIFO deque takes the newest first anyway, so new tasks are treated like the others.
         self.fill_slot(item, !self.is_lifo())
     }
 
@@ -242,7 +250,7 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Puts an item behind all others; newest first, before them.
+    /// Pushes a task to the deque: behind all others with FIFO order, before them with LIFO order.
     #[inline]
     pub(crate) fn push_back(&self, item: T) -> Pushed {
         let waiting = self.deque.len();
@@ -259,8 +267,8 @@ impl<T> Queues<T> {
         if gathered >= BATCH { Pushed::BatchFull } else { Pushed::ToDeque(LOCAL_FULL + gathered) }
     }
 
-    /// First in first out, puts an item behind all others that was taken from here: it is no new arrival, and stays however
-    /// many there are. On the way by the global queue it would end up on another core at every turn.
+    /// With FIFO order, puts a task that this worker has run behind all others. It stays in the deque however full that
+    /// is. By way of the global queue, it would move to another core at every turn.
     #[inline]
     pub(crate) fn push_again(&self, item: T) -> Pushed {
         if !self.batch.is_empty() {
@@ -271,18 +279,18 @@ impl<T> Queues<T> {
         Pushed::ToDeque(waiting + 1)
     }
 
-    /// Keeps an item that nobody else takes any more.
+    /// Keeps a task that no shared queue accepts any more.
     pub(crate) fn keep(&self, item: T) {
         self.deque.push(item);
     }
 
-    /// Sends the batch to the global queue.
+    /// Moves the batch to the global queue.
     pub(crate) fn overflow(&self, global: &Injector<T>) {
         self.batch.with(|items| global.append(items));
     }
 
-    /// The next of what waits here: what is in the slot, then those that have had no turn, and then the others; or these first,
-    /// when the budget is spent that the first two share.
+    /// Returns the next local task: from the next slot, then from the queue of new tasks, then from the deque. The
+    /// first two share a budget. When it is spent, the deque comes first.
     #[inline]
     pub(crate) fn next(&self) -> Option<T> {
         let budget = self.budget.get();
@@ -303,9 +311,9 @@ impl<T> Queues<T> {
         self.pop()
     }
 
-    /// As [`next`](Self::next), when the budget is spent. What is in the slot goes behind, but not if nobody else waits: a
-    /// pair that plays alone goes on, and wakes no second worker. Such a pair must not starve those either that have had no
-    /// turn: one of them comes every fourth time.
+    /// Like [`next`](Self::next), when the budget is spent. The task in the next slot goes to the back, unless no other
+    /// task waits: two processes that wake each other in turn go on, and wake no second worker. This pair must not
+    /// starve the new tasks either: a new task comes first every fourth time.
     #[cold]
     fn next_spent(&self) -> Option<T> {
         self.budget.set(BUDGET);
@@ -313,7 +321,8 @@ impl<T> Queues<T> {
             if self.nothing_behind() {
                 return Some(item);
             }
-            // Whoever is to be told of those who wait has been. It is no arrival: if the batch is full, the next sees to that.
+            // A worker was already woken for the tasks that wait, so the result is not needed. If the batch is full,
+            // the next push reports it.
             let _ = self.push_again(item);
         }
         let spent = self.spent.get().wrapping_add(1);
@@ -322,7 +331,7 @@ impl<T> Queues<T> {
         new.or_else(|| self.pop()).or_else(|| self.new_tasks.pop())
     }
 
-    /// The next of the deque, which is refilled from the batch when it runs low.
+    /// Takes the next task of the deque. Refills the deque from the batch when it is less than half full.
     #[inline]
     fn pop(&self) -> Option<T> {
         if !self.batch.is_empty() {
@@ -338,13 +347,13 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Newest first, the oldest of the deque, as a thief takes it.
+    /// With LIFO order, takes the oldest task of the deque, as a thief does. Returns `None` with FIFO order.
     pub(crate) fn pop_oldest(&self) -> Option<T> {
         let oldest = self.oldest.as_ref()?;
         certain(|| oldest.steal())
     }
 
-    /// Everything, the slot first.
+    /// Removes and returns all tasks, that in the next slot first.
     pub(crate) fn drain(&self) -> Vec<T> {
         let mut all: Vec<T> = std::iter::from_fn(|| self.slot.pop()).collect();
         all.extend(std::iter::from_fn(|| self.new_tasks.pop()));

@@ -1,5 +1,6 @@
-//! What a worker shows of itself while it runs tasks: that it does, which one, and whether another thread has been put in
-//! its place. It decides nothing: see `crew.rs` for who takes over, and `monitor.rs` for who looks.
+//! Published state of a worker: whether it runs tasks, which task, and whether its step was handed over to another
+//! thread. Other threads read this state. This file makes no decisions: `threads.rs` employs replacement threads,
+//! `monitor.rs` looks for long steps.
 
 use std::fmt;
 
@@ -8,11 +9,13 @@ use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::tally::AtomicU64;
 use crate::platform::sync::{Arc, tally};
 
-/// The label of a task that has none.
+/// Label of a task that has none.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// The label of a lender's own future, which may take as long as it likes.
+/// Label of the own future of a guest, which may run for any time.
 pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 
+/// States of a worker slot:
+///
 /// ```text
 ///           begin            take: the step is long, or says that it blocks
 ///   FREE ─────────▶ BUSY ───────────────────────────────▶ TAKEN
@@ -21,19 +24,20 @@ pub(super) const OWN_FUTURE: u64 = u64::MAX - 1;
 ///    └──────────────────────────────────────────────────────┘
 /// ```
 ///
-/// The worker begins, rests and resumes; `take` and `resume` happen under the lock of the crew, which counts with them.
+/// The worker calls `begin`, `rest` and `resume`. `take` is called under the lock of the worker threads, whose counts
+/// it affects. A worker thread calls `resume` under this lock too, except when it occupies its slot.
 const FREE: u8 = 0;
 const BUSY: u8 = 1;
 const TAKEN: u8 = 2;
 
-/// The post of one place.
+/// Published state of the worker in one slot.
 pub(crate) struct WorkerSlot {
     duty: AtomicU8,
-    /// Which task was begun last.
+    /// Label of the task that began last.
     label: AtomicU64,
-    /// Whether that one is asked to let others run.
+    /// Preemption request for that task.
     asked: Arc<Asked>,
-    /// A lent thread is here, not one of the crew.
+    /// Whether a guest thread occupies the slot.
     lent: tally::AtomicBool,
 }
 
@@ -57,10 +61,10 @@ impl WorkerSlot {
         }
     }
 
-    /// Somebody comes to this place.
+    /// Called when a thread occupies this slot.
     pub(crate) fn occupied(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
-        // At a stop one may have left without seeing that it was taken.
+        // At a stop, the former worker may have left without seeing that its step was handed over.
         self.resume();
     }
 
@@ -68,52 +72,53 @@ impl WorkerSlot {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Its worker runs tasks from now on. One that was taken stays that until its worker has seen it.
+    /// The worker runs tasks from now on. The state TAKEN stays until the worker has seen it.
     pub(crate) fn begin(&self) {
-        // SeqCst here and below: whoever begins and then looks whether the monitor sleeps, and the monitor, which says
-        // that it sleeps and then looks whether anybody has begun, must not both miss the other.
+        // SeqCst, here and below. The worker calls `begin` and then checks whether the monitor sleeps. The monitor
+        // stores that it sleeps, and then checks whether a worker runs tasks. At least one of them must see the other.
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Its worker runs none for now. One that was taken stays that, and its worker sees it after this.
+    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Somebody else stands in for its worker; false if it runs nothing, or somebody does already.
+    /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was handed over
+    /// already.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// It was a mistake: the worker has not seen it, for that needs the lock which is held since `take`.
+    /// Undoes `take`, while the caller still holds the lock under which it called `take`.
     pub(crate) fn give_back(&self) {
         self.duty.store(BUSY, Ordering::SeqCst);
     }
 
-    /// Its worker has returned.
+    /// The step that was handed over has returned.
     pub(crate) fn resume(&self) {
         self.duty.store(FREE, Ordering::SeqCst);
     }
 
-    /// Whether its worker runs tasks, or is thought to.
+    /// Returns whether the worker runs tasks or is in a step that was handed over.
     pub(crate) fn is_busy(&self) -> bool {
         self.duty.load(Ordering::SeqCst) != FREE
     }
 
-    /// Whether somebody stands in for its worker. Relaxed: whatever follows from it happens under a lock, and who sees it
-    /// late sees it after the next task.
+    /// Returns whether the current step was handed over. Relaxed is enough: every action that depends on it is done
+    /// under a lock, and a worker that sees it late sees it after the next task.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.duty.load(Ordering::Relaxed) == TAKEN
     }
 
-    /// Says which task is run next.
+    /// Publishes the label of the task that runs next.
     #[inline]
     pub(crate) fn set_label(&self, label: u64) {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// Asks the task that runs here to let others run, if it is that one.
+    /// Asks the task that runs here to yield, if it has this label. Returns whether it has.
     pub(crate) fn ask(&self, label: u64) -> bool {
         let here = self.is_busy() && self.label() == label;
         if here {
@@ -122,7 +127,7 @@ impl WorkerSlot {
         here
     }
 
-    /// What the thread that works here looks at.
+    /// The preemption request, which the thread in this slot polls.
     pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }

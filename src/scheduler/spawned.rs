@@ -1,12 +1,13 @@
-//! Those that were spawned here and have had no turn yet.
+//! Queue of new tasks of a worker: tasks that were spawned there and have not run yet.
 //!
-//! The newest is first, so a tree of processes is walked depth first: there are as many at a time as the tree is high, and
-//! not as many as it is wide. What a thief takes is the oldest, which has most of the tree below it (Blumofe and Leiserson,
-//! "Scheduling Multithreaded Computations by Work Stealing", 1999).
+//! The newest task is first, so a tree of processes is walked depth first: the number of live processes grows with the
+//! height of the tree, not with its width. A thief takes the oldest task, which has most of the tree below it (Blumofe
+//! and Leiserson, "Scheduling Multithreaded Computations by Work Stealing", 1999).
 //!
-//! Newest first starves the oldest, so there are two exceptions. When there is no more room, spawning is faster than running:
-//! then the oldest is first until half are gone, and what comes goes behind those that had a turn. And where there is always
-//! room, and always a newer one, every so many are followed by the oldest.
+//! Newest first would starve the oldest task, so there are two exceptions. If the queue is full, spawning is faster
+//! than running. Then the oldest task is first until half of the queue is empty, and a task that finds the queue full
+//! goes to the back of the deque. If the queue never becomes full, but always has a newer task, each `OLDEST_EVERY`th
+//! task taken is the oldest.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -15,13 +16,14 @@ use std::cell::Cell;
 
 use crossbeam_deque::{Steal, Stealer, Worker as Deque};
 
-/// How many there is room for.
+/// Capacity of the queue.
 const ROOM: usize = 4096;
-/// After so many of the newest comes the oldest. What the oldest spawns is walked before all others, and is larger: with 64
-/// the whole of a large tree was there in the end, and 1,024 keeps one of thirty million in a dozen megabytes.
+/// Each task in this number that the owner takes is the oldest. The tasks that the oldest task spawns run before all
+/// others, and often are a large subtree. With 64, a large tree was completely spawned in the end; with 1,024, a tree
+/// of thirty million processes stays within a dozen megabytes.
 const OLDEST_EVERY: u32 = 1024;
 
-/// What there is, however often others take one meanwhile.
+/// Retries a steal until it succeeds or the queue is empty.
 pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
     loop {
         match steal() {
@@ -32,19 +34,19 @@ pub(super) fn certain<T>(steal: impl Fn() -> Steal<T>) -> Option<T> {
     }
 }
 
-/// As their owner sees them.
+/// The owner's end of the queue.
 #[derive(Debug)]
 pub(super) struct NewTasks<T> {
     deque: Deque<T>,
     oldest: Stealer<T>,
-    /// None was there when one was last wanted, and none has come since: costs less than to look.
+    /// The last `pop` found no task, and no task was pushed since. Cheaper to read than the deque.
     idle: Cell<bool>,
-    /// There was no more room.
+    /// The queue was full, and is not half empty yet.
     crowded: Cell<bool>,
     taken: Cell<u32>,
 }
 
-/// What others see of it.
+/// The thieves' end of the queue.
 #[derive(Debug)]
 pub(super) struct NewTasksRemote<T>(Stealer<T>);
 
@@ -57,7 +59,7 @@ impl<T> NewTasksRemote<T> {
         self.0.len()
     }
 
-    /// The oldest.
+    /// Steals the oldest task.
     pub(super) fn steal(&self) -> Steal<T> {
         self.0.steal()
     }
@@ -70,7 +72,7 @@ impl<T> NewTasks<T> {
         (Self { deque, oldest, idle: Cell::new(true), crowded: Cell::new(false), taken: Cell::new(0) }, remote)
     }
 
-    /// Whether none has been here since there was none: then there is none now.
+    /// Returns whether the last `pop` found no task and no task was pushed since. Then the queue is empty.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.idle.get()
@@ -80,10 +82,10 @@ impl<T> NewTasks<T> {
         self.deque.is_empty()
     }
 
-    /// Adds one; returns how many are there now.
+    /// Adds a task. Returns the number of tasks in the queue.
     ///
     /// # Errors
-    /// It, when there is no room.
+    /// Returns the task if the queue is full.
     #[inline]
     pub(super) fn push(&self, item: T) -> Result<usize, T> {
         let waiting = self.deque.len();
@@ -96,7 +98,7 @@ impl<T> NewTasks<T> {
         Ok(waiting + 1)
     }
 
-    /// The next.
+    /// Takes the newest task, or in the exceptional cases the oldest.
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);

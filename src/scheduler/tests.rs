@@ -1,4 +1,4 @@
-//! What a scheduler promises, with closures for tasks and a clock that the test moves.
+//! Tests of the scheduler, with closures for tasks and a clock that the test moves.
 
 pub(crate) mod guest;
 
@@ -41,12 +41,12 @@ fn one_more(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Whatever is longer than this hangs.
+/// A test that takes longer than this hangs.
 const HANGS: Duration = Duration::from_secs(20);
-/// How long a timekeeper sleeps at most, in real time, before it looks at the test's clock.
+/// Maximum time, in real time, that a timekeeper sleeps before it looks at the test's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// One deadline, on a clock that the test moves.
+/// Driver with one deadline, on a clock that the test moves.
 #[derive(Clone, Default)]
 struct Moved(Arc<MovedInner>);
 
@@ -55,7 +55,7 @@ struct MovedInner {
     armed: AtomicBool,
     due: AtomicBool,
     fired: AtomicBool,
-    /// How many alarms were set.
+    /// Number of alarms that were set.
     alarms: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ impl Driver for Moved {
 
     fn keeps_no_time(&self) {}
 
-    /// Those who lend are polled by hand here.
+    /// Only counts: the tests poll their guests by hand.
     fn alarm(&self, _: &Waker, _: Duration) {
         self.0.alarms.fetch_add(1, Ordering::SeqCst);
     }
@@ -101,7 +101,7 @@ fn options(workers: usize) -> Options {
         name: "w".into(),
         stack_size: None,
         seed: 1,
-        order: LocalOrder::Fifo,
+        order: QueueOrder::Fifo,
         shuffle: false,
         around: None,
         hooks: Hooks::default(),
@@ -121,7 +121,7 @@ fn started(workers: usize) -> Arc<Scheduler<Job>> {
     started_with(options(workers), Moved::default())
 }
 
-/// Runs a test on a thread of its own, so that one that hangs fails.
+/// Runs a test on a thread of its own, so that a test that hangs fails.
 fn within(f: impl FnOnce() + Send + 'static) {
     let here = thread::current();
     let thread = thread::spawn(move || {
@@ -177,7 +177,7 @@ impl Flag {
         self.0.0.load(Ordering::SeqCst)
     }
 
-    /// Keeps this thread from whatever else it could do.
+    /// Blocks this thread until the flag is set; the thread runs no tasks meanwhile.
     fn block(&self) {
         futures::executor::block_on(self.wait());
     }
@@ -267,7 +267,7 @@ fn a_pair_that_plays_alone_wakes_no_second_worker_and_starves_nobody() {
     });
 }
 
-/// One at a time to a scheduler that has nothing to do: a lost wake hangs.
+/// Pushes one task at a time to a scheduler that has nothing to do: a lost wake-up hangs.
 #[test]
 fn an_idle_scheduler_hears_every_single_push() {
     within(|| {
@@ -285,8 +285,8 @@ fn an_idle_scheduler_hears_every_single_push() {
     });
 }
 
-/// What a local queue holds; of those that have had no turn as many have room beside it. And up to where those gather that
-/// go to the global queue next.
+/// Number of tasks that fit into the local queues before the batch for the global queue begins. New tasks also fill the
+/// queue of new tasks, which has the same capacity as the deque.
 const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::New, 2 * 4_096)];
 const BATCH: usize = 128;
 
@@ -429,7 +429,7 @@ fn block_on_works_inside_itself_and_inside_another() {
     });
 }
 
-/// The outer worker's batch is seen by nobody else, and its owner is busy waiting for it.
+/// The owner of the outer worker's batch is blocked: it waits for the tasks in it.
 #[test]
 fn a_task_can_wait_for_all_that_it_has_just_spawned() {
     within(|| {
@@ -463,7 +463,7 @@ fn a_task_can_wait_for_all_that_it_has_just_spawned() {
     });
 }
 
-/// What it woke lies in its slot, which nobody is told of.
+/// The woken task is in the next slot of its worker, and no other worker was woken for it.
 #[test]
 fn a_task_can_wait_in_another_scheduler_for_what_it_woke_in_its_own() {
     within(|| {
@@ -487,7 +487,8 @@ fn a_task_can_wait_in_another_scheduler_for_what_it_woke_in_its_own() {
     });
 }
 
-/// A timer whose waker waits, on the thread of the worker that fires it, for a task that is queued there.
+/// Driver with a timer whose waker blocks the thread of the worker that fires it, until a task that is queued there has
+/// run.
 struct Waits(Arc<(AtomicBool, Mutex<Option<Arc<Scheduler<Job>>>>)>);
 
 impl Driver for Waits {
@@ -534,7 +535,7 @@ fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
         let scheduler = Scheduler::new(options(0), Waits(Arc::clone(&timer)), metrics).unwrap();
         *timer.1.lock() = Some(Arc::clone(&scheduler));
         let worker = scheduler.occupy(false).unwrap().sit();
-        // It sleeps, and is chosen to search for a task that another thread has taken since.
+        // The worker sleeps, and is chosen to search for a task that another thread has taken since.
         assert!(worker.may_sleep());
         scheduler.notify();
         worker.wake_up();
@@ -545,7 +546,7 @@ fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
     });
 }
 
-/// Every victim is as likely to be the first.
+/// Every victim is equally likely to be the first.
 #[test]
 fn victims_come_in_random_order() {
     let scheduler = Scheduler::<Job>::new(options(8), Moved::default(), Arc::new(Metrics::new(SLOTS))).unwrap();

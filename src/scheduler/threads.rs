@@ -1,8 +1,8 @@
-//! The threads that are the scheduler's own: how many work, who stands in for whom, who comes and who goes.
+//! The threads of the scheduler: how many work, how many are blocked in long steps, and when threads start and exit.
 //!
-//! All of it is counted under one lock, which nobody takes while all goes well. Which thread works at which place does not
-//! matter: one that comes back from a long step and finds its work done by another goes, not the other. The protocol
-//! between the two is in `README.md`.
+//! All counts are under one lock, which no thread takes in the normal case. It does not matter which thread works in
+//! which slot. A thread that returns from a long step and finds that another thread has taken over leaves; the other
+//! one stays. The protocol of the hand-over is in `README.md` in this folder.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,32 +13,32 @@ use crate::platform::sync::atomic::Ordering;
 use crate::platform::sync::{Arc, Mutex, MutexGuard, planted, this_thread, thread, wait_while, wait_within};
 use crate::scheduler::{Local, SLOTS, Scheduler, Task, hooks};
 
-/// How long a thread that has nothing to do any more waits to be called again: steps that block come in numbers.
+/// How long a thread without work waits to be employed again. Blocking steps often come in groups.
 const SPARE_FOR: Duration = Duration::from_millis(500);
 
-/// How long a start that fails waits for the threads that it has started: they only run their hooks.
+/// How long a failed start waits for the threads that it has started. They only run their hooks.
 const STARTED_FOR: Duration = Duration::from_secs(1);
 
-/// Orders for all workers, as bits: leave, and see whether there are too many of you.
+/// Orders to all workers, as bits: leave (`STOP`); check whether there are too many workers (`TOO_MANY`).
 pub(super) const STOP: usize = 1;
 pub(super) const TOO_MANY: usize = 2;
 
-/// Who works.
+/// Counts and spare slots of the worker threads.
 #[derive(Debug)]
 pub(super) struct WorkerThreads<T: Task> {
-    /// How many are to work.
+    /// Requested number of workers.
     target: usize,
-    /// How many do, or are about to.
+    /// Number of workers that run, or are about to.
     active: usize,
-    /// How many are in a step during which others stand in for them.
+    /// Number of workers whose current step was handed over.
     taken: usize,
-    /// How many threads there are, that of the monitor included.
+    /// Number of threads, including the monitor.
     threads: usize,
-    /// How many of them have nothing to do.
+    /// Number of threads that wait to be employed.
     spare: usize,
-    /// Places for those.
+    /// Slots for those waiting threads.
     calls: VecDeque<Local<T>>,
-    /// How many workers were ever started, for their names.
+    /// Number of worker threads ever started, for their names.
     started: usize,
     pub(super) monitored: bool,
     pub(super) stopping: bool,
@@ -60,7 +60,7 @@ impl<T: Task> WorkerThreads<T> {
     }
 }
 
-/// A thread that is counted, until it is over, also if it unwinds.
+/// Guard that counts a thread until it exits, also by a panic.
 pub(super) struct RefCounted<T: Task>(Arc<Scheduler<T>>);
 
 impl<T: Task> RefCounted<T> {
@@ -81,7 +81,8 @@ impl<T: Task> Scheduler<T> {
     /// Starts the worker threads.
     ///
     /// # Errors
-    /// One could not be started. Those that were started have ended, unless a hook keeps one of them for a second.
+    /// Returns the error of a thread that could not be started. The threads that were started have exited, unless a
+    /// hook keeps one of them for more than a second.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..self.options.workers {
             let Some(local) = self.occupy(false) else { unreachable!("there are as many slots as workers at least") };
@@ -95,12 +96,13 @@ impl<T: Task> Scheduler<T> {
         Ok(())
     }
 
-    /// How many workers there are to be.
+    /// Returns the requested number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.crew.lock().target
     }
 
-    /// Has so many workers from now on, as many as fit at most. Those who are too many leave after the task that they run.
+    /// Sets the requested number of workers, at most the number of slots. Surplus workers leave after their current
+    /// task.
     pub(crate) fn set_workers(self: &Arc<Self>, count: usize) {
         let mut crew = self.crew.lock();
         crew.target = count.min(SLOTS);
@@ -117,11 +119,11 @@ impl<T: Task> Scheduler<T> {
         self.notify();
     }
 
-    /// Has one more worker, if there are too few; false if not, or if there can be no more.
+    /// Employs one more worker if there are too few. Returns false if there are enough, or if no more can be employed.
     fn hire(self: &Arc<Self>) -> bool {
         let lacks = |crew: &WorkerThreads<T>| {
-            // The number of substitutes is bounded, so that a thousand steps that block do not start a thousand threads. The
-            // bound may be `usize::MAX`.
+            // The number of replacement threads is bounded, so that a thousand blocking steps do not start a thousand
+            // threads. The bound may be `usize::MAX`.
             crew.active < crew.target
                 && crew.active + crew.taken < crew.target.saturating_add(self.options.substitutes)
                 && !crew.stopping
@@ -140,12 +142,12 @@ impl<T: Task> Scheduler<T> {
             drop(crew);
             Some(local)
         };
-        // Vacating a place may wake somebody who waits for it: not under the lock.
+        // Leaving a slot may call the waker of a thread that waits for a slot: not under the lock.
         spare.into_iter().for_each(Local::leave);
         false
     }
 
-    /// Has a thread work at this place: one that is there with nothing to do, or a new one.
+    /// Employs a thread in this slot: a waiting one, or a new one.
     fn employ(
         self: &Arc<Self>,
         mut crew: MutexGuard<'_, WorkerThreads<T>>,
@@ -166,7 +168,8 @@ impl<T: Task> Scheduler<T> {
         let counted = RefCounted::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
-        // It must not be under the lock when what was to run there is dropped.
+        // The closure owns `counted`. If the start fails, the closure is dropped, which takes the lock: so it must be
+        // released here.
         drop(crew);
         let started = builder.spawn(move || {
             let mut work = || {
@@ -198,7 +201,8 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// Waits a while for a place to work at.
+    /// Waits for a slot to work in, for at most `SPARE_FOR`. Returns `None` if none was assigned in this time, or if
+    /// the scheduler stops.
     fn wait_for_call(&self) -> Option<Local<T>> {
         let mut crew = self.crew.lock();
         crew.spare += 1;
@@ -210,8 +214,9 @@ impl<T: Task> Scheduler<T> {
         crew.calls.pop_front()
     }
 
-    /// Puts somebody in the place of a worker that is in a long step: still in the one with this number, if that is given.
-    /// Returns whether that is so. Where nobody is to be had, those who are there come for its work.
+    /// Hands the tasks of the worker in `slot` over to another thread, because its step is long. If `polls` is given,
+    /// only if the step with this poll count still runs. Returns whether it was handed over. If no other thread can be
+    /// employed, the present workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut crew = self.crew.lock();
@@ -219,7 +224,7 @@ impl<T: Task> Scheduler<T> {
             return false;
         }
         if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
-            // It has returned meanwhile, and another one has begun.
+            // The long step has returned meanwhile, and another one has begun.
             post.give_back();
             return false;
         }
@@ -235,38 +240,40 @@ impl<T: Task> Scheduler<T> {
         true
     }
 
-    /// The step during which somebody else was to stand in has returned. False if its worker is one too many now.
+    /// Called when a step that was handed over has returned. Returns false if its worker must leave because there are
+    /// enough others.
     pub(super) fn comes_back(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
         self.posts[slot].resume();
         crew.taken -= 1;
         let room = crew.active < crew.target || planted!("handover_returns_anyway");
         crew.active += usize::from(room);
-        // When all leave, each has to see that for itself.
+        // While the scheduler stops, each worker leaves by itself when it sees the order.
         room || crew.stopping
     }
 
-    /// How many work, and how many are away in long steps.
+    /// Returns the numbers of active workers and of workers in long steps that were handed over.
     #[cfg(procession_loom)]
     pub(crate) fn manned(&self) -> (usize, usize) {
         let crew = self.crew.lock();
         (crew.active, crew.taken)
     }
 
-    /// Whether a sleeper wakes at the nearest deadline.
+    /// Returns whether there is a timekeeper.
     #[cfg(procession_loom)]
     pub(crate) fn has_timekeeper(&self) -> bool {
         self.idle.timekeeper().is_some()
     }
 
-    /// Whether the worker at this place is one too many; then it is counted out.
+    /// Returns whether the worker in this slot is surplus. If so, it is no longer counted as active.
     pub(super) fn is_one_too_many(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
-        // One that was taken just now is counted out already, and will learn of that.
+        // A worker whose step was handed over just now is no longer counted as active, and will learn of that when the
+        // step returns.
         let one_too_many = crew.active > crew.target && !self.posts[slot].is_taken();
         if one_too_many {
             crew.active -= 1;
-            // Nobody takes it any more.
+            // No hand-over of this slot can happen any more.
             self.posts[slot].resume();
         }
         if crew.active <= crew.target {
@@ -281,7 +288,7 @@ impl<T: Task> Scheduler<T> {
         }
     }
 
-    /// The workers leave after the task that they run now.
+    /// Orders all workers to leave after their current task.
     pub(crate) fn stop(&self) {
         self.orders.fetch_or(STOP, Ordering::SeqCst);
         self.crew.lock().stopping = true;
@@ -290,7 +297,8 @@ impl<T: Task> Scheduler<T> {
         (0..SLOTS).for_each(|slot| self.idle.wake(slot));
     }
 
-    /// Waits until all workers have left; one that calls this is not waited for. False if the time is over first.
+    /// Waits until all threads of the scheduler have exited, except the calling one. Returns false if `within` is over
+    /// first.
     pub(crate) fn wait_stopped(&self, within: Duration) -> bool {
         let here = usize::from(self.worker_threads.with(|threads| threads.contains(&this_thread())));
         wait_while(&self.left, self.crew.lock(), within, |crew| crew.threads > here)

@@ -1,4 +1,7 @@
-//! What a worker does: look for work in the order below, run it, and sleep when there is none.
+//! Worker of the scheduler: it looks for tasks in a fixed order, runs them, and parks when there are none.
+//!
+//! `queue.rs` has its local queues, `idle.rs` the state of parked and searching workers. Why no wake-up is lost is in
+//! `README.md` in this folder.
 
 use std::cell::{Cell, RefCell};
 use std::collections::vec_deque::Drain;
@@ -20,47 +23,50 @@ use crate::scheduler::slot::{OWN_FUTURE, WorkerSlot};
 use crate::scheduler::threads::TOO_MANY;
 use crate::scheduler::{Placement, Scheduler, Task, hooks};
 
-/// Every so many looks begin with the global queue and the timers, so that busy local queues starve neither.
+/// At every 61st look, a worker checks the global queue and the timers first, so that busy local queues starve neither.
 const GLOBAL_EVERY: u32 = 61;
-/// Where the newest is first, every so many looks take the oldest.
+/// With LIFO order, a worker takes the oldest local task at every 16th look.
 const OLDEST_EVERY: u32 = 16;
-/// These are no looks that others have a right to, see `priorities.rs`.
+/// Which of these 16 looks that is. On it no priority queue comes first, see `priority.rs`.
 const OLDEST_AT: u32 = 8;
-/// How often a search passes over all victims.
+/// Number of passes over all victims in one round of a search.
 const PASSES: u32 = 4;
-/// Rounds of a search that follow each other at once; then the thread is yielded in between.
+/// Number of rounds of a search without a pause. After each later round, the thread yields.
 const TIGHT_ROUNDS: u32 = 4;
-/// Rounds of a search before the worker sleeps, at most: while searches find something, or would have.
+/// Maximum number of rounds of a search before the worker parks. Failed searches that are followed by long sleeps
+/// reduce it.
 const ROUNDS: u32 = if cfg!(any(procession_loom, procession_shuttle)) { 1 } else { 16 };
-/// A sleep shorter than this cost more than a longer search would have.
+/// After a sleep shorter than this time, the next search has all rounds: a longer search would have cost less than the
+/// sleep.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
 
-/// A worker. The thread that is it [sits](Self::sit) there while it works, so that what its tasks wake finds its way into
-/// the local queues.
+/// A worker. The thread that acts as this worker [sits](Self::sit) in the slot while it works, so that tasks that it
+/// wakes go to the local queues.
 pub(crate) struct Local<T: Task> {
     scheduler: Arc<Scheduler<T>>,
-    /// The scheduler's address, by which those who wake a task ask whether this is theirs.
+    /// Address of the scheduler. A wake-up compares it with the scheduler of the woken task.
     home: usize,
     slot: usize,
     post: Arc<CachePadded<WorkerSlot>>,
     queues: Queues<T>,
     looks: Cell<u32>,
     searching: Cell<bool>,
-    /// How many rounds it searches before it sleeps.
+    /// Number of rounds that the next search has.
     rounds: Cell<u32>,
-    /// It kept the time when it woke up, and has not passed that on.
+    /// The worker was the timekeeper when it woke up, and has not yet made sure that there is another one.
     kept_time: Cell<bool>,
-    /// It runs tasks only while an executor polls it, and may never be polled again.
+    /// The worker runs tasks only while an executor polls it, and may never be polled again.
     polled: Cell<bool>,
     shuffles: bool,
     rng: RefCell<Rng>,
     state: Cell<WorkerState>,
 }
 
-/// Which worker a thread is, if it is one.
+/// The worker that a thread acts as, if any.
 pub(crate) type Here<T> = NeverDropped<RefCell<Option<Rc<Local<T>>>>>;
 
-/// A thread as a worker; where that worker was before, it is again when this is dropped.
+/// Guard of a thread that acts as a worker. When it is dropped, the thread acts as its previous worker again, if it had
+/// one.
 #[must_use]
 pub(super) struct WorkerGuard<T: Task> {
     local: Rc<Local<T>>,
@@ -78,7 +84,7 @@ impl<T: Task> Deref for WorkerGuard<T> {
 }
 
 impl<T: Task> WorkerGuard<T> {
-    /// Leaves it, for another thread to take.
+    /// Leaves the slot and returns the worker, for another thread to use.
     pub(super) fn rise(self) -> Local<T> {
         let local = Rc::clone(&self.local);
         drop(self);
@@ -120,7 +126,7 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Makes this thread the worker, until what is returned is dropped.
+    /// Makes this thread act as the worker, until the returned guard is dropped.
     pub(super) fn sit(self) -> WorkerGuard<T> {
         let _counting = self.scheduler.metrics.enter(self.slot);
         let _asked = self.post.asked().sit();
@@ -129,13 +135,14 @@ impl<T: Task> Local<T> {
         WorkerGuard { local, outer, _counting, _asked }
     }
 
-    /// The worker that this thread is.
+    /// Returns the worker that this thread acts as.
     #[inline]
     pub(super) fn here() -> Option<Rc<Self>> {
         T::current().with(|here| here.borrow().clone())
     }
 
-    /// Runs what is no task as no worker: what it wakes goes where all look, for nobody may look here for long.
+    /// Runs `f`, which is not a task, while this thread acts as no worker. Tasks that `f` wakes go to a shared queue,
+    /// because this worker may not look at its local queues for a long time.
     fn aside<R>(f: impl FnOnce() -> R) -> R {
         struct Back<T: Task>(Option<Rc<Local<T>>>);
         impl<T: Task> Drop for Back<T> {
@@ -156,7 +163,8 @@ impl<T: Task> Local<T> {
         self.home == address
     }
 
-    /// Queues a task that the running one woke, spawned, or is. True if others have to be [told](Self::tell) of it.
+    /// Queues a task that the running task woke or spawned, or the running task itself. Returns true if the caller must
+    /// [wake](Self::tell) another worker.
     #[inline]
     #[must_use]
     pub(super) fn push(&self, task: T, how: Placement) -> bool {
@@ -175,11 +183,13 @@ impl<T: Task> Local<T> {
             Placement::Ranked(_) => return self.push_away(task, how),
         };
         match pushed {
-            // It runs here as soon as this task returns. Waking a second worker for it costs more than it gains.
+            // This worker runs it as soon as the current task returns. Waking a second worker for it costs more than it
+            // gains.
             Pushed::ToSlot => false,
-            // Somebody was told when the first of these came, and whoever finds one of them tells the next.
+            // A worker was woken when the first of these tasks was pushed. A worker that finds one of them wakes the
+            // next.
             Pushed::ToDeque(3..) => false,
-            // One that yields to nobody needs nobody's help either.
+            // The only queued task. This worker runs it next and needs no help.
             Pushed::ToDeque(1) if self.queues.slot_is_empty() => false,
             Pushed::ToDeque(_) => true,
             Pushed::BatchFull => {
@@ -189,21 +199,21 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Has others come for what is queued here.
+    /// Wakes another worker, to take tasks that are queued here.
     #[cold]
     pub(super) fn tell(&self) {
         self.scheduler.notify();
     }
 
-    /// A batch of arrivals is full.
+    /// Moves a full batch to the global queue.
     #[cold]
     fn overflow(&self) {
         self.scheduler.metrics.add(Counter::Overflows, 1);
         self.queues.overflow(&self.scheduler.global);
     }
 
-    /// Queues a task behind all that waits here, where the newest is first: that is in the queue that all share. One that
-    /// yields to nobody needs nobody's help: this worker comes to it.
+    /// With LIFO order, queues a task behind all local tasks: in the global queue. Returns false if no other task waits
+    /// here, because this worker then takes the task itself.
     #[cold]
     fn push_behind(&self, task: T) -> bool {
         let alone = self.queues.is_empty();
@@ -216,9 +226,9 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Queues a task while somebody stands in for this worker, for it is in a long step. What was woken is wanted soon, and
-    /// goes where all look before they search. What is spawned comes in numbers: it stays, for thieves to take many at once
-    /// without a lock (bench `spawn-inside` 0.86).
+    /// Queues a task while this worker is in a long step that was handed over. A woken task is urgent: it goes to a
+    /// shared queue, which workers check before they search. A spawned task stays here: spawned tasks are often many,
+    /// and thieves take several at a time from the deque without a lock (bench `spawn-inside` 0.86).
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
@@ -230,27 +240,29 @@ impl<T: Task> Local<T> {
         true
     }
 
-    /// Queues a task where all look: it is not a normal one, or nobody looks here for some time.
+    /// Queues a task in a shared queue, because its priority is not normal or because this worker does not look at its
+    /// queues for some time.
     #[cold]
     fn push_away(&self, task: T, how: Placement) -> bool {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
-                // As in `Scheduler::schedule_elsewhere`, save that its drop may wake others, who must find this worker at home.
+                // The scheduler is closed. Unlike in `Scheduler::schedule_elsewhere`, the task is not dropped here: its
+                // drop runs user code, which must not find the thread-local borrowed.
                 self.queues.keep(task);
                 false
             }
         }
     }
 
-    /// Has the others look at what it holds, in the slot too: its thread is about to wait for something.
+    /// Wakes another worker if a task is queued here, also in the next slot. Called when this thread is about to wait.
     fn share(&self) {
         if !self.queues.is_empty() {
             self.scheduler.notify();
         }
     }
 
-    /// Has somebody else take over what this thread, if it is a worker, holds: it is about to block.
+    /// Hands over the tasks of the worker that this thread acts as, if any. Called when the thread is about to block.
     pub(crate) fn hand_over_here() {
         let Some(local) = Self::here() else { return };
         if local.scheduler.hand_over(local.slot, None) {
@@ -258,26 +270,26 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// The worker that this thread is, whatever scheduler's, [shares](Self::share).
+    /// Calls [`share`](Self::share) on the worker that this thread acts as, if any. It may belong to any scheduler.
     pub(super) fn share_here() {
         if let Some(local) = Self::here() {
             local.share();
         }
     }
 
-    /// The order in which a worker looks for work that is near.
+    /// Takes a task without a search. Defines the order in which a worker looks for tasks.
     #[inline]
     fn look(&self) -> Option<T> {
         let looks = self.looks.get().wrapping_add(1);
         self.looks.set(looks);
         if looks.is_multiple_of(GLOBAL_EVERY) {
-            // Now and then the global queue and the timers first, whatever waits here.
+            // The global queue and the timers come first here, however many local tasks wait.
             self.turn_driver();
             if let Some(task) = self.take_global() {
                 return Some(task);
             }
         }
-        // Those who are not normal, at the looks that are theirs.
+        // Tasks of the other priorities, at the looks that are reserved for them.
         if !self.scheduler.priorities.is_empty()
             && let Some(task) = self.scheduler.priorities.first(looks)
         {
@@ -289,7 +301,6 @@ impl<T: Task> Local<T> {
         {
             return Some(task);
         }
-        // What waits here.
         if let Some(task) = self.queues.next() {
             return Some(task);
         }
@@ -298,11 +309,11 @@ impl<T: Task> Local<T> {
 
     #[inline(never)]
     fn look_further(&self) -> Option<T> {
-        // What came from outside, or was too much for somebody.
+        // Tasks that were queued from outside, and tasks that overflowed a local queue.
         if let Some(task) = self.take_global() {
             return Some(task);
         }
-        // What is due: it wakes tasks into the queues of this worker.
+        // Due timers: the tasks that they wake go to the queues of this worker.
         self.turn_driver();
         self.queues.next().or_else(|| self.take_ranked())
     }
@@ -316,19 +327,19 @@ impl<T: Task> Local<T> {
         self.scheduler.global.take(self.scheduler.present(), T::lead, refill)
     }
 
-    /// Fires what is due; what that wakes goes to the queues of this worker.
+    /// Fires due timers. The tasks that they wake go to the queues of this worker.
     fn turn_driver(&self) {
         if self.scheduler.driver.wait().is_some_and(|wait| wait.is_zero()) {
             if self.searching.get() {
                 self.ends_search();
             }
-            // As a task's: a waker is user code.
+            // A waker is user code: its panic must not end the worker.
             let _ = catch_unwind(AssertUnwindSafe(|| self.scheduler.driver.turn()));
         }
     }
 
-    /// Passes over all others that are awake, in random order, up to four times; takes half of what one has, and on
-    /// the last pass what is in its slot.
+    /// Passes over all other workers that are not parked, up to `passes` times, each time from a random one on. Takes
+    /// half of the tasks of one victim; on the last pass also the task in its next slot.
     fn steal(&self, passes: u32) -> Option<T> {
         let scheduler = &self.scheduler;
         let metrics = &scheduler.metrics;
@@ -336,8 +347,8 @@ impl<T: Task> Local<T> {
         let (count, others) = (remotes.len(), remotes.len() - 1);
         for pass in 0..passes {
             let last = pass + 1 == passes;
-            // Round from a random one. Those that were never occupied do not count: whoever comes after them would be first
-            // nearly always.
+            // The random start is drawn from the slots below `reached`. If higher slots counted, the search would
+            // nearly always begin with the first worker after them.
             let start = self.rng.borrow_mut().below(others);
             let mut lost_a_race = false;
             for victim in (start..others).chain(0..start).map(|n| (self.slot + 1 + n) % count) {
@@ -348,7 +359,7 @@ impl<T: Task> Local<T> {
                 metrics.add(Counter::StealsTried, 1);
                 let mut stolen = remote.steal_half(&self.queues);
                 if last && stolen.is_empty() {
-                    // The victim is about to run this one itself: only for want of anything else.
+                    // The victim itself would run this task next, so a thief takes it only if it finds no other task.
                     stolen = remote.steal_slot();
                 }
                 match stolen {
@@ -375,7 +386,7 @@ impl<T: Task> Local<T> {
         self.steal(PASSES)
     }
 
-    /// The next task, from near or from far; `rounds` says how long to search.
+    /// Returns the next task: a local one, a shared one, or one that a search of at most `rounds` rounds finds.
     #[inline]
     pub(super) fn find(&self, rounds: u32) -> Option<T> {
         let task = self.look().or_else(|| self.search(rounds))?;
@@ -385,24 +396,25 @@ impl<T: Task> Local<T> {
         Some(task)
     }
 
-    /// It has come from sleep, or from far, and found something.
+    /// Called when this worker has found a task and was searching, or was the timekeeper before.
     #[cold]
     fn has_found(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() {
-            // The last one that searched has found something, and every push kept still for it. What comes from now on is
-            // told by whoever pushes it; what is there already is seen here.
+            // This was the last searching worker, and pushes during its search woke no worker. A push after this point
+            // wakes a worker itself. Tasks of earlier pushes are seen here.
             if self.scheduler.has_work() && !planted!("idle_last_searcher_keeps_quiet") {
                 self.scheduler.notify();
             }
         }
         if self.kept_time.take() && self.scheduler.is_untimed() && !planted!("idle_keeper_keeps_quiet") {
-            // It may be long before this worker looks at the timers again: another worker is woken to keep the time.
+            // It may be long before this worker looks at the timers again. Another worker is woken to become the
+            // timekeeper.
             self.scheduler.notify();
         }
     }
 
-    /// Ends its search before it calls wakers, which are user code and may block: a searcher that blocks keeps others from
-    /// searching, and every push relies on it.
+    /// Ends the search before wakers are called. A waker is user code and may block. A searching worker that blocks
+    /// would keep other workers from searching, while every push relies on its search.
     #[cold]
     fn ends_search(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_tasks() {
@@ -436,7 +448,8 @@ impl<T: Task> Local<T> {
         None
     }
 
-    /// Runs a task. A panic that gets here is no process's, for those are caught in their task: the worker lives on.
+    /// Runs a task. A panic of a process is caught in its task. A panic that reaches this function belongs to no
+    /// process, and the worker survives it.
     #[inline]
     pub(super) fn run(&self, task: T) {
         self.enter(WorkerState::Running);
@@ -469,7 +482,8 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Somebody stood in for this worker during its last step. False if that one stays, and this one has to go.
+    /// Called when the last step of this worker was handed over to another thread. Returns false if this worker must
+    /// leave its slot.
     #[cold]
     pub(super) fn come_back(&self) -> bool {
         self.state.set(WorkerState::Blocked);
@@ -480,57 +494,60 @@ impl<T: Task> Local<T> {
         self.scheduler.comes_back(self.slot)
     }
 
-    /// What is run next is its lender's own future.
+    /// Called before the own future of a guest is polled.
     pub(super) fn enter_own_future(&self) {
         self.enter(WorkerState::Running);
         self.post.set_label(OWN_FUTURE);
     }
 
-    /// What its lender ran has returned.
+    /// Called when a task or the own future of a guest has returned.
     pub(super) fn has_run(&self) {
         if self.post.is_taken() {
             let _stays = self.come_back();
         }
     }
 
-    /// This place runs tasks only while an executor polls it with this waker.
+    /// Marks this slot as polled: it runs tasks only while an executor polls it, with this waker.
     pub(super) fn is_polled_with(&self, waker: &Waker) {
         self.polled.set(true);
         self.scheduler.idle.parks_as_waker(self.slot, waker);
     }
 
-    /// Says that this place sleeps.
+    /// Announces that this worker will park.
     fn announce(&self) {
         let scheduler = &self.scheduler;
         if self.polled.get() {
-            // It does not keep the time for the others, because it may never be polled again.
+            // A polled slot does not become the timekeeper, because it may never be polled again.
             return scheduler.idle.announce_polled(self.slot, self.searching.take());
         }
-        // Before it sleeps: otherwise each timer that is set in a row of timers would wake it, as a worker that has not
-        // looked at the time.
+        // Before the announcement: without a timekeeper, each nearer deadline that is inserted would wake a parked
+        // worker.
         if scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
         scheduler.idle.announce(self.slot, self.searching.take());
-        // The former timekeeper may have given the time up since, and told no other place, because this one counted as
-        // searching. After the announcement one of the two sees the other.
+        // The former timekeeper may have stopped since, and woken no worker, because this one counted as searching.
+        // After the announcement, either this worker sees that there is no timekeeper, or the former timekeeper sees
+        // that this worker sleeps.
         if scheduler.is_untimed() && !planted!("idle_office_is_left_empty") && scheduler.idle.keep_time(self.slot) {
             let _ = scheduler.driver.keep_time();
         }
     }
 
-    /// Says that it goes to sleep and looks at every queue once more; true if there really is nothing.
+    /// Announces that this worker will park, and looks at every queue and the timers once more. Returns true if there
+    /// is no work.
     pub(super) fn may_sleep(&self) -> bool {
         let scheduler = &self.scheduler;
         self.announce();
-        // A stop needs no look: it sets the tokens of all.
+        // A stop needs no look: it sets the tokens of all slots.
         if scheduler.has_work() && !planted!("idle_no_second_look") {
             self.wake_up();
-            // What is there may have come while this one counted as searching, and then nobody was told of it: it
-            // searches again, so that it wakes the next when it finds the first of it.
+            // The work may have been pushed while this worker counted as searching, when a push wakes no worker.
+            // Therefore it searches again, and wakes the next worker when it finds a task.
             self.searching.set(self.searching.get() || scheduler.idle.start_searching(scheduler.present()));
             if !self.searching.get() {
-                // Or it comes round until one of those who search already has it, who may need this core for that.
+                // Enough workers search already. This worker tries again until one of them has the task. That worker
+                // may need this core.
                 thread::yield_now();
             }
             return false;
@@ -540,7 +557,7 @@ impl<T: Task> Local<T> {
         true
     }
 
-    /// Takes back that it sleeps.
+    /// Retracts the announcement.
     pub(super) fn wake_up(&self) {
         if self.polled.get() {
             return self.scheduler.idle.retract_polled(self.slot);
@@ -553,25 +570,28 @@ impl<T: Task> Local<T> {
         }
     }
 
-    /// Gives up to keep the time; true if it did.
+    /// Stops being the timekeeper. Returns true if this worker was the timekeeper.
     fn stop_keeping_time(&self) -> bool {
         let scheduler = &self.scheduler;
         if scheduler.idle.timekeeper() != Some(self.slot) {
             return false;
         }
-        // First, while nobody else can have begun: what that one says stays.
+        // First, while no other worker can have become the timekeeper: later, this call would erase the deadline that
+        // the new timekeeper has published.
         scheduler.driver.keeps_no_time();
         scheduler.idle.stop_keeping_time(self.slot)
     }
 
-    /// How long this one may sleep: until the nearest deadline if it keeps the time.
+    /// Returns how long this worker may park: until the nearest deadline if it is the timekeeper, `None` (no limit)
+    /// otherwise.
     pub(super) fn time_to_keep(&self) -> Option<Duration> {
-        // The deadline may have come nearer since this one took the office.
+        // The deadline may have come nearer since this worker became the timekeeper.
         if self.scheduler.idle.timekeeper() == Some(self.slot) { self.scheduler.driver.keep_time() } else { None }
     }
 
-    /// How long until the nearest deadline, unless a sleeping thread keeps the time. A polled place asks after it has
-    /// announced that it sleeps. A thread that gives the time up later then sees that this place sleeps, and wakes it.
+    /// Returns the time until the nearest deadline, or `None` if there is no deadline or a thread is the timekeeper. A
+    /// polled slot calls this after its announcement. A thread that stops being the timekeeper later sees that this
+    /// slot sleeps, and wakes it.
     pub(super) fn time_if_unkept(&self) -> Option<Duration> {
         if self.scheduler.idle.timekeeper().is_some() { None } else { self.scheduler.driver.wait() }
     }
@@ -580,14 +600,14 @@ impl<T: Task> Local<T> {
         self.scheduler.driver.now()
     }
 
-    /// The clock was read between two tasks: fires what is due.
+    /// Fires due timers, after the clock was read between two tasks.
     #[inline]
     pub(super) fn fire_due(&self, now: Duration) {
         self.scheduler.fire_due(now);
     }
 
-    /// A polled place returns to its executor before it has run out of tasks. The executor may never poll it again: so it
-    /// does not count as searching, and other places are told of what is in its queues.
+    /// Called when a polled guest returns to its executor with tasks left. The executor may never poll it again.
+    /// Therefore it ends its search, and wakes another worker if its queues are not empty.
     #[cold]
     pub(super) fn pause(&self) {
         if self.searching.take() && self.scheduler.idle.stop_searching() && self.scheduler.has_work() {
@@ -597,7 +617,7 @@ impl<T: Task> Local<T> {
         self.share();
     }
 
-    /// The whole life of a worker thread.
+    /// Works in this slot until the worker must leave it, and then leaves it. Runs on a worker thread.
     pub(super) fn work(self) {
         let local = self.sit();
         let scheduler = &local.scheduler;
@@ -609,10 +629,11 @@ impl<T: Task> Local<T> {
         local.rise().leave();
     }
 
-    /// Runs tasks until it is told to go.
+    /// Runs tasks until the worker must leave its slot.
     fn serve(&self) {
         loop {
-            // Also of one that found nothing: its last step may have been taken for long just when it returned.
+            // Checked also if the last look found no task: the last step may have been handed over just when it
+            // returned.
             if self.post.is_taken() && !self.come_back() {
                 return;
             }
@@ -632,7 +653,7 @@ impl<T: Task> Local<T> {
         scheduler.is_stopping() || scheduler.orders() & TOO_MANY != 0 && scheduler.is_one_too_many(self.slot)
     }
 
-    /// Sleeps until there may be something to do.
+    /// Parks until there may be work.
     #[cold]
     fn sleep(&self) {
         if self.post.is_taken() || !self.may_sleep() {
@@ -649,15 +670,16 @@ impl<T: Task> Local<T> {
         });
     }
 
-    /// It searched, found nothing, and slept so long. To search for as long as a sleep costs is at most twice what is best
-    /// (Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory Multiprocessor", 1991);
-    /// and where it was in vain again and again it is halved.
+    /// Sets the rounds of the next search after a search found nothing and the worker slept for `slept`. A search as
+    /// long as the cost of a sleep costs at most twice the optimum (Karlin, Li, Manasse and Owicki, "Empirical Studies
+    /// of Competitive Spinning for a Shared-Memory Multiprocessor", 1991). After each long sleep the search was in
+    /// vain, so the rounds are halved.
     fn learn(&self, slept: Duration) {
         let rounds = self.rounds.get();
         self.rounds.set(if slept < SHORT_SLEEP { ROUNDS } else { (rounds / 2).max(1) });
     }
 
-    /// Leaves the slot: what is queued here goes to all, and a wake that was meant for this one to somebody else.
+    /// Leaves the slot. Moves the queued tasks to the global queue, and passes a pending wake-up on to another worker.
     pub(super) fn leave(self) {
         let scheduler = Arc::clone(&self.scheduler);
         let mut rest = self.queues.drain();
@@ -669,13 +691,13 @@ impl<T: Task> Local<T> {
         if searched {
             let _last = scheduler.idle.stop_searching();
         }
-        // Whoever watches sees nobody run or search where nobody is.
+        // An observer must not see a worker run or search in a vacant slot.
         self.enter(WorkerState::Parked);
         let Local { slot, queues, .. } = self;
         scheduler.vacate(slot, queues);
         drop(rest);
-        // A lender gives the time-keeping up whenever it is polled: not whether this one did it just now is asked, but
-        // whether anybody does.
+        // A guest stops being the timekeeper whenever it wakes up, which may have been before this call. Therefore this
+        // checks whether there is a timekeeper, not whether this worker has just stopped.
         let passes_on = searched && !planted!("idle_leaver_keeps_wake");
         if brought || passes_on || scheduler.is_untimed() {
             scheduler.notify();

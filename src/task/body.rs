@@ -1,4 +1,5 @@
-//! Async functions as processes: what a body may be and may return, and the machine that polls it.
+//! Async functions as processes: the traits of bodies and of their results, the machine that polls a body, and
+//! [`EntryPoints`]. This module relies on `task.rs` for the turn and the exit of a process.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use pin_project_lite::pin_project;
 
 use crate::context::Context;
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::step::{Events, Next, Process, Start, StepOutput};
 use crate::host::control::Control;
 use crate::platform::sync::Mutex;
@@ -25,61 +26,64 @@ use crate::process::state::current::Current;
 use crate::process::state::upgrade_request;
 use crate::task::{Entry, Machine};
 
-/// What can be spawned as a process: `async fn(Context<M>)`, `|ctx| body(ctx, 1)`, `async move |ctx: Context<M>| …`.
+/// A function that can be spawned as a process, for example `async fn(Context<M>)`, `|ctx| body(ctx, 1)` or
+/// `async move |ctx: Context<M>| …`.
 pub trait Body<M: Send + 'static, Fut>: FnOnce(Context<M>) -> Fut + Send + 'static {}
 impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut + Send + 'static> Body<M, Fut> for F {}
 
-/// A body's future: `Send`, and ending in an [`Outcome`].
-pub trait BodyFuture: Future<Output: Outcome> + Send + 'static {}
-impl<Fut: Future<Output: Outcome> + Send + 'static> BodyFuture for Fut {}
+/// Future of a body: it is `Send`, and its output is an [`ProcessOutput`].
+pub trait BodyFuture: Future<Output: ProcessOutput> + Send + 'static {}
+impl<Fut: Future<Output: ProcessOutput> + Send + 'static> BodyFuture for Fut {}
 
-/// What joining a body with this future gives.
-pub type Output<Fut> = <<Fut as Future>::Output as Outcome>::Output;
+/// Type that joining a body with this future returns.
+pub type Output<Fut> = <<Fut as Future>::Output as ProcessOutput>::Output;
 
-/// What a body may return: `()`, or `Result<T, E>` for any `E` that converts into a boxed error. An [`Exit`] inside the
-/// error is found again, so that `?` carries a cancel through `anyhow` or an error of your own.
+/// Return type of a body: `()`, or `Result<T, E>` for any `E` that converts into a boxed error. If the error is an
+/// [`Exit`], or has one among its sources, the process ends with that exit: see [`Exit::failed`]. So `?` carries a
+/// cancellation through `anyhow` or through an error type of the application.
 #[diagnostic::on_unimplemented(
     message = "a process ends with `()` or a `Result`, not with `{Self}`",
     note = "return `Ok::<_, procession::Exit>(…)` where it can't fail"
 )]
-pub trait Outcome {
-    /// What joining gives.
+pub trait ProcessOutput {
+    /// Type that joining returns.
     type Output: Send + 'static;
-    /// As a result.
+    /// Converts the return value of the body into a result.
     ///
     /// # Errors
-    /// How the process ends instead.
+    /// The exit of the process, if the body returned an error.
     fn into_result(self) -> Result<Self::Output, Exit>;
 }
 
-impl Outcome for () {
+impl ProcessOutput for () {
     type Output = ();
     fn into_result(self) -> Result<(), Exit> {
         Ok(())
     }
 }
 
-impl<T: Send + 'static, E: Into<BoxError>> Outcome for Result<T, E> {
+impl<T: Send + 'static, E: Into<BoxError>> ProcessOutput for Result<T, E> {
     type Output = T;
     fn into_result(self) -> Result<T, Exit> {
         self.map_err(Exit::failed)
     }
 }
 
-/// A body or a future of more bytes than this is boxed when it is spawned.
+/// Size in bytes above which a body or its future is boxed when it is spawned.
 const LARGE: usize = 1024;
 
-/// Whether a body is boxed before anything else is done with it, and its future when it is made. Without optimizations the
-/// compiler copies a value for each function that it passes through: a body of 512 KiB must pass through few.
+/// Whether a body is boxed before anything else is done with it, and its future when it is created. Without
+/// optimizations the compiler copies a value for each function that the value passes through: a body of 512 KiB must
+/// pass through few functions.
 pub(crate) const fn is_large<F, Fut>() -> bool {
     size_of::<F>() > LARGE || size_of::<Fut>() > LARGE
 }
 
-/// What the future of a process is made from: a body, or a [`Large`] one.
+/// Source of the future of a process: a body, or a [`Large`] one.
 pub(crate) trait Open<M: Send + 'static, Fut> {
     fn open(self, context: Context<M>) -> Fut;
 
-    /// The name of the user's code.
+    /// Name of the type of the user's code.
     fn name() -> &'static str;
 }
 
@@ -94,12 +98,12 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Fut> for F {
     }
 }
 
-/// A large body in a box, which boxes its future; or a large hand-written process.
+/// A large body in a box, whose future is boxed, too; or a large hand-written process in a box.
 pub(crate) struct Large<F>(pub(crate) Box<F>);
 
 impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>> for Large<F> {
     fn open(self, context: Context<M>) -> Pin<Box<Fut>> {
-        // `Box<F>` passes the body on where it is.
+        // The call of a `Box<F>` uses the body in its box, without a copy.
         Box::into_pin(Box::new((self.0)(context)))
     }
 
@@ -108,7 +112,7 @@ impl<M: Send + 'static, Fut, F: FnOnce(Context<M>) -> Fut> Open<M, Pin<Box<Fut>>
     }
 }
 
-/// Gives back the body that something was made from, in a box: in the one that it is in already, if it is.
+/// Returns the body that a machine was made from, in a box. A body that is boxed already keeps its box.
 pub(crate) trait Whole<F> {
     fn whole(self) -> Box<F>;
 }
@@ -146,7 +150,7 @@ impl<Q: Process> Process for Large<Q> {
     }
 }
 
-/// As [`with_machine`], of a hand-written process.
+/// As [`with_machine`], for a hand-written process.
 macro_rules! with_process {
     ($Q:ty, $process:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$Q, ()>() } {
@@ -160,8 +164,8 @@ macro_rules! with_process {
 }
 pub(crate) use with_process;
 
-/// Evaluates `$then` with the machine of a body: `AsyncBody` of the body itself, or of the boxed body if it is large. The
-/// types are those of the messages, the body and its future.
+/// Evaluates `$then` with the machine of a body: `AsyncBody` of the body itself, or of the boxed body if it is large.
+/// The three types are those of the messages, the body and its future.
 macro_rules! with_machine {
     ($N:ty, $F:ty, $Fut:ty, $body:ident, $entry:expr, |$machine:ident| $then:expr) => {{
         if const { $crate::task::body::is_large::<$F, $Fut>() } {
@@ -176,18 +180,18 @@ macro_rules! with_machine {
 }
 pub(crate) use with_machine;
 
-/// What is polled in the place of a body that was replaced.
+/// Future that replaces a body in an upgrade.
 type Successor<Fut> = upgrade_request::Future<Output<Fut>>;
 
 pin_project! {
-    /// Where a body is in its life.
+    /// Stage of the life cycle of a body.
     #[project = BodyProjection]
     pub(crate) enum AsyncBody<M, F, Fut>
     where
         M: Send,
         M: 'static,
         Fut: Future,
-        Fut::Output: Outcome,
+        Fut::Output: ProcessOutput,
     {
         Unstarted { body: Option<F>, entry: Option<Box<Entry>>, own: Option<Ref<Control<M>>> },
         Running { #[pin] future: Fut },
@@ -196,18 +200,19 @@ pin_project! {
     }
 }
 
-/// What became of a body that has returned from a poll and wanted something.
+/// Result of [`settle`].
 enum Settled {
-    /// It is to be polled again at once, for an answer.
+    /// The body is polled again immediately: it reads the answer to its request in that poll.
     Asked,
-    /// Another one is in its place. That one is polled again, for a waker, where so far it had a combinator's; and in a turn
-    /// of its own, so that code that is replaced without end lets others run, and can be killed.
+    /// Another future has replaced the body. It is polled again, because so far it may have only the waker of a
+    /// combinator. This happens in another turn: code that replaces itself without end lets other processes run, and
+    /// can be killed.
     Replaced,
-    /// It has ended, and wants nothing any more.
+    /// The body has ended, and its request was dropped.
     Ended,
 }
 
-/// Does what a body wants that has returned from a poll, by `put` if that is to be replaced.
+/// Handles the upgrade request of a body after a poll. To replace the body, it calls `put` with the new future.
 #[cold]
 fn settle<T: 'static>(
     current: &Current,
@@ -227,7 +232,7 @@ fn settle<T: 'static>(
     }
 }
 
-impl<M: Send + 'static, F, Fut: Future<Output: Outcome>> AsyncBody<M, F, Fut> {
+impl<M: Send + 'static, F, Fut: Future<Output: ProcessOutput>> AsyncBody<M, F, Fut> {
     pub(crate) fn new(body: F, entry: Option<Box<Entry>>) -> Self {
         Self::Unstarted { body: Some(body), entry, own: None }
     }
@@ -244,7 +249,7 @@ impl<M, F, Fut> Machine for AsyncBody<M, F, Fut>
 where
     M: Send + 'static,
     F: Open<M, Fut>,
-    Fut: Future<Output: Outcome>,
+    Fut: Future<Output: ProcessOutput>,
 {
     type Message = M;
     type Output = Output<Fut>;
@@ -266,9 +271,10 @@ where
         matches!(self, Self::Unstarted { .. })
     }
 
-    /// A body has one entry, and takes no input but what it captured.
+    /// Refuses every method name: a body has one entry point. An input is dropped: a body gets only its captured
+    /// variables.
     #[inline]
-    fn init(self: Pin<&mut Self>, _: &Me<M>) -> Result<(), InitError> {
+    fn init(self: Pin<&mut Self>, _: &SelfHandle<M>) -> Result<(), InitError> {
         if let BodyProjection::Unstarted { entry, .. } = self.project()
             && let Some(entry) = entry.take()
             && !entry.method.is_empty()
@@ -282,7 +288,7 @@ where
     fn step(
         mut self: Pin<&mut Self>,
         current: &Current,
-        me: &Me<M>,
+        me: &SelfHandle<M>,
         cx: &mut std::task::Context<'_>,
     ) -> Result<Next<Self::Output>, Exit> {
         if let BodyProjection::Unstarted { body, own, .. } = self.as_mut().project()
@@ -293,7 +299,7 @@ where
         }
         loop {
             let polled = match self.as_mut().project() {
-                BodyProjection::Running { future } => future.poll(cx).map(Outcome::into_result),
+                BodyProjection::Running { future } => future.poll(cx).map(ProcessOutput::into_result),
                 BodyProjection::Upgraded { future } => future.as_mut().poll(cx),
                 _ => unreachable!("a body is not stepped after its end"),
             };
@@ -313,7 +319,7 @@ where
 
     fn close(self: Pin<&mut Self>) {}
 
-    fn clear(mut self: Pin<&mut Self>, _: &Me<M>) {
+    fn clear(mut self: Pin<&mut Self>, _: &SelfHandle<M>) {
         self.set(Self::Gone);
     }
 
@@ -330,14 +336,17 @@ struct Method<M: Send + 'static, T> {
     input_name: &'static str,
 }
 
-/// Async entry points under names: one process that can be started in several ways.
+/// Async entry points with names: one process that can be started by any of several methods.
 ///
-/// A hand-written process may delegate its steps to `Methods`. From the first of these steps on, the context of the entry
-/// point is the receiver of the process's [`Mailbox`]. If the process then reads its [`Events`] itself, it is the receiver
-/// again, and the context's `receive` fails.
+/// A hand-written process may delegate its `init` and its steps to `EntryPoints`. From the first delegated step on, the
+/// context of the entry point is the receiver of the process's [`Mailbox`]. If the process later reads its [`Events`]
+/// itself, the process becomes the receiver again, and `receive` of the context fails.
 ///
-/// An unknown method, or an input of another type than the entry point's, is an [`InitError`] that says which there
-/// are.
+/// An unknown method is an [`InitError`] that lists the known methods. An input of the wrong type is an [`InitError`]
+/// that names the expected type.
+///
+/// A delegated step panics in three cases: `init` was not delegated before, the step runs outside the turn of its
+/// process, or its events and its output belong to different processes.
 ///
 /// ```
 /// use procession::{Context, Exit, Methods, Runtime};
@@ -352,42 +361,42 @@ struct Method<M: Send + 'static, T> {
 /// assert!(error.to_string().contains("burn") && error.to_string().contains("migrate"));
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
-pub struct Methods<M: Send + 'static, T> {
+pub struct EntryPoints<M: Send + 'static, T> {
     entries: BTreeMap<&'static str, Method<M, T>>,
     chosen: Option<(MethodBody<M, T>, Payload)>,
-    // Locks that are never taken: they make `Methods` as `Sync` as an error that carries it back has to be.
+    // The locks are never taken. They make `EntryPoints` `Sync`: an error that returns one must be `Sync`.
     future: Option<Mutex<BoxFuture<'static, Result<T, Exit>>>>,
 }
 
-impl<M: Send + 'static, T> fmt::Debug for Methods<M, T> {
+impl<M: Send + 'static, T> fmt::Debug for EntryPoints<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Methods").field("known", &self.entries.keys()).finish()
     }
 }
 
-impl<M: Send + 'static, T: Send + 'static> Default for Methods<M, T> {
+impl<M: Send + 'static, T: Send + 'static> Default for EntryPoints<M, T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<M: Send + 'static, T: Send + 'static> Methods<M, T> {
-    /// No entry point yet.
+impl<M: Send + 'static, T: Send + 'static> EntryPoints<M, T> {
+    /// Creates a process without entry points.
     pub fn new() -> Self {
         Self { entries: BTreeMap::new(), chosen: None, future: None }
     }
 
-    /// An entry point more; of two with the same name the last holds.
+    /// Adds an entry point. If two entry points have the same name, the last one replaces the first.
     #[must_use]
-    pub fn method<I, F, Fut>(mut self, name: &'static str, body: F) -> Self
+    pub fn entry<I, F, Fut>(mut self, name: &'static str, body: F) -> Self
     where
         I: Send + 'static,
         F: FnOnce(Context<M>, I) -> Fut + Send + 'static,
-        Fut: Future<Output: Outcome<Output = T>> + Send + 'static,
+        Fut: Future<Output: ProcessOutput<Output = T>> + Send + 'static,
     {
         let run = move |context, input: Payload| {
             let input = input.downcast::<I>().unwrap_or_else(|_| unreachable!("`init` compared the types"));
-            body(context, input).map(Outcome::into_result).boxed()
+            body(context, input).map(ProcessOutput::into_result).boxed()
         };
         let entry = Method {
             body: Mutex::new(Box::new(run)),
@@ -399,7 +408,7 @@ impl<M: Send + 'static, T: Send + 'static> Methods<M, T> {
     }
 }
 
-impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
+impl<M: Send + 'static, T: Send + 'static> Process for EntryPoints<M, T> {
     type Message = M;
     type Output = T;
 
@@ -422,7 +431,7 @@ impl<M: Send + 'static, T: Send + 'static> Process for Methods<M, T> {
     }
 
     fn step(&mut self, events: Events<'_, M>, out: &mut StepOutput<'_, M>) -> Result<Next<T>, Exit> {
-        // Its bodies read the mailbox themselves.
+        // The entry points read the mailbox themselves, so the events of the step stay unread.
         if let Some((body, input)) = self.chosen.take() {
             assert!(events.are_of(out.control()), "the events and the output of a step belong to one process");
             let front = events.hand_over().expect("a step is delegated in the turn of its process");

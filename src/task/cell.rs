@@ -1,19 +1,21 @@
-//! One process in one piece of memory: its control block, which others refer to, and its machine, which whoever runs it is
-//! alone with. A file with unsafe code: it takes the place of a task of async-task's beside a control block of its own, and
-//! so a spawn is one allocation, a wake needs no reference, and a turn that goes on needs no locked operation. A spawn is a
-//! quarter cheaper by that, a message as well, and a yield by two fifths (benches `spawn`, `ping-pong`, `yield`).
+//! The cell: one allocation for a process. It contains the control block, which all references share, and the machine,
+//! which only the owner of the right to run accesses.
+//!
+//! The cell replaces a task of async-task with a separate control block; for that it contains unsafe code. A spawn is
+//! one allocation, a wake needs no reference of its own, and a further turn needs no locked operation. A spawn and a
+//! message cost a quarter less in this way, and a yield two fifths less (benchmarks `spawn`, `ping-pong`, `yield`).
 //!
 //! ```text
-//!  Cell ┬ JoinBlock ┬ Control ┬ Header     counts, what kind of cell it is
-//!       │       │         ├ Head     whether it is to be run, who it is, and what it does now
-//!       │       │         └ Inbox    what others have for it
-//!       │       └ outcome           for the handle
-//!       ├ schedule                  where it is queued
-//!       └ machine                   for who has the right to run it
+//!  Cell ┬ JoinBlock ┬ Control ┬ Header   reference counts, operations of the cell's type
+//!       │           │         ├ Head     run state, pid, flags, state
+//!       │           │         └ Inbox    mailbox
+//!       │           └ outcome            output or exit, for the join handle
+//!       ├ schedule                       how the process is queued
+//!       └ machine                        user's code and state, for the owner of the right to run
 //! ```
 //!
-//! Each is the first field of the one around it, so a reference to the cell is one to all of them; addresses know it as the
-//! [`Control`], handles as the [`JoinBlock`].
+//! `Cell`, `JoinBlock` and `Control` each begin with the block to their right. So a pointer to the cell is a pointer to
+//! all of them: addresses use it as a [`Control`], join handles as a [`JoinBlock`].
 
 #![allow(unsafe_code)]
 
@@ -27,7 +29,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::context::address::Address;
 use crate::context::address::recipient::Takes;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::ControlParts;
 use crate::host::control::{AnyControl, Control, Head};
 use crate::platform::sync::Lock;
@@ -41,57 +43,59 @@ use crate::process::state::{
 use crate::task;
 use crate::task::{Machine, TurnOutcome};
 
-/// What becomes of what a process returns.
+/// State of the outcome of a process.
 enum Outcome<T> {
-    /// Its handle is there, and perhaps waits.
+    /// The process has no outcome yet. The waker is that of the task that polls the join handle, if it waits.
     Awaited(Option<Waker>),
-    /// Nobody wants it.
+    /// The join handle was dropped.
     Detached,
-    /// It is there; or it was lost with the runtime, or is taken.
+    /// The process has exited. `None`: the outcome was lost with the runtime, or was taken.
     Over(Option<Held<Result<T, Exit>>>),
 }
 
-/// A process as its handle knows it.
+/// A process as its join handle sees it.
 #[repr(C)]
 struct JoinBlock<M, T> {
     control: Control<M>,
     outcome: Lock<Outcome<T>>,
 }
 
-// SAFETY: it is `repr(C)`, its first field is its life, and `clear` drops the other fields, each through a pointer to it alone.
+// SAFETY: the type is `repr(C)`, and its first field is its header. `clear` drops each of the other fields through a
+// pointer to that field alone, and accesses no byte of the header.
 unsafe impl<M> HeaderFirst for Control<M> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
-        // Names every field: one that is added must be dropped here, too.
+        // The pattern names every field: a field that is added does not compile until it is dropped here, too.
         let _all = |Self { life: _, head: _, inbox: _ }| ();
         // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let inbox = unsafe { &raw mut (*this.as_ptr()).inbox };
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         let _inbox = unsafe { Clear::new(inbox) };
-        // SAFETY: as for the inbox, the block is whole and the field in bounds.
+        // SAFETY: `this` points to a whole control block, by contract, so its fields are in bounds.
         let head = unsafe { &raw mut (*this.as_ptr()).head };
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         drop(unsafe { Clear::new(head) });
     }
 }
 
-// SAFETY: the head follows the life without padding, which the assertion below checks, and begins with the run state: both
-// types are `repr(C)`. The crate makes control blocks only by `Ref::with`.
+// SAFETY: the run state follows the header without padding: it is the first field of the head, and the assertion below
+// checks both offsets. Control blocks are made only by `Ref::with`. A run state that is not over from the beginning is
+// that of a cell; only `RunnableProcess` makes an active one idle or open, and it consumes the right to run.
 unsafe impl<M> Stepped for Control<M> {}
 const _: () = assert!(offset_of!(Control<u8>, head) == size_of::<Header>() && offset_of!(Head, run) == 0);
 
-// SAFETY: it is `repr(C)`, and its first field, a control block, is `HeaderFirst`. `clear` drops the outcome through a pointer to it
-// alone, and leaves the control block to that type's `clear`.
+// SAFETY: the type is `repr(C)`, and its first field, a control block, is `HeaderFirst`. `clear` drops the outcome
+// through a pointer to it alone, and leaves the control block to that type's `clear`.
 unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
         let _all = |Self { control: _, outcome: _ }| ();
-        // SAFETY: `this` points to a whole shell, by contract, so its fields are in bounds.
+        // SAFETY: `this` points to a whole join block, by contract, so its fields are in bounds.
         let outcome = unsafe { &raw mut (*this.as_ptr()).outcome };
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         let _outcome = unsafe { Clear::new(outcome) };
-        // SAFETY: a shell begins with its control block. What the contract says of the shell's fields holds for those of the
-        // block.
+        // SAFETY: a join block begins with its control block, so `this` points to a whole control block. By contract no
+        // reference reaches the fields of the join block, and so none reaches those of the control block.
         unsafe { Control::<M>::clear(this.cast()) };
     }
 }
@@ -100,12 +104,13 @@ unsafe impl<M, T> HeaderFirst for JoinBlock<M, T> {
 struct Cell<X: Machine, S> {
     shell: JoinBlock<X::Message, X::Output>,
     schedule: S,
-    /// There from `start` until it ends. It is pinned.
+    /// Initialized from `start` to `finish`. It is pinned: it does not move in between.
     machine: UnsafeCell<MaybeUninit<X>>,
 }
 
-// SAFETY: it is `repr(C)`, and its first field, a shell, is `HeaderFirst`. `clear` drops the schedule through a pointer to it alone,
-// and leaves the shell to that type's `clear`. The machine is not dropped there: `finish` has dropped it, or it never came.
+// SAFETY: the type is `repr(C)`, and its first field, a join block, is `HeaderFirst`. `clear` drops the schedule
+// through a pointer to it alone, and leaves the join block to that type's `clear`. The machine is a `MaybeUninit`,
+// which has no destructor: `finish` has dropped the machine, or `start` never stored one.
 unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
     #[inline]
     unsafe fn clear(this: NonNull<Self>) {
@@ -114,7 +119,8 @@ unsafe impl<X: Machine, S> HeaderFirst for Cell<X, S> {
         let schedule = unsafe { &raw mut (*this.as_ptr()).schedule };
         // SAFETY: no reference reaches this field any more, by contract, and this is the only `Clear` for it.
         let _schedule = unsafe { Clear::new(schedule) };
-        // SAFETY: a cell begins with its shell. What the contract says of the cell's fields holds for those of the shell.
+        // SAFETY: a cell begins with its join block, so `this` points to a whole join block. By contract no reference
+        // reaches the fields of the cell, and so none reaches those of the join block.
         unsafe { JoinBlock::<X::Message, X::Output>::clear(this.cast()) };
     }
 }
@@ -124,32 +130,38 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         &Ref::<Self>::kind(Task { run: Self::run, cancel: Self::cancel, schedule: Self::schedule });
 
     /// # Safety
-    /// `at` is the life of a cell of this type, whose process has hatched and not ended; the caller has the right to run it,
-    /// and gives it up.
+    /// `at` points to the header of a cell of this type, with the provenance of the whole cell. The machine of the cell
+    /// was started and has not finished. The caller owns the right to run the process and the reference count that
+    /// belongs to it, and gives up both.
     unsafe fn run(at: NonNull<Header>) {
-        // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
+        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
+        // run and the reference count that belongs to it: `ready` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
-        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
+        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
+        // reference count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if cell.shell.control.head.run.begin() {
             cell.shell.control.recalled(&ready);
         }
-        // SAFETY: `ready` is the only right to run this process. It is given up below, after the last use of `machine`.
+        // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
-        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `me`.
+        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
+        // `me`.
         let me = unsafe { Self::me(at) };
-        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `own`.
+        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
+        // `own`.
         let own = unsafe { Self::own(at) };
         let mut end = None;
-        // Panics of user code are caught in there. If the runtime's own code panics, the process ends, as its right is dropped.
+        // `turn` catches panics of user code. If the runtime's own code panics, `ready` is dropped, and the process
+        // exits.
         match task::turn(machine, &me, &own, &mut Context::from_waker(&ready.waker()), &mut end) {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
-            // SAFETY: the turn has noted that its process waits for mail. The note is made, in the process's own turn, when its
-            // slot is lent under the mailbox's lock, and is taken back before the slot is.
+            // SAFETY: the slot is open. The turn returns `WaitsOpen` only if it noted a receiver that waits with an
+            // open slot. The receiver makes that note when the slot is open, and removes it before the slot is closed.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
-            // SAFETY: `ready` is the right to run this cell, and the turn has ended the process. `left` says whether the table's
-            // count is left to it.
+            // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. `left` says whether
+            // the reference count of the pid table was handed over.
             TurnOutcome::Over(left) => unsafe { Self::finish(ready, &mut end, left) },
         }
     }
@@ -157,107 +169,119 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn cancel(at: NonNull<Header>) {
-        // SAFETY: the caller gives up its right to run this task, and the count that belongs to it: `ready` takes both.
+        // SAFETY: `at` is the header of a task, with the provenance of the whole cell. The caller gives up the right to
+        // run and the reference count that belongs to it: `ready` takes both.
         let ready = unsafe { RunnableProcess::new(at) };
-        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive, because `ready` owns a count.
+        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive, because `ready` owns a
+        // reference count.
         let cell = unsafe { at.cast::<Self>().as_ref() };
         if !cell.schedule.is_here() {
-            // This is not the only thread that may drop the machine: it is leaked, with its count.
+            // The machine is bound to another thread, and must not be dropped on this one. The machine and its
+            // reference count are leaked.
             return std::mem::forget(ready);
         }
-        // SAFETY: `ready` is the only right to run this process. It is given up below, after the last use of `machine`.
+        // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
         let machine = unsafe { cell.machine() };
-        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `me`.
+        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
+        // `me`.
         let me = unsafe { Self::me(at) };
-        // SAFETY: `ready` keeps the cell alive, and is given up below, after the last use of `own`.
+        // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
+        // `own`.
         let own = unsafe { Self::own(at) };
         let left = task::give_up(machine, &me, &own);
-        // SAFETY: `ready` is the right to run this cell, and `give_up` has ended the process. `left` says whether the table's
-        // count is left to it.
+        // SAFETY: `ready` is the right to run this cell, and `give_up` has finished the process. `left` says whether
+        // the reference count of the pid table was handed over.
         unsafe { Self::finish(ready, &mut None, left) };
     }
 
     /// # Safety
-    /// The caller has the right to run the process, and uses the result only as long as it has that right. It has no other
-    /// reference to the machine.
+    /// The caller has the right to run the process, and uses the result only as long as it has that right. The caller
+    /// has no other reference to the machine.
     #[expect(clippy::mut_from_ref, reason = "whoever has the right to run it is alone with it")]
     unsafe fn machine(&self) -> Pin<&mut X> {
-        // SAFETY: the machine is accessed only with the right to run the process, of which there is one. The caller has it for
-        // as long as it uses the result.
+        // SAFETY: the machine is accessed only with the right to run the process, and there is only one. The caller has
+        // it for as long as it uses the result, and has no other reference to the machine, by contract.
         let machine = unsafe { &mut *self.machine.get() };
-        // SAFETY: `start` initializes the machine before it makes the first right to run, and `finish`, which drops it, makes no
-        // right again.
+        // SAFETY: `start` initializes the machine before it creates the first right to run. `finish` drops the machine
+        // and consumes the last right to run, so no right exists for a machine that was dropped.
         let machine = unsafe { machine.assume_init_mut() };
         // SAFETY: the machine stays in the cell, which does not move, until `finish` drops it there.
         unsafe { Pin::new_unchecked(machine) }
     }
 
-    /// What a process acts by; not counted.
+    /// The [`SelfHandle`] of the process. It owns no reference count.
     ///
     /// # Safety
-    /// As [`run`](Self::run): it is used no longer than the caller has the right to run it.
+    /// As for [`run`](Self::run). The result is used only while the caller has the right to run the process.
     #[inline]
-    unsafe fn me<'a>(at: NonNull<Header>) -> Borrowed<'a, Me<X::Message>> {
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
-        // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
-        Borrowed::new(Me::new(unsafe { Ref::from_at(at.cast()) }))
+    unsafe fn me<'a>(at: NonNull<Header>) -> Borrowed<'a, SelfHandle<X::Message>> {
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
+        // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
+        // keeps the cell alive.
+        Borrowed::new(SelfHandle::new(unsafe { Ref::from_at(at.cast()) }))
     }
 
-    /// The same for whoever does not know the type of its messages.
+    /// The reference of the process to itself, without the type of its messages. It owns no reference count.
     ///
     /// # Safety
     /// As [`me`](Self::me).
     #[inline]
     unsafe fn own<'a>(at: NonNull<Header>) -> Borrowed<'a, Ref<dyn AnyControl>> {
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference owns no
-        // count: `Borrowed` never drops it, and the caller, by contract, uses it while its own right keeps the cell alive.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. The reference
+        // owns no count: `Borrowed` never drops it, and the caller, by contract, uses it only while the caller's right
+        // keeps the cell alive.
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
-    /// The last that is done with it: its machine is dropped, the handle is told.
+    /// Last step of an exit: drops the machine, hands the outcome to the join handle, and releases the reference
+    /// counts.
     ///
     /// # Safety
-    /// `ready` is the right to run a cell of this type, whose process has ended. If `left` is true the caller also hands over the
-    /// count of the pid table.
+    /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also
+    /// hands over the reference count of the pid table.
     #[inline]
     unsafe fn finish(ready: RunnableProcess, outcome: &mut Option<Result<X::Output, Exit>>, left: bool) {
         let at = ready.into_at();
-        // SAFETY: `at` is the life of a cell of this type, by contract. It is alive until its counts are released below.
+        // SAFETY: `at` is the header of a cell of this type, by contract. The cell is alive until its counts are
+        // released below.
         let cell = unsafe { at.cast::<Self>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only one, and none is made from
-        // it.
+        // SAFETY: the machine is accessed only with the right to run the process. `ready` was the only right, and no
+        // further one is made from it.
         let machine = unsafe { &mut *cell.machine.get() };
-        // SAFETY: `start` initialized the machine; it is dropped here only, and not accessed afterwards.
+        // SAFETY: `start` initialized the machine; it is dropped only here, and not accessed afterwards.
         unsafe { machine.assume_init_drop() };
-        // The process's own, and that of the table, if it is left.
+        // One count belongs to the right to run. If `left`, the count of the pid table is released, too.
         let counts = 1 + u32::from(left);
-        // Its handle, of which there is one, has a count: alone with it, nobody hears what it returned.
+        // The only join handle owns a reference count. If no further count exists, the handle is gone, and no task can
+        // receive the outcome.
         if cell.shell.control.life.is_alone_with(counts) {
             cell.shell.discard(outcome);
         } else {
             cell.shell.settle(outcome);
         }
-        // SAFETY: `ready` was the right to run the process, and has been consumed. `settle` or `discard` was the last access to
-        // the outcome on this side.
+        // SAFETY: `ready` was the right to run the process, and was consumed. `settle` or `discard` made the last
+        // access to the outcome on this side.
         unsafe { cell.shell.control.head.run.end() };
-        // SAFETY: one count belonged to the right to run; the other one is the table's, which `left` leaves to this function. The
-        // cell is not accessed after this.
+        // SAFETY: one count belonged to the right to run. If `left`, the other one is that of the pid table, which the
+        // caller handed over. The cell is not accessed after this call.
         unsafe { Header::release_many(at, counts) };
     }
 
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn schedule(at: NonNull<Header>, source: WakeSource<'_>) {
-        // SAFETY: `at` is the life of a cell of this type, by contract, and the caller's right keeps it alive. A process that is
-        // queued may run and end, and its cell may be freed, before `schedule` returns: hence the clone.
+        // SAFETY: `at` is the header of a cell of this type, by contract, and the caller's right keeps it alive. The
+        // `Schedule` is cloned, because a queued process may run, exit and be freed on another thread before `schedule`
+        // returns.
         let schedule = unsafe { at.cast::<Self>().as_ref() }.schedule.clone();
-        // SAFETY: the caller gives up its right to run this task, with its count: the new `RunnableProcess` takes both.
+        // SAFETY: the caller gives up the right to run this task and its reference count: the new `RunnableProcess`
+        // takes both.
         schedule.schedule(unsafe { RunnableProcess::new(at) }, source);
     }
 }
 
 impl<T> Outcome<T> {
-    /// What it returned, for its handle; nothing if that was lost.
+    /// Takes the outcome for the join handle. `None` if the outcome was lost with its runtime.
     fn take(&mut self) -> Option<Result<T, Exit>> {
         match self {
             Self::Over(outcome) => outcome.take().map(Held::into_inner),
@@ -268,28 +292,28 @@ impl<T> Outcome<T> {
 }
 
 impl<M, T> JoinBlock<M, T> {
-    /// The handle is gone: it takes neither what the process returned nor how it failed.
+    /// Drops the outcome, because the join handle is gone. Reports a failure that no link or monitor received.
     #[inline]
     fn discard(&self, outcome: &mut Option<Result<T, Exit>>) {
         if !matches!(outcome, Some(Ok(_))) {
             self.report_unobserved();
         }
-        // Most that need no drop are not moved for it.
+        // An output without a destructor stays where it is: only a value with a destructor is moved to be dropped.
         if std::mem::needs_drop::<T>() || matches!(outcome, Some(Err(_))) {
             drop(outcome.take().map(Held::new));
         }
     }
 
-    /// No handle receives how the process failed.
+    /// Reports a failure of the process, unless a link, a monitor or the join handle received it.
     fn report_unobserved(&self) {
         let head = &self.control.head;
         head.host().report_unobserved(head);
     }
 
-    /// The process has ended.
+    /// Hands the outcome of a process that has exited to its join handle, and wakes the task that waits for it.
     fn settle(&self, outcome: &mut Option<Result<T, Exit>>) {
         let mut current = self.outcome.lock();
-        // What nobody wants is dropped without the lock, as a waker is woken.
+        // The drop of the outcome and the waker run user code: both happen without the lock.
         let Outcome::Awaited(waiting) = &mut *current else {
             drop(current);
             return self.discard(outcome);
@@ -302,12 +326,13 @@ impl<M, T> JoinBlock<M, T> {
         }
     }
 
-    /// Leaves a waker for when it has returned.
+    /// Registers a waker for the outcome.
     ///
     /// # Errors
-    /// What it returned, if it has; nothing if that was lost.
+    /// The outcome, if the process has exited: then no waker is registered. `None` inside the error means that the
+    /// outcome was lost.
     fn await_with(&self, waker: &Waker) -> Result<(), Option<Result<T, Exit>>> {
-        // A clone is somebody's code, as is a drop.
+        // `clone` and `drop` of a waker run user code: they happen without the lock.
         let waker = waker.clone();
         let mut current = self.outcome.lock();
         let Outcome::Awaited(waiting) = &mut *current else {
@@ -321,24 +346,26 @@ impl<M, T> JoinBlock<M, T> {
         Ok(())
     }
 
-    /// What it returned, if it is over; nothing if that was lost.
+    /// Takes the outcome without the lock. `None` if the outcome was lost with its runtime.
     ///
     /// # Safety
-    /// The process is over, and the caller has seen that by [`RunState::is_over`]. The caller has the process's handle, and has
-    /// it to itself.
+    /// The process is over, and the caller has seen that with [`RunState::is_over`]. The caller has exclusive access to
+    /// the only join handle of the process.
     #[inline]
     unsafe fn take_alone(&self) -> Option<Result<T, Exit>> {
         #[cfg(not(any(procession_loom, procession_shuttle)))]
-        // SAFETY: the process accesses its outcome only before it says that it is over, which the caller has seen with an
-        // acquire load. Only the handle accesses it after that, and the caller has the handle to itself.
+        // SAFETY: the process accesses its outcome only before the release store in `RunState::end`, and the caller has
+        // read that store with the acquire load in `is_over`. So the last unlock by the process happened before this
+        // call. After that only the join handle accesses the outcome, and the caller has exclusive access to the
+        // handle.
         let outcome = unsafe { self.outcome.alone(Outcome::take) };
-        // The model checkers' lock sees to it that there is nobody else.
+        // Under the model checkers, `Lock` is a mutex of theirs, which has no unlocked access.
         #[cfg(any(procession_loom, procession_shuttle))]
         let outcome = self.outcome.lock().take();
         outcome
     }
 
-    /// The handle goes, and has taken nothing.
+    /// Notes that the join handle was dropped without taking the outcome. Reports a failure that is there already.
     fn detach(&self) {
         let former = std::mem::replace(&mut *self.outcome.lock(), Outcome::Detached);
         if let Outcome::Over(outcome) = &former
@@ -350,12 +377,13 @@ impl<M, T> JoinBlock<M, T> {
     }
 }
 
-/// A process whose machine is still missing, known to others already. Dropped, it is one that never began.
+/// A process that has a pid and no machine yet. Other processes may already have references to it. If this is dropped,
+/// the process never starts.
 pub(crate) struct ReservedProcess<X: Machine, S> {
-    /// That of the process itself.
+    /// Owns the reference count of the right to run.
     run: Ref<Control<X::Message>>,
     handle: Ref<Control<X::Message>>,
-    /// That of the machine, if it keeps one.
+    /// Reference for the machine, if it keeps one.
     own: Option<Ref<Control<X::Message>>>,
     _cell: PhantomData<fn(Cell<X, S>)>,
 }
@@ -367,7 +395,7 @@ impl<X: Machine, S> fmt::Debug for ReservedProcess<X, S> {
 }
 
 impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
-    /// With a reference for the table.
+    /// Creates the cell. Returns a reference for the pid table, and the reserved process.
     #[inline]
     pub(crate) fn new(schedule: S, blank: ControlParts) -> (Ref<dyn AnyControl>, Self) {
         let make = |life| {
@@ -376,11 +404,12 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
             Cell { shell, schedule, machine: UnsafeCell::new(MaybeUninit::uninit()) }
         };
         let counts = 3 + u32::from(X::KEEPS_ITSELF);
-        // SAFETY: `KIND` is the kind of this cell. `into_at` and `count` hand out `counts` references: three, and one more if the
-        // machine keeps one.
+        // SAFETY: `KIND` is the vtable of this type of cell, and `counts` is at least 1. `with` returns one reference,
+        // whose count `into_at` passes to this function, which owns the other counts already. The calls of `count`
+        // below hand out all of them: three, and one more if the machine keeps one.
         let at = unsafe { Ref::<Cell<X, S>>::with(Cell::<X, S>::KIND, counts, make) }.into_at().cast();
-        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. `count` is called as often
-        // as there are counts, and each call hands over one of them.
+        // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. `count` is
+        // called as often as there are counts, and each call hands over one of them.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
         let embryo = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
         (count().into_any(), embryo)
@@ -390,48 +419,51 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         &self.handle
     }
 
-    /// Puts the machine into its place: what is missing then is that it is queued.
+    /// Stores the machine, and returns the right to run. The caller queues the process.
     #[inline]
     pub(crate) fn start(self, machine: X) -> (Joined<X::Output, X::Message>, RunnableProcess) {
         let at = self.run.into_at().cast::<Header>();
-        // SAFETY: `new` has made a cell of this type, and `run` owned one of its counts, which now belongs to this function.
+        // SAFETY: `new` made a cell of this type, and `run` owned one of its counts, which now belongs to this
+        // function.
         let cell = unsafe { at.cast::<Cell<X, S>>().as_ref() };
-        // SAFETY: the machine is accessed only with the right to run the process. None exists yet: the run state was active from
-        // the beginning, so no wake makes one.
+        // SAFETY: the machine is accessed only with the right to run the process. No right exists yet: the run state
+        // was active from the beginning, so no wake creates one.
         unsafe { (*cell.machine.get()).write(machine) };
         if let Some(own) = self.own {
-            // SAFETY: this function is about to make the first right to run, so it has it until then. The machine is there.
+            // SAFETY: no right to run exists before the end of this function, which creates the first one. So this
+            // function has exclusive access. The machine was stored above.
             unsafe { cell.machine() }.keep(own);
         }
-        // SAFETY: a cell is a task. This is the first right to run it, and the run state, which is active, lets no wake make a
-        // second one. The count is the one that `run` owned.
+        // SAFETY: a cell is a task, and `at` has the provenance of the whole cell. This is the first right to run it:
+        // the run state is active, so no wake creates a second one. The reference count is the one that `run` owned.
         (Joined::new(self.handle, JoinStage::Begun), unsafe { RunnableProcess::new(at) })
     }
 }
 
-/// The reference of a handle, which is to hear what the process returns. Dropped, it detaches the process.
+/// Reference of a join handle to its process, which returns the outcome once. Dropping it detaches the process.
 pub(crate) struct Joined<T, M: Send + 'static> {
     address: Address<M>,
     stage: JoinStage,
     _outcome: PhantomData<fn() -> T>,
 }
 
-/// How far a handle has come. A whole word, so that it is moved as it was written.
+/// Progress of a join handle. It has the size of a word: a byte that is copied with a wider load would miss store
+/// forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum JoinStage {
-    /// There never was a process.
+    /// The spawn was refused: there is no process, and no outcome.
     StartRefused,
-    /// From here on its address leads to a shell.
+    /// The process was started. From this stage on, the address leads to a join block.
     Begun,
-    /// What it returned is to come with a wake.
+    /// A waker is registered for the outcome.
     Waits,
-    /// It has come.
+    /// The outcome was taken, or was lost with its runtime.
     Answered,
 }
 
-// SAFETY: a `Joined` gives out only a `T`, which may be sent because `T: Send`, and only to a caller that has it mutably. The
-// address may be sent for every `M: Send`.
+// SAFETY: a `Joined` gives out only a `T`, which may be sent because `T: Send`, and only to a caller with a mutable
+// reference. The address may be sent for every `M: Send`.
 unsafe impl<T: Send, M: Send + 'static> Send for Joined<T, M> {}
 
 impl<T, M: Send + 'static> fmt::Debug for Joined<T, M> {
@@ -446,7 +478,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
         Self { address: Address::new(control), stage, _outcome: PhantomData }
     }
 
-    /// Of what never began: how it ended, its control block says.
+    /// Handle of a refused spawn. Its exit is in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
         Self::new(control, JoinStage::StartRefused)
     }
@@ -463,18 +495,19 @@ impl<T, M: Send + 'static> Joined<T, M> {
 
     #[inline]
     fn shell(&self) -> Option<&JoinBlock<M, T>> {
-        // SAFETY: only `start` makes a handle that has begun, with a cell whose message and output types are `M` and `T`. Such a
-        // cell begins with a `JoinBlock<M, T>`; both are `repr(C)`. The address owns a count, which keeps the cell alive, and its
-        // pointer has the provenance of the whole cell.
+        // SAFETY: only `start` makes a handle that has begun, with a cell whose message and output types are `M` and
+        // `T`. That cell begins with a `JoinBlock<M, T>`; both types are `repr(C)`. The address owns a count, which
+        // keeps the cell alive, and its pointer has the provenance of the whole cell.
         self.has_begun().then(|| unsafe { self.address.control().at().cast().as_ref() })
     }
 
-    /// What it returned, once it has; nothing if that was lost with its runtime, or it never began.
+    /// Polls for the outcome. `None` if the outcome was lost with its runtime, or the spawn was refused.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Exit>>> {
         let Some(shell) = self.shell() else { return Poll::Ready(None) };
-        // Most that are asked for when they have ended need no waker.
+        // If the process has exited already, which is common, neither a waker nor a lock is needed.
         let outcome = if shell.control.head.run.is_over() {
-            // SAFETY: the process was seen to be over in the line above. This is its only handle, and it is borrowed mutably.
+            // SAFETY: the line above saw that the process is over. This is its only join handle, and it is borrowed
+            // mutably.
             unsafe { shell.take_alone() }
         } else {
             match shell.await_with(cx.waker()) {
@@ -493,8 +526,8 @@ impl<T, M: Send + 'static> Joined<T, M> {
 impl<T, M: Send + 'static> Drop for Joined<T, M> {
     #[inline]
     fn drop(&mut self) {
-        // Whether the process has ended or not: either this finds how, or its end finds that the handle is gone. One of the
-        // two reports a failure.
+        // The drop of the handle races the exit of the process. The handle finds the outcome, or the exit finds that
+        // the handle is gone: exactly one of the two reports a failure.
         if matches!(self.stage, JoinStage::Begun | JoinStage::Waits)
             && let Some(shell) = self.shell()
         {
@@ -504,16 +537,17 @@ impl<T, M: Send + 'static> Drop for Joined<T, M> {
 }
 
 impl RunnableProcess {
-    /// The head of the process.
+    /// Head of the control block of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: every task is a cell, and in a cell the head follows the life: both are fields of a `repr(C)` control block.
+        // SAFETY: every task is a cell. In a cell the head follows the header: both are fields of a `repr(C)` control
+        // block.
         unsafe { self.behind() }
     }
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// The same for whoever does not know the type of its messages.
+    /// Another reference, without the type of the messages.
     #[inline]
     pub(crate) fn any(&self) -> Ref<dyn AnyControl> {
         self.clone().into_any()
@@ -522,19 +556,19 @@ impl<M: Send + 'static> Ref<Control<M>> {
     #[inline]
     pub(crate) fn into_any(self) -> Ref<dyn AnyControl> {
         let at: NonNull<dyn AnyControl> = self.into_at();
-        // SAFETY: `at` points to the value of `self`, of which it has only forgotten the type, and `self` handed over its count.
+        // SAFETY: `at` is the pointer of `self` with its type erased, and `self` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 }
 
 impl<M: Send + 'static> Ref<Control<M>> {
-    /// The same for whoever knows it as one that takes `A`.
+    /// Converts into a reference to a process that takes messages of the type `A`.
     pub(crate) fn taking<A: Send + 'static>(self) -> Ref<dyn Takes<A>>
     where
         M: From<A>,
     {
         let at: NonNull<dyn Takes<A>> = self.into_at();
-        // SAFETY: `at` points to the value of `self`, of which it has only forgotten the type, and `self` handed over its count.
+        // SAFETY: `at` is the pointer of `self` with its type erased, and `self` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 }
@@ -542,11 +576,11 @@ impl<M: Send + 'static> Ref<Control<M>> {
 impl Ref<dyn AnyControl> {
     pub(crate) fn of(other: Ref<impl AnyControl>) -> Self {
         let at: NonNull<dyn AnyControl> = other.into_at();
-        // SAFETY: `at` points to the value of `other`, of which it has only forgotten the type, and `other` handed over its count.
+        // SAFETY: `at` is the pointer of `other` with its type erased, and `other` handed over its count.
         unsafe { Ref::from_at(at) }
     }
 
-    /// The typed reference, if it takes messages of this type.
+    /// The typed reference, if `M` is the type of the process's messages.
     pub(crate) fn downcast<M: Send + 'static>(self) -> Option<Ref<Control<M>>> {
         if !self.as_any().is::<Control<M>>() {
             return None;
@@ -565,7 +599,8 @@ mod tests {
     use crate::task::Raw;
     use crate::task::body::{AsyncBody, BodyFuture};
 
-    /// The parts of an idle process, to the byte: whoever adds a field here adds it a million times.
+    /// Exact sizes in bytes of idle processes. A program may have a million of them, so each new field costs a million
+    /// times its size.
     #[test]
     fn an_idle_process_is_small() {
         async fn idle(mut ctx: Context<u64>) {

@@ -1,12 +1,13 @@
-//! What is done around the steps of a process, whatever its code is. There is one copy of it: what knows the type of a body is
-//! compiled for each body that a program has.
+//! Work around the steps of a process that does not depend on the type of its code: limits, dispatch of yields,
+//! notification of callers. It is separate from `task.rs`, so that it is compiled once, and not for each body of a
+//! program.
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::namespace::Namespace;
 use crate::host::refs::ProcessRef;
-use crate::observe::{Counter, State};
+use crate::observe::{Counter, ProcessState};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
 use crate::process::exit::{Exit, Reason};
@@ -33,14 +34,14 @@ impl<'a> Around<'a> {
         ProcessRef::new(self.own.clone())
     }
 
-    /// Tells the observer that the process runs, if this is where its turn begins. Returns how the process ends if it was
+    /// Reports to the observer that the process runs, if its turn begins here. Returns the exit if the process was
     /// killed.
     #[cold]
     pub(super) fn may_not_run(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
-            self.head.enter(flags, State::Running);
-            // A simulation always has an observer. It takes a timer that stays for a timer that is still to come, so each
-            // sleep there sets and cancels its own timer.
+            self.head.enter(flags, ProcessState::Running);
+            // A simulation always has an observer. A simulation counts a kept timer as an event to come, so each sleep
+            // there sets and cancels its own timer.
             if self.head.host().shared().clock.is_virtual() {
                 self.current.forbid_kept_timers();
             }
@@ -48,7 +49,7 @@ impl<'a> Around<'a> {
         (flags & flag::KILLED != 0).then(|| self.head.fate())
     }
 
-    /// Counts a step that is about to begin; when that was, if it is to be timed.
+    /// Counts a step that is about to begin. Returns its start time if the time of steps is limited.
     #[cold]
     pub(super) fn begin_metered(&self) -> Result<Option<Instant>, Exit> {
         let Some(meter) = self.head.meter() else { return Ok(None) };
@@ -56,13 +57,13 @@ impl<'a> Around<'a> {
         Ok(meter.begin()?.then(|| self.head.host().now()))
     }
 
-    /// Counts what a step took.
+    /// Counts the time of a step.
     #[cold]
     pub(super) fn end_metered(&self, begun: Instant) -> Result<(), Exit> {
         self.head.meter().map_or(Ok(()), |meter| meter.ran(self.head.host().now() - begun))
     }
 
-    /// It waits for the first time: it has started, unless it says that itself.
+    /// Marks the process as started after its first step, unless the process does so itself.
     #[cold]
     pub(super) fn has_begun(&self) {
         if !self.head.has(flag::STARTED | flag::BY_HAND) {
@@ -70,7 +71,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// A step has panicked.
+    /// Returns the exit for a step that panicked, and notifies the callers of the replies that it dropped.
     #[cold]
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();
@@ -79,7 +80,7 @@ impl<'a> Around<'a> {
         exit
     }
 
-    /// Whoever waits for a reply that was dropped while its process unwound, or died, hears of that.
+    /// Notifies the callers of replies that were dropped while the process unwound or exited.
     #[inline]
     pub(super) fn tell_callers(&self, exit: Option<&Exit>) {
         if let Some(replies) = self.current.take_dropped_replies() {
@@ -87,7 +88,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// What futures let go of and no other has taken over goes.
+    /// Cancels the timer that a future of this step left, if no later sleep took it over.
     #[inline]
     pub(super) fn leave(&self) {
         if self.current.end_kept_timer() {
@@ -100,7 +101,7 @@ impl<'a> Around<'a> {
         reuse::cancel(self.current, self.own.identity(), self.head);
     }
 
-    /// Keeps an answer that was not claimed in the turn in which it came, for whoever will.
+    /// Keeps an answer of this turn that no future has read yet, for the future that will read it.
     #[cold]
     pub(super) fn keep(&self) {
         if let Some(Inlined::Answer(number, answer)) = self.current.inline.take() {
@@ -108,13 +109,13 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Sends what the step yielded to its handlers, in order.
+    /// Dispatches the commands that the step yielded to their handlers, in order.
     #[inline]
     pub(super) fn dispatch(&self) {
         self.dispatch_as::<false>();
     }
 
-    /// As [`dispatch`](Self::dispatch), after the last step: the process reads no answer any more.
+    /// As [`dispatch`](Self::dispatch), after the last step: the process reads no further answer.
     #[inline]
     pub(super) fn dispatch_last(&self) {
         if self.current.inline.is_busy() || self.head.yields_if_any().is_some() {
@@ -124,12 +125,13 @@ impl<'a> Around<'a> {
 
     #[cold]
     fn dispatch_unread(&self) {
-        // The table is made here if there is none: the handler of an inline command may answer from another thread.
+        // This creates the table of yields if there is none: the handler of an inline command may answer later, from
+        // another thread.
         self.head.yields().end_answers();
         self.dispatch_as::<true>();
     }
 
-    /// With or without a process that reads the answers. That is a constant, so that the usual case has no branch for it.
+    /// `LAST`: the process reads no further answer. A constant, so that the usual case has no branch for it.
     #[inline]
     fn dispatch_as<const LAST: bool>(&self) {
         if self.current.inline.is_busy() {
@@ -140,7 +142,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Dispatches the inline command of this step, if there is one.
+    /// Dispatches the inline command of this step, if there is one. Returns whether there was one.
     fn dispatch_first<const LAST: bool>(&self) -> bool {
         if let Some((number, handler)) = self.current.inline.offered() {
             self.dispatch_inline::<LAST>(number, handler);
@@ -173,7 +175,8 @@ impl<'a> Around<'a> {
             if yields.has_pending() {
                 self.dispatch_pending(yields);
             }
-            // A handler may have polled a future of the process, which yields then: the turn still goes on.
+            // A handler may poll a future of this process, which then yields an inline command: the turn has not ended
+            // yet.
             if !self.dispatch_first::<LAST>() {
                 return;
             }
@@ -181,7 +184,8 @@ impl<'a> Around<'a> {
     }
 
     fn dispatch_pending(&self, yields: &Yields) {
-        // Looked up once: those who answer on other cores write beside where that is said.
+        // Looked up once, outside the loop: handlers that answer on other cores write to the cache line of this
+        // pointer.
         let namespace = self.head.host().namespace();
         let mut batch = Batch::default();
         while yields.has_pending() {
@@ -201,11 +205,11 @@ impl<'a> Around<'a> {
         if !yields.is_overtaken(tag) {
             let _ = catch(|| namespace.dispatcher().dispatch(&mut command, UntypedCompletion::new(home, tag)));
         }
-        // Overtaken, it is still here.
+        // A command that was cancelled before its dispatch is still here.
         let _ = drop_caught(command);
     }
 
-    /// The exit of a process that panicked, told to whoever the policy says.
+    /// Reports a panic of the process by the policy for panics, and returns the exit.
     pub(super) fn panicked(&self, text: Reason) -> Exit {
         let head = self.head;
         head.host().panicked(head.pid(), text.as_str());

@@ -1,4 +1,5 @@
-//! What comes back from a spawn: the handle of a process, that resolves to how it ended, and that it has started.
+//! The result of a spawn: [`JoinHandle`], which resolves to the outcome of the process, and [`Started`]. Both rely on
+//! the control block and the cell of the process.
 
 use std::fmt;
 use std::future::Future;
@@ -19,11 +20,12 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::task::cell::Joined;
 
-/// A future of how a process ends, and its address, in one. Dropped, it detaches: the process lives on.
+/// A future of the outcome of a process, and at the same time its address. Dropping it detaches the process, which
+/// continues to run.
 ///
-/// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or supervisor
-/// receives the exit either, a failure of the process is *unobserved*: it is [counted](crate::Counters::unobserved), and
-/// fails a [`check`](crate::check()).
+/// The handle receives the exit when its result is taken. If it is dropped before that, and no link, monitor or
+/// supervisor receives the exit either, a failure of the process is *unobserved*: it is
+/// [counted](crate::Counters::unobserved), and fails a [`check`](crate::check()).
 #[must_use = "dropping it detaches the process; `let _ = …` says that this is meant"]
 pub struct JoinHandle<T, M: Send + 'static = Payload> {
     joined: Joined<T, M>,
@@ -43,44 +45,47 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
         Self { joined, monitor, guard: Guard::default(), over: false }
     }
 
-    /// A handle of what never began: it resolves to how the control block says that it ended.
+    /// Handle of a refused spawn. It resolves to the exit in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
         Self::new((Joined::stillborn(control), None))
     }
 
-    /// With a monitor that was set for it.
+    /// Adds the monitor that was set for the process.
     pub(crate) fn monitored(mut self, monitor: MonitorRef) -> Self {
         self.monitor = Some(monitor);
         self
     }
 
-    /// The end of a process that never began.
+    /// The exit of a process whose spawn was refused. `None` for a process that was spawned.
     pub(crate) fn refused(&self) -> Option<Exit> {
         if self.joined.has_begun() { None } else { self.control().head.exit() }
     }
 
-    /// The typed address of the process.
+    /// Returns the typed address of the process.
     pub fn address(&self) -> Address<M> {
         self.joined.address().clone()
     }
 
-    /// Resolves when the process has started (its `init` succeeded, or its body was polled for the first time), or
-    /// with how it ended before that.
+    /// Returns a future that resolves when the process has started, or with an error if it exited before that.
+    ///
+    /// A process has started when its first step has returned, or the first poll of its body; with
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), when it has called
+    /// [`mark_started`](crate::SelfHandle::mark_started).
     pub fn started(&self) -> Started {
         Started { control: self.control().any(), listening: Listening::default(), over: false }
     }
 
-    /// The monitor that was set with the spawn, if one [was](crate::ProcessBuilder::monitor).
+    /// Returns the monitor that was set with the spawn, if one [was](crate::ProcessBuilder::monitor).
     pub fn monitor_ref(&self) -> Option<MonitorRef> {
         self.monitor
     }
 
-    /// Kills the process.
+    /// Kills the process at its next scheduling point.
     pub fn abort(&self) {
         self.control().any().kill();
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has exited.
     pub fn is_finished(&self) -> bool {
         self.control().head.has_ended()
     }
@@ -103,13 +108,14 @@ impl<T, M: Send + 'static> Route<M> for &JoinHandle<T, M> {
 
 impl<T, M: Send + 'static> Unpin for JoinHandle<T, M> {}
 
-/// Resolves to the result of the process, or to how it ended.
+/// Resolves to the output of the process, or to its exit.
 ///
 /// # Errors
-/// The exit, if it is not normal. A process that awaits its own handle gets an error at once: it would wait for ever.
+/// The exit, if it is not normal. A process that awaits its own handle gets an error immediately, because it would wait
+/// for ever. If the outcome was lost with the runtime, the error is [`Exit::Cancelled`] with `Reason::SHUTDOWN`.
 ///
 /// # Cancel safety
-/// Polled by reference and dropped, it has taken nothing.
+/// Cancel safe: a handle that is polled by reference and not completed has lost nothing.
 impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
     type Output = Result<T, Exit>;
 
@@ -122,7 +128,7 @@ impl<T, M: Send + 'static> Future for JoinHandle<T, M> {
             return Poll::Ready(Err(Exit::failed("a process can't join itself")));
         }
         let Poll::Ready(result) = this.guard.over(cx, |cx| this.joined.poll(cx)) else { return Poll::Pending };
-        // Without a result the task was dropped with its runtime, or never began.
+        // There is no outcome if the process was lost with its runtime, or its spawn was refused.
         let lost = || Err(this.control().head.exit().unwrap_or(Exit::Cancelled(Reason::SHUTDOWN)));
         let result = result.unwrap_or_else(lost);
         if result.is_err() {
@@ -139,7 +145,7 @@ impl<T, M: Send + 'static> FusedFuture for JoinHandle<T, M> {
     }
 }
 
-/// A handle that kills its process when it is dropped.
+/// A join handle that kills its process when it is dropped.
 #[derive(Debug)]
 pub(crate) struct KillOnDrop<T, M: Send + 'static>(pub(crate) JoinHandle<T, M>);
 
@@ -157,7 +163,7 @@ impl<T, M: Send + 'static> Drop for KillOnDrop<T, M> {
     }
 }
 
-/// Resolves when a process has started: see [`JoinHandle::started`].
+/// Future that resolves when a process has started: see [`JoinHandle::started`].
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Started {
@@ -177,7 +183,7 @@ impl Future for Started {
         let head = this.control.head();
         let started = head.poll_news(&mut this.listening, cx, || {
             match head.exit() {
-                // It may have done all that it had to do in its first step.
+                // A process that exits normally in its first step has started, too.
                 Some(Exit::Normal) if !head.has(flag::BY_HAND) => Some(Ok(())),
                 _ if head.has(flag::STARTED) => Some(Ok(())),
                 exit => exit.map(Err),

@@ -1,12 +1,12 @@
-//! A process that its parent monitors from its beginning: the monitor is carried beside it, and told of its end by its
-//! task. It has no other part in what the process does.
+//! A machine whose parent monitors the process from the start. It carries the monitor, and notifies the parent of the
+//! exit; everything else goes to the machine inside.
 
 use std::pin::Pin;
 use std::task::Context as Cx;
 
 use pin_project_lite::pin_project;
 
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::step::Next;
 use crate::host::control::{AnyControl, Control};
 use crate::host::link::Watch;
@@ -29,7 +29,7 @@ impl<X> Monitored<X> {
         Self { machine, watch: Some(watch) }
     }
 
-    /// Both, of one that never began.
+    /// The machine and the monitor of a process that never started.
     pub(crate) fn into_parts(self) -> (X, Watch<dyn AnyControl>) {
         (self.machine, self.watch.expect("it has not ended"))
     }
@@ -56,7 +56,7 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn init(self: Pin<&mut Self>, me: &Me<X::Message>) -> Result<(), InitError> {
+    fn init(self: Pin<&mut Self>, me: &SelfHandle<X::Message>) -> Result<(), InitError> {
         self.project().machine.init(me)
     }
 
@@ -64,7 +64,7 @@ impl<X: Machine> Machine for Monitored<X> {
     fn step(
         self: Pin<&mut Self>,
         current: &Current,
-        me: &Me<X::Message>,
+        me: &SelfHandle<X::Message>,
         cx: &mut Cx<'_>,
     ) -> Result<Next<X::Output>, Exit> {
         self.project().machine.step(current, me, cx)
@@ -76,7 +76,7 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn clear(self: Pin<&mut Self>, me: &Me<X::Message>) {
+    fn clear(self: Pin<&mut Self>, me: &SelfHandle<X::Message>) {
         self.project().machine.clear(me);
     }
 
@@ -86,7 +86,7 @@ impl<X: Machine> Machine for Monitored<X> {
     }
 
     #[inline]
-    fn ended(self: Pin<&mut Self>, me: &Me<X::Message>, exit: &Exit) {
+    fn ended(self: Pin<&mut Self>, me: &SelfHandle<X::Message>, exit: &Exit) {
         if let Some(watch) = self.project().watch.take()
             && watch.tell(me.pid(), exit)
             && !exit.is_normal()

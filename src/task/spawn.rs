@@ -1,12 +1,12 @@
-//! How processes begin: what spawning does, whatever the process. With options it begins in `builder.rs`; what comes back stands
-//! in `join.rs`.
+//! The start of a process: admission by the runtime, creation of its cell, its links and monitor, and its first
+//! wake-up. The options of a spawn are in `builder.rs`, batches in `batch.rs`, join handles in `join.rs`.
 
 pub(crate) mod batch;
 pub(crate) mod builder;
 
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::step::Process;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::{SpawnLinks, Watch};
@@ -14,11 +14,11 @@ use crate::host::timer::pending::call_at;
 use crate::host::{Host, Phase, link as table};
 use crate::observe::Counter;
 use crate::process::catch::catch;
-use crate::process::error::SpawnRefusal;
+use crate::process::error::SpawnErrorKind;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};
 use crate::process::limits::Limits;
-use crate::process::mailbox::Bound;
+use crate::process::mailbox::MailboxCapacity;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::WakeSource;
 use crate::process::state::{Ref, RunnableProcess, Schedule};
@@ -33,9 +33,10 @@ use crate::task::spawn::builder::{Built, SpawnOptions};
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
 impl Host {
-    /// Spawns an async body as a process. It returns at once; the body runs on a worker.
+    /// Spawns an async body as a process. Does not wait for the body, which runs on a worker.
     ///
-    /// If the runtime refuses (it has shut down), the handle says so: [`Exit::Refused`].
+    /// If the runtime refuses the process, the handle resolves to [`Exit::Refused`]. The reason is a shutdown or a
+    /// limit of the number of processes.
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -43,33 +44,37 @@ impl Host {
         Fut: BodyFuture,
     {
         with_machine!(N, F, Fut, body, None, |machine| {
-            self.join_or_refuse(self.launch_anywhere(machine, Inherited::default()))
+            self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
         })
     }
 
-    /// Spawns a hand-written process.
+    /// Spawns a hand-written process. A refusal is reported as by [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
-            self.join_or_refuse(self.launch_anywhere(machine, Inherited::default()))
+            self.join_or_refuse(self.launch_anywhere(machine, InheritedContext::default()))
         })
     }
 
-    /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Dropped, it
-    /// kills the process.
+    /// Calls a process as a function: spawns it, starts `method` with `input`, and resolves to its result. Nothing is
+    /// spawned before the first poll.
     ///
     /// # Errors
-    /// How the process ended instead.
+    /// The exit of the process, if it is not normal. If the spawn is refused, [`Exit::Failed`] with the
+    /// [`SpawnErrorKind`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future kills the process.
     pub async fn execute<Q: Process + Send, I: Send + 'static>(
         &self,
         process: Q,
         method: &str,
         input: I,
     ) -> Result<Q::Output, Exit> {
-        KillOnDrop(self.process().method(method.to_owned()).input(input).spawn_process(process)?).await
+        KillOnDrop(self.process().entry(method.to_owned()).input(input).spawn_process(process)?).await
     }
 
-    /// Launches a process that may run on any worker.
-    fn launch_anywhere<X>(&self, machine: X, wanted: impl Wanted) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    /// Spawns a process that may run on any worker.
+    fn launch_anywhere<X>(&self, machine: X, wanted: impl Wanted) -> Result<Spawned<X>, (SpawnErrorKind, X)>
     where
         X: Machine + Send + 'static,
     {
@@ -82,20 +87,20 @@ impl Host {
         machine: X,
         wanted: impl Wanted,
         schedule: S,
-    ) -> Result<Spawned<X>, (SpawnRefusal, X)> {
+    ) -> Result<Spawned<X>, (SpawnErrorKind, X)> {
         let (spawned, ready) = self.prepare(machine, wanted, schedule)?;
         ready.schedule(WakeSource::Waiting(Some(&self.shared().place)));
         Ok(spawned)
     }
 
-    /// As [`launch`](Self::launch); the process is the caller's to queue.
+    /// As [`launch`](Self::launch), but the caller queues the process.
     #[inline]
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
         mut wanted: impl Wanted,
         schedule: S,
-    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnRefusal, X)> {
+    ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
         let heeds = wanted.heeds();
         let admitted = wanted.take_parent().and_then(|parent| Ok((parent, wanted.admit(self, schedule)?)));
         match admitted {
@@ -104,7 +109,7 @@ impl Host {
         }
     }
 
-    /// Whether the runtime takes processes now.
+    /// Whether the runtime accepts processes now. During a shutdown it accepts those that its own processes spawn.
     #[inline]
     fn is_open(&self) -> bool {
         let from_inside = || Current::with(Current::pid).is_some_and(|pid| self.shared().pid_table.is_here(pid));
@@ -115,30 +120,30 @@ impl Host {
         }
     }
 
-    /// A process that is to begin.
+    /// Reserves a process: checks the phase of the runtime and the limits, assigns a pid, and creates the cell.
     #[inline]
     fn enlist<X: Machine, S: Schedule>(
         &self,
-        inherited: Inherited,
+        inherited: InheritedContext,
         flags: u16,
         limits: Option<Box<Limits>>,
-        bound: Bound,
+        bound: MailboxCapacity,
         schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
         if !self.is_open() {
-            return Err(SpawnRefusal::ShutDown);
+            return Err(SpawnErrorKind::ShutDown);
         }
         self.namespace().enter()?;
         let limits = Limits::both(self.namespace().limits(), limits);
         let make = |blank| ReservedProcess::new(schedule, blank);
         let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
             self.namespace().leave();
-            return Err(SpawnRefusal::Limit(u32::MAX as usize));
+            return Err(SpawnErrorKind::Limit(u32::MAX as usize));
         };
         Ok(embryo)
     }
 
-    /// Begins a process that was admitted; the caller queues it.
+    /// Starts a process that was reserved. The caller queues it.
     #[inline]
     fn begin<X: Machine, S: Schedule>(
         &self,
@@ -150,7 +155,8 @@ impl Host {
         self.shared().metrics.add(Counter::Spawned, 1);
         let (joined, ready) = embryo.start(machine);
         let control = joined.address().control();
-        // Whoever shuts down sets the phase first and looks at the table then: what it missed there is seen here.
+        // A shutdown sets the phase first and reads the pid table afterwards, where this process has its entry. So the
+        // shutdown finds the process, or this load sees the new phase.
         match self.phase() {
             Phase::Open => {}
             Phase::Closing if control.head.has(flag::SUPERVISED) => {}
@@ -164,12 +170,12 @@ impl Host {
         if heeds {
             self.bind(control.any());
         }
-        // Before it can end in any way.
+        // The process is not queued yet, so its exit cannot precede the link and the monitor.
         let monitor = parent.and_then(|(parent, ties)| table::adopt(&parent, &control.any(), ties));
         ((joined, monitor), ready)
     }
 
-    /// Has a process told to end at its deadline, and by its token.
+    /// Has the process cancelled at its deadline and by its cancel token.
     #[cold]
     fn bind(&self, control: Ref<dyn AnyControl>) {
         let inherited = control.head().inherited();
@@ -189,7 +195,7 @@ impl Host {
 
     pub(crate) fn join_or_refuse<X: Machine>(
         &self,
-        spawned: Result<Spawned<X>, (SpawnRefusal, X)>,
+        spawned: Result<Spawned<X>, (SpawnErrorKind, X)>,
     ) -> JoinHandle<X::Output, X::Message> {
         match spawned {
             Ok(spawned) => JoinHandle::new(spawned),
@@ -200,22 +206,22 @@ impl Host {
         }
     }
 
-    fn refuse<T, N: Send + 'static>(&self, refusal: SpawnRefusal) -> JoinHandle<T, N> {
+    fn refuse<T, N: Send + 'static>(&self, refusal: SpawnErrorKind) -> JoinHandle<T, N> {
         let exit = Exit::Refused(Reason::from(refusal.to_string()));
         JoinHandle::stillborn(self.stillborn(exit))
     }
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// What a process gets that this one spawns, as it has it itself.
+impl<M: Send + 'static> SelfHandle<M> {
+    /// The values, the deadline and the cancel token that processes inherit from this one.
     #[inline]
-    pub(crate) fn passes_on(&self) -> Inherited {
+    pub(crate) fn passes_on(&self) -> InheritedContext {
         self.control().head.inherited().clone()
     }
 
-    /// Spawns an async body as a process that inherits what this one has to pass on: its [values](Self::value), its
-    /// [deadline](Self::deadline), its [cancel token](Self::cancel_token). (What its [host](Self::host) spawns inherits
-    /// nothing.) As [`Host::spawn`].
+    /// Spawns an async body as a process. The process inherits the [values](Self::value), the
+    /// [deadline](Self::deadline) and the [cancel token](Self::cancel_token) of this one. A process that is spawned
+    /// with the [host](Self::host) inherits nothing. Otherwise as [`Host::spawn`].
     pub fn spawn<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -227,15 +233,16 @@ impl<M: Send + 'static> Me<M> {
         })
     }
 
-    /// Spawns a hand-written process. As [`spawn`](Self::spawn).
+    /// Spawns a hand-written process. Otherwise as [`spawn`](Self::spawn).
     pub fn spawn_process<Q: Process + Send>(&self, process: Q) -> JoinHandle<Q::Output, Q::Message> {
         with_process!(Q, process, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, self.passes_on()))
         })
     }
 
-    /// Spawns an async body that is [linked](Self::link) to this process from its beginning: however early it ends, this
-    /// one hears of it. As [`spawn`](Self::spawn) otherwise; refused, it counts as a process that ended so.
+    /// Spawns an async body that is [linked](Self::link) to this process from the start: however early it exits, this
+    /// process receives its exit. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a linked process that
+    /// exited with [`Exit::Refused`].
     pub fn spawn_link<N, F, Fut>(&self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -255,8 +262,9 @@ impl<M: Send + 'static> Me<M> {
         handle
     }
 
-    /// Spawns an async body that this process [monitors](Self::monitor) from its beginning: however early it ends, its
-    /// down comes. As [`spawn`](Self::spawn) otherwise; refused, it counts as a process that ended so.
+    /// Spawns an async body that this process [monitors](Self::monitor) from the start: however early it exits, this
+    /// process receives an `Event::Down`. Otherwise as [`spawn`](Self::spawn). A refused spawn counts as a process that
+    /// exited with [`Exit::Refused`].
     ///
     /// ```
     /// # use procession::{Context, Event, Exit, Runtime};
@@ -301,32 +309,33 @@ impl<M: Send + 'static> Me<M> {
     }
 }
 
-/// How a process is to be spawned.
+/// The options of a spawn.
 pub(crate) trait Wanted {
-    /// Whether it is told by its deadline and its token.
+    /// Whether its deadline and its cancel token cancel the process.
     fn heeds(&self) -> bool;
 
-    /// Whom it is to be tied to, if to anybody.
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal>;
+    /// Takes the process that the new one is linked to or monitored by, if there is one.
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind>;
 
-    /// The process, if the runtime takes it.
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal>;
+    /// Reserves the process, or returns the reason of a refusal.
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind>;
 }
 
-/// As most are: it inherits this, and that is all. A type of its own, so that a body that is spawned so has no code for the rest.
-impl Wanted for Inherited {
+/// A spawn without options, as most spawns are. It has its own implementation, so that the code for options is not
+/// compiled for each body.
+impl Wanted for InheritedContext {
     #[inline]
     fn heeds(&self) -> bool {
         self.has_end()
     }
 
     #[inline]
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
         Ok(None)
     }
 
     #[inline]
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
-        host.enlist(self, 0, None, Bound::Unbounded, schedule)
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
+        host.enlist(self, 0, None, MailboxCapacity::Unbounded, schedule)
     }
 }

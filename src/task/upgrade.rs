@@ -1,5 +1,6 @@
-//! New code for a process that lives: it keeps its pid, its mailbox with what is in it, its names, links and monitors. What
-//! fails to start leaves the old code running.
+//! Upgrade of a running process: new code replaces its code, and the process keeps its pid, its mailbox with the unread
+//! events, its names, links and monitors. If the new code fails to start, the old code continues. A body and its task
+//! exchange the request through `upgrade_request.rs`.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -19,21 +20,22 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::upgrade_request::Future;
-use crate::task::body::{Body, BodyFuture, Outcome, Output};
+use crate::task::body::{Body, BodyFuture, Output, ProcessOutput};
 
-/// Why new code is not in the place of the old: see [`StepOutput::upgrade`]. It hands the new process back.
+/// Error of an upgrade whose new code did not start: see [`StepOutput::upgrade`]. It contains the new process.
 pub struct UpgradeError<P> {
     exit: Exit,
     process: P,
 }
 
 impl<P> UpgradeError<P> {
-    /// How it would have ended: [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if it was of the wrong type.
+    /// Returns the exit of the new process: [`Exit::InitFailed`] or [`Exit::Panicked`]; [`Exit::Failed`] if its output
+    /// has the wrong type.
     pub fn exit(&self) -> &Exit {
         &self.exit
     }
 
-    /// The process that did not start.
+    /// Returns the new process, which did not start.
     pub fn into_process(self) -> P {
         self.process
     }
@@ -62,14 +64,15 @@ fn misfit<T>(found: &str) -> Exit {
 }
 
 impl<M: Send + 'static> Context<M> {
-    /// Puts another body in the place of this one: the process goes on with it, under its pid, with its mailbox and what is
-    /// in it or set [aside](Self::stash), its names, groups, links, monitors, limits and timers. The message type stays, and
-    /// so does the type that joining gives.
+    /// Replaces this body by another one, in the same process. The process keeps its pid, the messages in its mailbox
+    /// and in its [stash](Self::stash), its names, groups, links, monitors, limits and timers. The type of its messages
+    /// and the type that joining returns stay the same.
     ///
-    /// Once the new body has started the old one is dropped at this await, with all that it holds, and never goes on;
-    /// started is what returned from its first poll and waits, or, in a process that was spawned
-    /// [ready by hand](crate::ProcessBuilder::ready_by_hand), what has called [`ready`](crate::Me::ready). Until then this
-    /// one waits, and what it polls beside this goes on.
+    /// When the new body has started, this body is dropped at this await, with all of its variables. The new body has
+    /// started when its first poll has returned without an error. In a process that was spawned with
+    /// [`manual_start`](crate::ProcessBuilder::manual_start), it has started when it has called
+    /// [`mark_started`](crate::SelfHandle::mark_started). Until then this body waits here, and futures that it polls
+    /// concurrently continue.
     ///
     /// ```
     /// # use procession::{Context, Exit, Reply, Runtime};
@@ -82,7 +85,7 @@ impl<M: Send + 'static> Context<M> {
     /// }
     /// async fn first(mut ctx: Context<Ask>) -> Result<(), Exit> {
     ///     ctx.receive().await?.send("first");
-    ///     // Fails at once: this one goes on.
+    ///     // The new body fails, so this one continues.
     ///     let (ctx, exit) = ctx.upgrade(async |_: Context<Ask>| Err::<(), _>("no disk")).await;
     ///     assert_eq!(exit.to_string(), "failed: no disk");
     ///     Err(ctx.upgrade(|ctx| second(ctx, "second")).await.1)
@@ -95,14 +98,16 @@ impl<M: Send + 'static> Context<M> {
     /// ```
     ///
     /// # Errors
-    /// It returns only if the new body did not start: with how that ended, and a context to go on with, in which all is as
-    /// it was, save what that body read. So it does for a body whose result is of another type, and when it is polled
-    /// elsewhere than in the turns of its own process. The new body may have [split](Self::split) its context and kept the
-    /// [`Mailbox`](crate::Mailbox) somewhere: that mailbox receives nothing any more, and its `receive` fails. An upgrade by
-    /// a context whose own place another receiver has taken fails at once.
+    /// Returns only if the new body did not start: with the exit of the new body, and with a context to continue with.
+    /// The context is unchanged, except that it lacks the messages that the new body received. This also happens if the
+    /// result of the new body has another type, if the future is polled outside the turns of its own process, or if
+    /// another receiver has replaced the one of this context.
+    ///
+    /// The new body may have [split](Self::split) its context and stored the [`Mailbox`](crate::Mailbox). After the
+    /// failure that mailbox receives nothing, and its `receive` fails.
     ///
     /// # Cancel safety
-    /// Dropped before the new body has started, it drops that one, and the context with it.
+    /// If the future is dropped before the new body has started, it drops the new body and the context.
     pub async fn upgrade<F, Fut>(mut self, body: F) -> (Self, Exit)
     where
         F: Body<M, Fut>,
@@ -132,7 +137,8 @@ impl<M: Send + 'static> Context<M> {
                 (fit, current.is_own_waker(cx.waker()))
             });
             let Some(fit) = fit else { return Poll::Ready(Err(Exit::failed(ELSEWHERE))) };
-            // The answer comes with the next poll of the body, in which a combinator may poll those alone that were woken.
+            // The answer comes with the next poll of the body. In that poll a combinator polls only the futures that
+            // were woken, so this future wakes itself.
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
@@ -144,7 +150,7 @@ impl<M: Send + 'static> Context<M> {
 
 const ELSEWHERE: &str = "an upgrade is for the turns of its own process, and was polled elsewhere";
 
-/// While new code has not started, and its receiver is on trial.
+/// New code that has not started yet. Its receiver is on trial.
 struct Starting<'a> {
     control: Ref<dyn AnyControl>,
     trial: &'a Trial,
@@ -156,12 +162,13 @@ impl<'a> Starting<'a> {
         Self { control, trial }
     }
 
-    /// Polls the new code until it has started, and is polled elsewhere, or has failed.
+    /// Polls the new code until it has started or failed. Code that has started is handed to the task of the process,
+    /// which polls it from then on.
     async fn run<T: Send + 'static>(self, next: Future<T>) -> Exit {
         let head = self.control.head();
         let mut next = Some(next);
         let exit = poll_fn(|cx| {
-            // None: it has been handed over, and this is about to be dropped.
+            // The new code was handed over, and this future is about to be dropped.
             let Some(future) = &mut next else { return Poll::Pending };
             let Some(turn) = Current::with(|current| current.in_step(self.control.identity())) else {
                 return Poll::Ready(Exit::failed(ELSEWHERE));
@@ -178,7 +185,7 @@ impl<'a> Starting<'a> {
                     Poll::Pending
                 }
                 Ok(Poll::Pending) => {
-                    // What it wants itself comes first: code that is replaced while it starts.
+                    // A request of the new code comes first: it may upgrade in turn while it starts.
                     let started = !head.has(flag::BY_HAND) || !head.has(flag::UPGRADING);
                     if started && !Current::with(|current| current.upgrade.is_pending()) {
                         self.trial.confirm(turn);
@@ -191,7 +198,8 @@ impl<'a> Starting<'a> {
             }
         })
         .await;
-        // A panic in its drop is caught here. It is dropped before its trial ends, so that what it read ahead goes back in order.
+        // A panic of this drop is caught. The new code is dropped before its trial ends, so that the messages that it
+        // read ahead return in order.
         let _ = drop_caught(next.take());
         exit
     }
@@ -204,13 +212,15 @@ impl Drop for Starting<'_> {
 }
 
 impl<M: Send + 'static> StepOutput<'_, M> {
-    /// Puts another process in the place of this one, whose step this is: its `init` runs now; if that succeeds and this
-    /// step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again), the next step is the new one's.
-    /// The process keeps its pid, its mailbox, with the events that were not read, its names, links, monitors and yields.
-    /// The message type stays, and so does the type that joining gives.
+    /// Replaces this process by another one, during its step. `init` of the new process runs immediately. If it
+    /// succeeds, and this step returns [`Next::Wait`](crate::Next::Wait) or [`Next::Again`](crate::Next::Again), the
+    /// next step is one of the new process. Otherwise the new process is dropped.
     ///
-    /// The old one is dropped when its step has returned, and not [closed](Process::close): closed is what runs last. Of
-    /// several in one step the last one counts.
+    /// The process keeps its pid, its mailbox with the unread events, its names, links, monitors and yields. The type
+    /// of its messages and the type that joining returns stay the same.
+    ///
+    /// The old process is dropped when its step has returned, and is not [closed](Process::close): only the last
+    /// process is. If a step calls this several times, the last successful call counts.
     ///
     /// ```
     /// # use procession::*;
@@ -247,7 +257,8 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     /// ```
     ///
     /// # Errors
-    /// Why its `init` failed, with the new process; this one goes on. So it does if the new one ends with another type.
+    /// The exit of the new process and the new process itself, if its `init` fails or panics, or if its output has
+    /// another type. This process continues.
     pub fn upgrade<Q>(
         &mut self,
         mut new: Q,
@@ -296,7 +307,7 @@ mod tests {
     use crate::process::state::Weak;
     use crate::{Mailbox, Runtime};
 
-    /// Runs what is ready, so that the process waits.
+    /// Runs the processes that are runnable, until the process under test waits.
     fn settle(rt: &Runtime) {
         for _ in 0..3 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
@@ -307,7 +318,8 @@ mod tests {
         Runtime::builder().workers(0).build().unwrap()
     }
 
-    /// A receiver on trial waits by its waker, which refers to the process. Later it waits as the task of the process.
+    /// A receiver on trial waits with a waker that owns a reference to the process. Later it waits as the task of the
+    /// process.
     #[test]
     fn a_process_that_was_upgraded_and_has_ended_is_freed() {
         let rt = without_workers();
@@ -325,7 +337,7 @@ mod tests {
         assert!(control.upgrade().is_none());
     }
 
-    /// The waker refers to the process that the mailbox belongs to.
+    /// The waker owns a reference to the process of the mailbox.
     #[test]
     fn a_process_whose_mailbox_is_polled_after_its_end_is_freed() {
         type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;

@@ -260,8 +260,8 @@ impl Clone for Bomb {
     }
 }
 
-/// 4.8, 11: values that panic when dropped never abort the program. This holds for many values in one place and for
-/// values of a process that panics at the same time, because the runtime drops each value separately. A runtime that
+/// 4.8, 11: values that panic when dropped never abort the program, because the runtime drops each value separately.
+/// This holds for many values in one place and for values of a process that panics at the same time. A runtime that
 /// holds these values can be dropped too.
 #[test]
 fn many_values_that_panic_when_dropped_abort_nothing() {

@@ -10,8 +10,8 @@ use procession::*;
 use crate::{alone, within};
 
 /// Checks that all thousand processes ran, each at most 17 places away from its position in the batch. At every 61st
-/// look the worker takes one task from the injector, before the up to 16 tasks that it has already moved to its local
-/// queue.
+/// look the worker takes one task from the injector first. This task overtakes up to 16 tasks that the worker has moved
+/// to its local queue before.
 fn in_order(seen: &[u64]) {
     assert_eq!(seen.len(), 1000);
     for (n, &number) in (0_u64..).zip(seen) {
@@ -109,7 +109,7 @@ fn what_does_not_fit_is_handed_back() {
                     assert_eq!(block_on(child).unwrap(), n);
                 }
                 Err(error) => {
-                    assert!(matches!(error.refusal(), SpawnRefusal::Limit(5)));
+                    assert!(matches!(error.refusal(), SpawnErrorKind::Limit(5)));
                     refused.push(error.into_body());
                 }
             }
@@ -123,7 +123,7 @@ fn what_does_not_fit_is_handed_back() {
         drop(rt);
         let late = host.spawn_batch((0..3).map(body));
         assert!(
-            late.iter().all(|one| matches!(one.as_ref().map_err(SpawnError::refusal), Err(SpawnRefusal::ShutDown)))
+            late.iter().all(|one| matches!(one.as_ref().map_err(SpawnError::refusal), Err(SpawnErrorKind::ShutDown)))
         );
     });
 }

@@ -23,7 +23,7 @@ impl Threads {
 
     fn builder(&self, workers: usize) -> Builder {
         let live = self.clone();
-        Runtime::builder().workers(workers).around_worker(move |work| {
+        Runtime::builder().workers(workers).wrap_threads(move |work| {
             live.0.fetch_add(1, Ordering::SeqCst);
             work();
             live.0.fetch_sub(1, Ordering::SeqCst);
@@ -84,7 +84,7 @@ fn those_in_long_steps_keep_nobody_else() {
     within(60, || {
         let threads = Threads::default();
         // The default threshold, multiplied in slow environments.
-        let rt = threads.builder(2).long_step(Duration::from_millis(10) * patience()).build().unwrap();
+        let rt = threads.builder(2).long_step_threshold(Duration::from_millis(10) * patience()).build().unwrap();
         let (gate, wait) = gate();
         let stuck = [blocked(&rt, &wait), blocked(&rt, &wait)];
         let light: Vec<_> = (0..1000_u64)
@@ -217,8 +217,8 @@ fn a_long_step_is_named() {
         eventually("it is named", || named(pid).is_some());
         let worker = named(pid).expect("it is named");
         assert!(watch.states.lock().unwrap().contains(&(worker, WorkerState::Blocked)));
-        // The monitor checks every worker in each round, and it must see the second step in several rounds. So it
-        // checks the first step again, which it must not report a second time.
+        // The monitor checks every worker in each round, and it must see the second step in several rounds. Meanwhile
+        // it checks the first step again, which it must not report a second time.
         let (other_gate, wait) = self::gate();
         let other = blocked(&rt, &wait);
         let other_pid = other.pid();
@@ -238,7 +238,7 @@ fn a_long_step_is_named() {
 fn block_in_place_hands_over_at_once() {
     within(60, || {
         let threads = Threads::default();
-        let rt = threads.builder(1).long_step(Duration::MAX).build().unwrap();
+        let rt = threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap();
         let (answer, is_answered) = mpsc::channel();
         let waits = rt.spawn(async move |ctx: Context| {
             let _ = ctx.spawn(async move |_: Context| {
@@ -263,7 +263,7 @@ fn a_substitute_is_replaced_when_it_blocks() {
         within(60, move || {
             let threads = Threads::default();
             let long_step = if by_hand { Duration::MAX } else { Duration::from_millis(2) };
-            let rt = threads.builder(1).substitutes(1).long_step(long_step).build().unwrap();
+            let rt = threads.builder(1).max_replacement_threads(1).long_step_threshold(long_step).build().unwrap();
             let rounds = if by_hand { 100 } else { 20 };
             for round in 0..rounds {
                 let blocks = rt.spawn(async move |ctx: Context| {
@@ -305,7 +305,8 @@ fn substitutes_are_bounded() {
     within(60, || {
         for most in [0, 1, 3] {
             let threads = Threads::default();
-            let rt = threads.builder(1).substitutes(most).long_step(Duration::ZERO).build().unwrap();
+            let rt =
+                threads.builder(1).max_replacement_threads(most).long_step_threshold(Duration::ZERO).build().unwrap();
             let (gate, wait) = gate();
             let stuck: Vec<_> = (0..=most).map(|_| blocked(&rt, &wait)).collect();
             let ran = Arc::new(AtomicBool::new(false));
@@ -337,7 +338,7 @@ fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
             block_on(rt.spawn(async |_: Context| ())).unwrap();
             let ended = block_on(rt.shutdown(Duration::from_millis(50)));
             assert_eq!(ended.left.iter().map(|left| left.pid).collect::<Vec<_>>(), [stuck.pid()]);
-            assert_eq!(ended.left[0].state, Some(State::Running));
+            assert_eq!(ended.left[0].state, Some(ProcessState::Running));
         }
         let rt = Runtime::builder().workers(1).build().unwrap();
         let (_gate, wait) = gate();
@@ -379,7 +380,7 @@ fn workers_come_and_go() {
     within(120, || {
         let threads = Threads::default();
         // The infinite threshold prevents replacement threads, which would change the number of threads.
-        let rt = Arc::new(threads.builder(1).long_step(Duration::MAX).build().unwrap());
+        let rt = Arc::new(threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..50_u64)
             .map(|n| {

@@ -547,7 +547,7 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
         let given = token.clone();
         let lives = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&lives);
-        let child = Child::with(CHILD, counted, async |mut ctx: Context<()>, lives| {
+        let child = Child::with_args(CHILD, counted, async |mut ctx: Context<()>, lives| {
             lives.fetch_add(1, SeqCst);
             ctx.receive().await
         });
@@ -558,7 +558,7 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
         // The token is already cancelled when a new instance starts, so each one exits immediately. After five restarts
         // the supervisor exceeds its intensity and fails.
         let exit = tree.await.unwrap_err();
-        assert!(exit.error::<procession::GaveUp>().is_some(), "{exit}");
+        assert!(exit.error::<procession::RestartIntensityExceeded>().is_some(), "{exit}");
         assert_eq!(lives.load(SeqCst), 6);
     });
 }

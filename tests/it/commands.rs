@@ -216,10 +216,10 @@ fn a_hand_written_process_sets_deadlines() {
         let host = shelf.host(&host);
         let noted = Noted::spawn(&host, |out| {
             let tag = out.perform_within(SHORT, Ask(1));
-            out.limit(tag, LONG);
+            out.set_timeout(tag, LONG);
             // A sleep is a yield too, so a limit applies to it.
             let sleep = out.sleep(LONG);
-            out.limit(sleep, SHORT);
+            out.set_timeout(sleep, SHORT);
         });
         host.sleep(SHORT - TICK).await;
         let completion = shelf.take();
@@ -913,7 +913,7 @@ fn a_future_that_panics_is_a_failure() {
 /// turn of that process.
 #[test]
 fn a_handlers_future_is_not_its_process() {
-    struct Lend(Me, u64);
+    struct Lend(SelfHandle, u64);
     impl Command for Lend {
         type Reply = ();
     }
@@ -1076,7 +1076,7 @@ fn refusal(failure: &Failure) -> Option<PoolRefusal> {
 fn the_bounds_of_the_blocking_pool_are_exact() {
     within(20, || {
         let gate = Arc::<Gate>::default();
-        let builder = Runtime::builder().workers(2).blocking_threads(2).blocking_queue(3);
+        let builder = Runtime::builder().workers(2).max_blocking_threads(2).blocking_queue_capacity(3);
         let rt = builder.handle_blocking(|c: Block| c.0.wait()).build().unwrap();
         let inside = gate.clone();
         let body = rt.spawn(async move |ctx: Context| {
@@ -1104,7 +1104,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
 fn abandoned_blocking_work_gives_its_place_back() {
     within(20, || {
         let gate = Arc::<Gate>::default();
-        let builder = Runtime::builder().workers(0).blocking_threads(1).blocking_queue(2);
+        let builder = Runtime::builder().workers(0).max_blocking_threads(1).blocking_queue_capacity(2);
         let rt = builder.handle_blocking(|c: Block| c.0.wait()).build().unwrap();
         let is_full = || {
             let refused = block_on(rt.spawn_blocking(|| ()));
@@ -1135,7 +1135,7 @@ fn abandoned_blocking_work_gives_its_place_back() {
     });
 }
 
-/// 3.2, 4.9: with `WhenFull::DropOldest` a full queue drops its oldest work, which fails with the reason. Running work
+/// 3.2, 4.9: with `Overflow::DropOldest` a full queue drops its oldest work, which fails with the reason. Running work
 /// continues.
 #[test]
 fn the_oldest_gives_way_if_so_asked() {
@@ -1143,9 +1143,9 @@ fn the_oldest_gives_way_if_so_asked() {
         let gate = Arc::<Gate>::default();
         let rt = Runtime::builder()
             .workers(0)
-            .blocking_threads(1)
-            .blocking_queue(2)
-            .when_blocking_full(WhenFull::DropOldest)
+            .max_blocking_threads(1)
+            .blocking_queue_capacity(2)
+            .blocking_overflow(Overflow::DropOldest)
             .build()
             .unwrap();
         let inside = gate.clone();
@@ -1170,7 +1170,7 @@ fn a_blocking_command_that_was_given_up_never_begins() {
         let counts = ran.clone();
         let rt = Runtime::builder()
             .workers(1)
-            .blocking_threads(1)
+            .max_blocking_threads(1)
             .handle_blocking(|c: Block| c.0.wait())
             .handle_blocking(move |c: Ask| {
                 counts.fetch_add(1, Ordering::SeqCst);
@@ -1199,7 +1199,7 @@ fn a_blocking_command_that_was_given_up_never_begins() {
 fn a_runtime_ends_whatever_its_pool_does() {
     within(20, || {
         let gate = Arc::<Gate>::default();
-        let rt = Runtime::builder().workers(1).blocking_threads(1).build().unwrap();
+        let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let inside = gate.clone();
         let first = rt.spawn_blocking(move || inside.wait());
         gate.reached(1);
@@ -1228,8 +1228,8 @@ fn idle_blocking_threads_go() {
             let named = name.clone();
             let rt = Runtime::builder()
                 .workers(0)
-                .blocking_idle(idle)
-                .around_worker(move |work| {
+                .blocking_keep_alive(idle)
+                .wrap_threads(move |work| {
                     let _ = std::fs::write("/proc/thread-self/comm", &named);
                     work();
                 })
@@ -1248,14 +1248,14 @@ fn idle_blocking_threads_go() {
     }
 }
 
-/// 3.2: threads of the pool that exit as soon as they are idle still answer every job of a burst, and every job that
-/// arrives just as a thread exits.
+/// 3.2: threads of the pool that exit as soon as they are idle still answer every job of a burst. They also answer
+/// every job that arrives just as a thread exits.
 #[test]
 fn a_burst_is_answered_by_threads_that_never_idle() {
     for threads in [1, 2, 5] {
         within(60, move || {
-            let builder = Runtime::builder().workers(0).blocking_threads(threads);
-            let rt = builder.blocking_idle(Duration::ZERO).build().unwrap();
+            let builder = Runtime::builder().workers(0).max_blocking_threads(threads);
+            let rt = builder.blocking_keep_alive(Duration::ZERO).build().unwrap();
             for burst in 0..50 {
                 let jobs: Vec<_> = (0..1 + burst % 7).map(|n| rt.spawn_blocking(move || n)).collect();
                 for (n, job) in (0..).zip(jobs) {
@@ -1286,7 +1286,7 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
 /// 3.2, 11: a pool with zero threads refuses commands and closures with `NoThread`.
 #[test]
 fn a_pool_without_threads_says_so() {
-    let rt = Runtime::builder().workers(0).blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
+    let rt = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
     let failure = block_on(rt.spawn_blocking(|| ())).unwrap_err();
     assert_eq!(refusal(&failure), Some(PoolRefusal::NoThread));
     let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await.unwrap_err()));
@@ -1511,8 +1511,8 @@ fn a_command_on_the_short_way_changes_hands() {
 /// dispatch, and it can be cancelled and detached.
 #[test]
 fn a_handler_that_waits_leaves_the_short_way() {
-    struct Ended(Arc<AtomicUsize>);
-    impl Drop for Ended {
+    struct CountsDrop(Arc<AtomicUsize>);
+    impl Drop for CountsDrop {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -1521,7 +1521,7 @@ fn a_handler_that_waits_leaves_the_short_way() {
         let ended = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ended);
         let handler = move |c: Ask| {
-            let ended = Ended(Arc::clone(&count));
+            let ended = CountsDrop(Arc::clone(&count));
             async move {
                 let _ended = ended;
                 let mut steps = c.0;

@@ -1,4 +1,4 @@
-//! SPEC 9.1, first part: the counters, what they count, and that two snapshots can be subtracted.
+//! 9.1 of the specification, first part: the counters, what each one counts, and the difference of two snapshots.
 
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -9,13 +9,13 @@ use procession::*;
 
 use crate::{alone, everywhere, step_aside, two, within};
 
-/// Answered at once.
+/// Command that doubles its number; most tests answer it inline.
 struct Double(u64);
 impl Command for Double {
     type Reply = u64;
 }
 
-/// 9.1: on one lent thread every count is known beforehand.
+/// 9.1: on a single guest thread every count is predictable.
 #[test]
 fn counts_are_exact() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -60,7 +60,7 @@ fn counts_are_exact() {
     assert_eq!((third.messages, third.dead_letters, third.refused), (5, 2, 2), "{third}");
 }
 
-/// 9.1, 4.6: what spends its budget is counted.
+/// 9.1, 4.6: each budget that a process uses up is counted.
 #[test]
 fn budgets_that_were_spent_are_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
@@ -84,8 +84,8 @@ fn budgets_that_were_spent_are_counted() {
     assert_eq!((rt.counters() - messages).budget_yields, 1000 / 32);
 }
 
-/// 9.1: a worker that sleeps is woken at most once for what comes, and sleeps again. It may wake by itself: an unpark that
-/// came late is left over.
+/// 9.1: a new task wakes a parked worker at most once, and the worker then parks again. The worker may also return from
+/// its park without a wake-up, because a late unpark leaves a token behind.
 #[test]
 fn parks_and_wakes_are_counted() {
     within(60, || {
@@ -111,7 +111,7 @@ fn parks_and_wakes_are_counted() {
     });
 }
 
-/// 9.1: attempts to steal are won, empty or retried.
+/// 9.1: every attempt to steal is counted as won, empty or retried.
 #[test]
 fn attempts_to_steal_add_up() {
     within(60, || {
@@ -132,7 +132,7 @@ fn attempts_to_steal_add_up() {
             });
             block_on(parent).unwrap();
         }
-        // Once nothing changes any more nothing is under way.
+        // Two equal snapshots with both workers parked mean that no attempt to steal is in progress.
         let mut before = rt.counters();
         loop {
             thread::yield_now();
@@ -149,14 +149,15 @@ fn attempts_to_steal_add_up() {
     });
 }
 
-/// 9.1, 4.3: from 4,096 on, what comes goes to the global queue by 128.
+/// 9.1, 4.3: a task that finds 4,096 tasks in the local queue goes to the injector, in batches of 128.
 #[test]
 fn overflows_are_counted() {
-    let rt = Runtime::builder().workers(0).long_step(Duration::MAX).build().unwrap();
+    let rt = Runtime::builder().workers(0).long_step_threshold(Duration::MAX).build().unwrap();
     let parent = rt.spawn(async |ctx: Context| {
         let before = ctx.host().counters().overflows;
         let children: Vec<_> = (0..2 * 4_096 + 1 + 6 * 128).map(|_| ctx.spawn(async |_: Context| {})).collect();
-        // One is in the next slot, 4,096 have room beside it and as many in the deque: the others are six batches.
+        // One child is in the next slot, 4,096 are in the queue of new tasks, and 4,096 are in the local queue. The
+        // remaining children are six batches.
         let overflows = ctx.host().counters().overflows - before;
         for child in children {
             child.await?;
@@ -166,7 +167,7 @@ fn overflows_are_counted() {
     assert_eq!(rt.block_on(parent).unwrap(), 6);
 }
 
-/// 9.1: whatever becomes of them, those who were spawned are those who ended; answers too late are counted.
+/// 9.1: every spawned process is counted as exited in the end, however it ends. Panics are counted too.
 #[test]
 fn in_the_end_as_many_ended_as_were_spawned() {
     everywhere(async |host| {
@@ -195,7 +196,8 @@ fn in_the_end_as_many_ended_as_were_spawned() {
     });
 }
 
-/// 9.1: who has heard an answer, read a message or seen an end finds it counted, whoever counts it on whatever thread.
+/// 9.1: a process that has received an answer finds it counted already, on whichever thread it is counted. The same
+/// holds for a message that was read and for an exit that was observed.
 #[test]
 fn what_is_seen_is_counted() {
     within(60, || {
@@ -228,7 +230,7 @@ fn what_is_seen_is_counted() {
         let before = host.counters().exited;
         for n in 1..=1_000 {
             let pid = rt.spawn(async |_: Context| ()).pid();
-            block_on(host.ended(pid));
+            block_on(host.exited(pid));
             assert_eq!(host.counters().exited - before, n);
         }
         drop(rt);
@@ -237,7 +239,7 @@ fn what_is_seen_is_counted() {
     });
 }
 
-/// 9.1, 3.4: an answer by its tag is counted as any other.
+/// 9.1, 3.4: an answer through a tag is counted like every other answer.
 #[test]
 fn answers_by_tag_are_counted() {
     let (to_test, asked) = mpsc::channel();
@@ -256,7 +258,7 @@ fn answers_by_tag_are_counted() {
     assert_eq!((counters.yields, counters.completions, counters.discarded), (1, 1, 0));
 }
 
-/// 9.1: a reply that comes after its caller has gone is counted.
+/// 9.1: a reply that arrives after its caller has dropped the call is counted.
 #[test]
 fn late_replies_are_counted() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -269,12 +271,12 @@ fn late_replies_are_counted() {
     assert_eq!(rt.counters().late_replies, 1);
 }
 
-/// 9.1: with exact times every turn's delay is measured, and every step.
+/// 9.1: with exact times the scheduling delay of every turn and the time of every step are measured.
 #[test]
 fn exact_times_measure_every_turn() {
     within(60, || {
         for workers in [0, 2] {
-            let rt = Runtime::builder().workers(workers).exact_times(true).build().unwrap();
+            let rt = Runtime::builder().workers(workers).sample_every_step(true).build().unwrap();
             let all: Vec<_> = (0..200)
                 .map(|_| {
                     rt.spawn(async |ctx: Context| {
@@ -287,7 +289,8 @@ fn exact_times_measure_every_turn() {
             for one in all {
                 if workers == 0 { rt.block_on(one) } else { block_on(one) }.unwrap();
             }
-            // A turn is measured when it is over, a moment after its process has ended: all are when the workers have left.
+            // A turn is measured at its end, shortly after its process has exited. All turns are measured when the
+            // workers have left.
             let host = rt.host().clone();
             drop(rt);
             let counters = host.counters();
@@ -303,7 +306,7 @@ fn exact_times_measure_every_turn() {
 /// 9.1: by default one turn in 64 is measured.
 #[test]
 fn one_turn_in_64_is_measured() {
-    // On a thread of its own, which is where the turns are counted.
+    // On a new thread, because each thread counts its own turns.
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let yields = rt.spawn(async |ctx: Context| {
@@ -318,8 +321,8 @@ fn one_turn_in_64_is_measured() {
     });
 }
 
-/// 9.1: in no snapshot more have ended than were spawned, whatever comes and goes while it is taken: more threads take some
-/// than there are cores, so that one is put aside in the middle now and then.
+/// 9.1: no snapshot shows more exited than spawned processes, even if processes start and exit while it is taken. More
+/// threads take snapshots than there are cores, so the system sometimes preempts a thread in the middle of a snapshot.
 #[test]
 fn what_has_ended_was_spawned() {
     within(60, || {
@@ -343,7 +346,7 @@ fn what_has_ended_was_spawned() {
     });
 }
 
-/// 9.1: a snapshot reads as one line, and taken while everything runs it never goes back.
+/// 9.1: a snapshot prints as one line. Counters never decrease between two snapshots, even while the runtime is busy.
 #[test]
 fn snapshots_read_as_one_line_and_never_go_back() {
     within(60, || {
@@ -370,7 +373,7 @@ fn snapshots_read_as_one_line_and_never_go_back() {
     });
 }
 
-/// 9.1: two runtimes count apart, also where one lends its thread inside the other.
+/// 9.1: two runtimes count separately, even if a thread of one runtime is a guest thread of the other.
 #[test]
 fn runtimes_count_apart() {
     let one = Runtime::builder().workers(0).build().unwrap();

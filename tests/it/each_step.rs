@@ -1,4 +1,5 @@
-//! SPEC 6.5: a shutdown that begins at each step of a small program with supervisors, restarts, commands and timers.
+//! 6.5 of the specification: a shutdown that begins at each step of a small program with supervisors, restarts,
+//! commands and timers.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -22,7 +23,8 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// What happened, in order: `+x` begins, `!x` is told to end by the shutdown, `-x` is over.
+/// The events in their order: `+x` means that x has begun, `!x` that the shutdown has cancelled x, and `-x` that x has
+/// exited.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(char, char)>>>);
 
@@ -44,18 +46,18 @@ impl Drop for Over {
     }
 }
 
-/// How a process of the program spends its life.
+/// Activity of a process of the program until it is cancelled.
 #[derive(Clone, Copy)]
 enum Work {
-    /// Performs commands with a time limit, again and again.
+    /// Performs commands with a time limit in a loop.
     Busy,
-    /// Has a command outstanding that is never answered.
+    /// Has a command in flight that is never answered.
     Asks,
-    /// Fails after some time.
+    /// Fails after two sleeps.
     Fails,
 }
 
-/// Works until it is told to end; then cleans up, which takes a command and a timer.
+/// Body of a process: works until it is cancelled, then cleans up, which takes a command and a timer.
 async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), Exit> {
     log.note('+', name);
     let _over = Over(log.clone(), name);
@@ -88,7 +90,7 @@ async fn live(ctx: Context<()>, log: Log, name: char, work: Work) -> Result<(), 
     Err(Exit::Cancelled(reason))
 }
 
-/// Never answers 0, and all else after a time.
+/// Handler that never answers the number 0, and answers every other number after 300 µs.
 struct Answers(Arc<Mutex<Vec<Completion<u64>>>>);
 
 impl Handler<Ask> for Answers {
@@ -104,7 +106,7 @@ impl Handler<Ask> for Answers {
     }
 }
 
-/// Two supervisors, one below the other, and processes of every kind in them and beside them.
+/// Starts two supervisors, one below the other, and processes of every kind inside and outside their tree.
 fn begin(host: &Host, log: &Log) {
     let child = |name: char, work| {
         let log = log.clone();
@@ -137,7 +139,8 @@ fn begin(host: &Host, log: &Log) {
     }));
 }
 
-/// Holds that supervisors end their children in reverse, one after another, and that the rest is told after them.
+/// Asserts that the supervisors stop their children one at a time in reverse order, and that the other processes are
+/// cancelled after the tree has exited.
 fn is_top_down(log: &[(char, char)]) {
     let told: Vec<_> = log.iter().enumerate().filter(|(_, (what, _))| *what == '!').collect();
     let (tree, rest): (Vec<_>, Vec<_>) = told.iter().partition(|(_, (_, name))| *name <= 'd');
@@ -160,11 +163,11 @@ fn is_top_down(log: &[(char, char)]) {
     }
 }
 
-/// Lets the program take steps until there were as many, or more.
+/// Runs the program until it has taken at least `steps` steps.
 async fn reach(host: &Host, steps: u64) {
     let (mut seen, mut idle) = (0, 0);
     while host.counters().steps < steps {
-        // Time passes faster in a sleep than while this future is always ready.
+        // While this future is always ready, virtual time passes slowly; a sleep makes it pass faster.
         step_aside().await;
         let now = host.counters().steps;
         idle = if now == seen { idle + 1 } else { 0 };
@@ -176,18 +179,19 @@ async fn reach(host: &Host, steps: u64) {
     }
 }
 
-/// 6.5: a shutdown that begins at any step ends, in order and in time, and leaves nothing behind. What the drop of the
-/// simulation does then, a second end, changes nothing.
+/// 6.5: a shutdown that begins at any step completes in order and in time, and leaves no process behind. The drop of
+/// the simulation then shuts it down a second time, which changes nothing.
 #[test]
 fn a_shutdown_at_each_step_ends_in_order() {
     let mut told = BTreeSet::new();
     for step in 0..120 {
-        // The seed decides at which steps the future above has its turn: one of them begins at this very step.
+        // The seed decides after which steps `reach` is polled. The loop searches a seed with which it stops at exactly
+        // this step.
         let steps_at = |seed| {
             let log = Log::default();
             let shelf = Arc::default();
             let host = HostBuilder::new("").handler(Answers(Arc::clone(&shelf)));
-            let mut simulation = Simulation::with(seed, host).unwrap();
+            let mut simulation = Simulation::with_host(seed, host).unwrap();
             let host = simulation.host().clone();
             begin(&host, &log);
             simulation.run(reach(&host, step));
@@ -199,12 +203,12 @@ fn a_shutdown_at_each_step_ends_in_order() {
         let log = log.events();
         let context = format!("step {step}, {before:?} and then {:?}", &log[before.len()..]);
         assert!(shutdown.left.is_empty(), "{:?}, {context}", shutdown.left);
-        // Each clean-up takes 1.3 ms, and no more than seven are one after another, with a restart in between.
+        // Each clean-up takes 1.3 ms. At most seven clean-ups run one after another, with one restart in between.
         assert!(host.now() - begun < ms(20), "{:?}, {context}", host.now() - begun);
         let counters = host.counters();
         assert_eq!((counters.spawned, counters.panics), (counters.exited, 0), "{context}");
         assert_eq!(host.processes_alive(), 0, "{context}");
-        // A root that has not begun is told like any other process.
+        // A root supervisor that has not begun is cancelled like any other process, without an order.
         if before.contains(&('+', 'a')) {
             is_top_down(&log);
         }

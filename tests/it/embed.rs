@@ -1,4 +1,5 @@
-//! SPEC 8: a runtime inside other executors, on threads that lend themselves, and two runtimes in one program.
+//! 8 of the specification: a runtime inside other executors, guest threads, and two runtimes in one program. A guest is
+//! a future of [`Runtime::run`] or a call of [`Runtime::block_on`]; its thread runs processes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use procession::*;
 
 use crate::{alone, subprocess, two, within};
 
-/// A runtime that owns no thread.
+/// Returns a runtime without worker threads.
 fn none() -> Arc<Runtime> {
     Arc::new(Runtime::builder().workers(0).build().expect("a runtime"))
 }
@@ -36,7 +37,7 @@ async fn counter(mut ctx: Context<Count>) -> Result<(), Exit> {
     }
 }
 
-/// Needs everything a process needs: children, messages, calls, time.
+/// Body that uses children, messages, calls and sleeps.
 async fn job(ctx: Context) -> Result<u64, Exit> {
     let counter = ctx.spawn(counter);
     let children: Vec<_> = (1..=100_u64)
@@ -57,13 +58,13 @@ async fn job(ctx: Context) -> Result<u64, Exit> {
     }
     let total = counter.call(Count::Total).await?;
     counter.abort();
-    counter.ended().await;
+    counter.exited().await;
     Ok(total)
 }
 
 const JOB: u64 = 5050;
 
-/// A waker that counts, and can be waited for.
+/// A waker that counts its calls and unparks a waiting thread.
 #[derive(Default)]
 struct Bell {
     rung: AtomicUsize,
@@ -79,7 +80,7 @@ impl Wake for Bell {
     }
 }
 
-/// A lender that is polled by hand.
+/// A guest that the test polls by hand.
 struct Hand {
     bell: Arc<Bell>,
     future: BoxFuture<'static, ()>,
@@ -91,7 +92,7 @@ impl Hand {
         Self { bell: Arc::default(), future: Box::pin(async move { rt.run(future).await }) }
     }
 
-    /// One poll; true if its own future is done.
+    /// Polls the guest once. Returns true if its own future is done.
     fn poll(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.bell));
         Pin::new(&mut self.future).poll(&mut Cx::from_waker(&waker)).is_ready()
@@ -101,7 +102,7 @@ impl Hand {
         self.bell.rung.load(Ordering::SeqCst)
     }
 
-    /// Polls until it sleeps: until a poll leaves the bell silent.
+    /// Polls until the guest sleeps, that is, until a poll has not woken it again.
     fn settle(&mut self) {
         loop {
             let before = self.rung();
@@ -112,7 +113,7 @@ impl Hand {
         }
     }
 
-    /// As an executor of one task: polls whenever the bell rings, until `done`.
+    /// Acts as an executor of one task: polls after every wake-up, until `done` returns true.
     fn drive(&mut self, done: impl Fn() -> bool) {
         *self.bell.waiting.lock().unwrap() = Some(thread::current());
         let mut heard = usize::MAX;
@@ -128,7 +129,7 @@ impl Hand {
     }
 }
 
-/// 8.1: `block_on` drives a runtime that owns no thread.
+/// 8.1: `block_on` drives a runtime that has no worker threads.
 #[test]
 fn a_plain_thread_lends_itself() {
     within(30, || {
@@ -137,7 +138,7 @@ fn a_plain_thread_lends_itself() {
     });
 }
 
-/// 8.1, 8.2: the same inside the plainest of executors.
+/// 8.1, 8.2: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
 #[test]
 fn it_runs_inside_futures_block_on() {
     within(30, || {
@@ -146,7 +147,7 @@ fn it_runs_inside_futures_block_on() {
     });
 }
 
-/// 8.1: a sleep fires on time though the one thread that lends itself is asleep in somebody else's executor.
+/// 8.1: a sleep ends on time even while the only guest thread is parked in the `block_on` of another executor.
 #[test]
 fn a_lent_sleep_fires_without_a_thread_of_the_runtime() {
     within(30, || {
@@ -157,12 +158,12 @@ fn a_lent_sleep_fires_without_a_thread_of_the_runtime() {
             Ok::<_, Exit>(ctx.now() >= until)
         });
         assert!(futures::executor::block_on(rt.run(nap)).unwrap());
-        // And one of the lender's own future.
+        // A sleep of the guest's own future ends too.
         futures::executor::block_on(rt.run(rt.sleep(Duration::from_millis(5))));
     });
 }
 
-/// 8.2: inside smol, on one thread and on several.
+/// 8.2: the runtime runs inside smol, on one thread and on several threads.
 #[test]
 fn it_runs_inside_smol() {
     within(60, || {
@@ -191,7 +192,8 @@ fn it_runs_inside_smol() {
     });
 }
 
-/// 8.2: processes on workers of their own use smol's timers and sockets; smol's global executor lends threads.
+/// 8.2: processes use smol's timers and sockets, with and without worker threads of the runtime. A task of smol's
+/// global executor is a guest.
 #[test]
 fn processes_use_smol() {
     within(60, || {
@@ -213,7 +215,8 @@ fn processes_use_smol() {
     });
 }
 
-/// 8.2: inside a tokio app: processes use tokio's sockets and timers, on workers that have entered its context.
+/// 8.2: the runtime runs inside a tokio application. Processes use tokio's sockets and timers on workers that have
+/// entered tokio's context.
 #[test]
 fn processes_use_tokio() {
     within(60, || {
@@ -221,7 +224,7 @@ fn processes_use_tokio() {
         let handle = tokio.handle().clone();
         let rt = Runtime::builder()
             .workers(2)
-            .around_worker(move |work| {
+            .wrap_threads(move |work| {
                 let _entered = handle.enter();
                 work();
             })
@@ -266,7 +269,7 @@ fn processes_use_tokio() {
     });
 }
 
-/// 8.2: tokio tasks spawn, send, call and join, on workers and where they lend themselves.
+/// 8.2: tokio tasks spawn, send, call and join, with worker threads and with a guest.
 #[test]
 fn tokio_tasks_spawn_send_call_and_join() {
     within(60, || {
@@ -311,7 +314,8 @@ fn tokio_tasks_spawn_send_call_and_join() {
     });
 }
 
-/// 8.1, 8.2: on tokio's own threads processes reach tokio without entering anything: their lenders are tokio's tasks.
+/// 8.1, 8.2: on guest threads of tokio, processes use tokio without entering its context, because the guests are tokio
+/// tasks.
 #[test]
 fn lent_tokio_threads_are_inside_tokio() {
     within(60, || {
@@ -337,7 +341,7 @@ fn lent_tokio_threads_are_inside_tokio() {
     });
 }
 
-/// 8.2: a host is a `futures::task::Spawn`.
+/// 8.2: a host implements `futures::task::Spawn`.
 #[test]
 fn a_host_spawns_futures_for_other_crates() {
     within(30, || {
@@ -352,7 +356,7 @@ fn a_host_spawns_futures_for_other_crates() {
     });
 }
 
-/// 8.1: the future of a lender goes where its own future can go.
+/// 8.1: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
 #[test]
 fn a_lender_is_send_if_its_future_is() {
     fn is_send<T: Send>(future: T) -> T {
@@ -366,7 +370,7 @@ fn a_lender_is_send_if_its_future_is() {
     });
 }
 
-/// 8.1: a lender begins on one thread and goes on on another.
+/// 8.1: a guest may be polled on one thread first and then on another.
 #[test]
 fn a_lender_moves_between_threads() {
     within(30, || {
@@ -388,7 +392,8 @@ fn a_lender_moves_between_threads() {
     });
 }
 
-/// 8.1: more lenders than there are places all finish: those without a place are served by the others.
+/// 8.1: if there are more guests than worker slots, all of them complete: the guests with a slot run the processes of
+/// the guests without a slot.
 #[test]
 fn more_lenders_than_places_all_finish() {
     within(60, || {
@@ -414,7 +419,7 @@ fn more_lenders_than_places_all_finish() {
     });
 }
 
-/// 8.1: places are taken and given back, again and again, and nothing is lost on the way.
+/// 8.1: guests take and release worker slots many times, and no process is lost.
 #[test]
 fn lenders_come_and_go() {
     within(120, || {
@@ -446,7 +451,7 @@ fn lenders_come_and_go() {
     });
 }
 
-/// 8.1: a lender runs a bounded number of processes in a poll, then lets its executor have a turn.
+/// 8.1: a guest runs a bounded number of turns in one poll, then yields to its executor.
 #[test]
 fn a_lender_runs_a_bounded_number_of_steps_per_poll() {
     let rt = none();
@@ -465,14 +470,15 @@ fn a_lender_runs_a_bounded_number_of_steps_per_poll() {
     }
 }
 
-/// 8.1: a lender that was woken and is dropped before it is polled takes nothing along: the other one was woken too.
+/// 8.1: a guest that was woken for a new task may be dropped before its next poll. The task is not lost, because the
+/// other guest was woken too.
 #[test]
 fn a_lender_dropped_while_chosen_passes_the_wake_on() {
     let rt = none();
     let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
     first.settle();
     second.settle();
-    // On a loaded machine a first poll may have asked for another one.
+    // On a loaded machine the first poll may have woken the guest before this test does.
     let before = (first.rung(), second.rung());
     let done = rt.spawn(async |_: Context| {});
     let rung = (first.rung() - before.0, second.rung() - before.1);
@@ -482,14 +488,14 @@ fn a_lender_dropped_while_chosen_passes_the_wake_on() {
     assert!(done.is_finished());
 }
 
-/// 8.1: the same, passed on to a worker.
+/// 8.1: the same, with a worker that runs the task instead of a second guest.
 #[test]
 fn a_lender_dropped_while_chosen_wakes_a_worker() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());
             let mut lender = Hand::new(&rt, pending());
-            // The worker is busy, so the lender is the one to be chosen.
+            // The worker is busy, so the runtime wakes the guest.
             let (busy, free) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
             let (held, hold) = (busy.clone(), free.clone());
             let worker = rt.spawn(async move |_: Context| {
@@ -513,13 +519,13 @@ fn a_lender_dropped_while_chosen_wakes_a_worker() {
     });
 }
 
-/// 8.1: a lender dropped with work in its queue passes the queue on.
+/// 8.1: a guest that is dropped with tasks in its local queue passes them on to another guest.
 #[test]
 fn a_lender_dropped_with_queued_work_passes_it_on() {
     let rt = none();
     let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
     second.settle();
-    // Spawned from inside: so they are in the first one's queue.
+    // The children are spawned by a process of the first guest, so they are in the local queue of that guest.
     let parent = rt.spawn(async |ctx: Context| {
         let children: Vec<_> = (0..300)
             .map(|_| {
@@ -543,7 +549,8 @@ fn a_lender_dropped_with_queued_work_passes_it_on() {
     assert!(parent.is_finished());
 }
 
-/// 8.1: a lender that kept the time passes that on when it is dropped: the others would sleep for ever.
+/// 8.1: a guest that is the timekeeper passes this role on when it is dropped. Otherwise the other guests would sleep
+/// for ever.
 #[test]
 fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
     let rt = none();
@@ -555,7 +562,7 @@ fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: the same when its own future is done.
+/// 8.1: the same, when the own future of the guest completes.
 #[test]
 fn a_lender_that_is_done_while_it_keeps_the_time_passes_it_on() {
     let rt = none();
@@ -570,7 +577,7 @@ fn a_lender_that_is_done_while_it_keeps_the_time_passes_it_on() {
     within(60, move || second.drive(|| nap.is_finished()));
 }
 
-/// 8.1: the same for `block_on` beside workers: what sleeps when the lent thread leaves still wakes.
+/// 8.1: the same with `block_on` beside workers: a sleep ends on time after the guest thread has left.
 #[test]
 fn a_sleep_outlives_the_lent_thread_that_kept_the_time() {
     within(60, || {
@@ -581,7 +588,7 @@ fn a_sleep_outlives_the_lent_thread_that_kept_the_time() {
                 ctx.sleep(Duration::from_millis(1 + n % 3)).await;
                 drop(tell);
             });
-            // The lent thread looks at the timers, maybe keeps the time, and leaves.
+            // The guest thread checks the timers, perhaps becomes the timekeeper, and leaves.
             rt.block_on(nap.started()).unwrap();
             rt.block_on(rt.sleep(Duration::from_micros(n % 700)));
             assert_eq!(told.recv_timeout(Duration::from_secs(10)), Err(mpsc::RecvTimeoutError::Disconnected));
@@ -589,7 +596,7 @@ fn a_sleep_outlives_the_lent_thread_that_kept_the_time() {
     });
 }
 
-/// Keeps its thread until this time has passed.
+/// Spins for the given time.
 fn takes(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -597,8 +604,9 @@ fn takes(time: Duration) {
     }
 }
 
-/// 8.1: a poll ends after one step if that takes longer than the time of a poll, so the other tasks of an executor with one
-/// thread have their turns. (Nothing is measured: each step is long on every machine.)
+/// 8.1: if one step takes longer than the time limit of a poll, the poll ends after that step. The other tasks of a
+/// single-threaded executor then have their turns. (The test does not depend on the speed of the machine: each step
+/// spins for 1 ms.)
 #[test]
 fn a_lender_with_long_steps_returns_after_each_of_them() {
     const STEPS: usize = 60;
@@ -644,7 +652,7 @@ fn a_lender_with_long_steps_returns_after_each_of_them() {
     });
 }
 
-/// 8.1: a thread that blocks notices its deadline after the step in progress, however many processes are ready.
+/// 8.1: a thread in `block_on` notices its deadline after the step in progress, however many processes are runnable.
 #[test]
 fn a_blocked_thread_runs_no_step_after_its_deadline() {
     within(60, || {
@@ -676,15 +684,16 @@ fn a_blocked_thread_runs_no_step_after_its_deadline() {
             } else {
                 futures::executor::block_on(rt.run(nap));
             }
-            // One, if the thread lost its core between the last look at the clock and the begin of that step.
+            // One step may begin late, if the thread lost its core between the last reading of the clock and the begin
+            // of that step.
             let begun_late = begun_late.load(Ordering::SeqCst);
             assert!(begun_late <= 1, "{begun_late} steps began after the deadline");
         }
     });
 }
 
-/// 8.1: a lender that is forgotten after a poll holds up nothing: those that come later find what it had, see the time pass
-/// and are woken, and the runtime ends.
+/// 8.1: a guest that is polled once and then leaked by `mem::forget` blocks nothing. Later guests run its tasks, its
+/// timers fire, new tasks wake the later guests, and the shutdown completes.
 #[test]
 fn a_lender_that_is_forgotten_holds_nothing_up() {
     for busy in [false, true] {
@@ -709,7 +718,7 @@ fn a_lender_that_is_forgotten_holds_nothing_up() {
                 let (ask, asked) = futures::channel::mpsc::unbounded();
                 let asks = thread::spawn(move || {
                     for n in 0..100_u64 {
-                        // From outside, while the lent thread sleeps or is about to.
+                        // Spawned from outside, while the guest thread sleeps or is about to sleep.
                         let double = host.spawn(async move |_: Context| Ok::<_, Exit>(2 * n));
                         assert_eq!(futures::executor::block_on(double).unwrap(), 2 * n);
                     }
@@ -730,7 +739,8 @@ fn a_lender_that_is_forgotten_holds_nothing_up() {
     }
 }
 
-/// 8.1: a destructor of a thread-local may block on a future, be it that the crate's own thread-locals are older or younger.
+/// 8.1: the destructor of a thread-local may call `block_on`, whether that thread-local was initialized before or after
+/// the thread-locals of the crate.
 #[test]
 fn block_on_works_in_the_destructor_of_a_thread_local() {
     struct Last(RefCell<Option<Arc<Runtime>>>);
@@ -744,7 +754,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
     }
     thread_local!(static LAST: Last = const { Last(RefCell::new(None)) });
     static ENDED: AtomicUsize = AtomicUsize::new(0);
-    // A panic there aborts the program.
+    // A panic in the destructor of a thread-local aborts the program, so the test runs in a child program.
     if subprocess::role().is_none() {
         subprocess::again(block_on_works_in_the_destructor_of_a_thread_local, "", 60).passed();
         return;
@@ -767,7 +777,7 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
     }
 }
 
-/// 8.1: with no lender and no worker nothing runs; the next lender finds all that was left.
+/// 8.1: without guests and workers nothing runs. The next guest runs all tasks that were queued.
 #[test]
 fn nothing_runs_without_a_lender() {
     let rt = none();
@@ -778,7 +788,8 @@ fn nothing_runs_without_a_lender() {
     assert!(handles.iter().all(JoinHandle::is_finished));
 }
 
-/// 8.3: two runtimes in one program: messages across, and neither runs the other's processes.
+/// 8.3: processes of two runtimes in one program exchange messages. Each process runs only on threads of its own
+/// runtime.
 #[test]
 fn two_runtimes_do_not_disturb_each_other() {
     fn named(name: &'static str) -> Runtime {
@@ -786,7 +797,7 @@ fn two_runtimes_do_not_disturb_each_other() {
             NAME.set(name);
             work();
         };
-        Runtime::builder().workers(2).around_worker(started).build().unwrap()
+        Runtime::builder().workers(2).wrap_threads(started).build().unwrap()
     }
     thread_local!(static NAME: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") });
     struct Volley {
@@ -794,7 +805,7 @@ fn two_runtimes_do_not_disturb_each_other() {
         to: Pid,
         host: Host,
     }
-    /// Plays the ball back, and says on whose threads it was.
+    /// Plays the ball back, and returns the names of the threads that it ran on.
     async fn player(mut ctx: Context<Volley>) -> Result<BTreeSet<&'static str>, Exit> {
         let mut seen = BTreeSet::new();
         loop {
@@ -827,7 +838,8 @@ fn two_runtimes_do_not_disturb_each_other() {
     });
 }
 
-/// 8.3: what workers and lent threads keep for what they spawn next keeps no host: it is gone with its runtime.
+/// 8.3: the memory that workers and guest threads keep for their next spawn holds no reference to a host. The host is
+/// dropped with its runtime.
 #[test]
 fn a_host_is_gone_with_its_runtime() {
     struct Now;
@@ -844,7 +856,7 @@ fn a_host_is_gone_with_its_runtime() {
         let handler = Arc::clone(&held);
         let rt = Runtime::builder().workers(workers).handle(move |_: Now| drop(handler.clone())).build().unwrap();
         let other = Runtime::builder().workers(1).build().unwrap();
-        // On a lent thread, on a worker or one more lent, and on a worker of another runtime.
+        // Spawned by a guest thread, by a process on a worker or on a guest thread, and by a worker of another runtime.
         rt.block_on(spawns(rt.host().clone()));
         let host = rt.host().clone();
         rt.block_on(rt.spawn(async move |_: Context| spawns(host).await)).unwrap();
@@ -862,18 +874,19 @@ fn a_host_is_gone_with_its_runtime() {
     }
 }
 
-/// 8.3, 2.1: a pid of one runtime names nobody in the other.
+/// 8.3, 2.1: a pid of one runtime refers to no process of another runtime.
 #[test]
 fn a_pid_of_another_runtime_is_refused() {
     let (one, other) = (none(), none());
     let (here, there) = (one.spawn(counter), other.spawn(counter));
     assert_ne!(here.pid(), there.pid());
     let refused = other.send(here.pid(), Count::Up(1)).unwrap_err();
-    assert_eq!(refused.refusal(), Refusal::NoProcess);
+    assert_eq!(refused.refusal(), SendErrorKind::NoProcess);
     assert!(matches!(refused.into_message(), Count::Up(1)));
 }
 
-/// 8.3: a process of one runtime lends its thread to the other, and to its own: nested, with one worker each.
+/// 8.3: a process of one runtime calls `block_on` of the other runtime and of its own runtime; each runtime has one
+/// worker.
 #[test]
 fn block_on_nests() {
     within(60, || {
@@ -883,7 +896,7 @@ fn block_on_nests() {
         let nested = one.spawn(async move |ctx: Context| {
             let before = ctx.spawn(async |_: Context| Ok::<_, Exit>(1));
             let (one, other) = (mine.upgrade().ok_or("gone")?, theirs.upgrade().ok_or("gone")?);
-            // The worker is this thread: what waits in its queue is run by the nested call.
+            // This thread is the only worker, so the nested call must run the tasks in its queue.
             let mut sum = one.block_on(before)?;
             sum += other.block_on(other.spawn(async |ctx: Context| {
                 ctx.sleep(Duration::from_millis(1)).await;
@@ -897,7 +910,8 @@ fn block_on_nests() {
                 inner.await
             })?;
             sum += futures::executor::block_on(one.run(one.spawn(job)))?;
-            // And back in its own turn it is who it was.
+            // After the nested calls the thread is in the turn of the outer process again, which may spawn and await a
+            // child.
             let after = ctx.spawn(async |_: Context| Ok::<_, Exit>(1000));
             Ok::<_, BoxError>(sum + after.await?)
         });
@@ -908,7 +922,7 @@ fn block_on_nests() {
     });
 }
 
-/// 8.3: the same deep: each level lends the thread of the level above, to the two runtimes in turn.
+/// 8.3: nested calls of `block_on` may be deep; the levels use the two runtimes alternately.
 #[test]
 fn block_on_nests_deeply() {
     fn level(runtimes: [std::sync::Weak<Runtime>; 2], depth: usize) -> BoxFuture<'static, Result<usize, BoxError>> {
@@ -928,7 +942,7 @@ fn block_on_nests_deeply() {
     });
 }
 
-/// 8.1: steps that block, more than there are places for lent threads, wait for timers nevertheless.
+/// 8.1: more steps call `block_on` than there are worker slots for guests. They all see their timers.
 #[test]
 fn nested_block_ons_beyond_the_places_see_their_timers() {
     within(60, || {

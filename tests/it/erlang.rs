@@ -1,9 +1,9 @@
-//! SPEC 6.3, 6.4: what processes do to each other is what Erlang's do. The scenarios are data, `erlang/scenarios.txt`, run
-//! here and on a real Erlang/OTP, whose outcomes are recorded in `erlang/outcomes.txt`; what differs on purpose stands
-//! there with its reason.
+//! 6.3, 6.4 of the specification: links, monitors, names and supervisors behave as in Erlang. The scenarios are data in
+//! `erlang/scenarios.txt`. They run here and on a real Erlang/OTP, whose outcomes are recorded in
+//! `erlang/outcomes.txt`. Each scenario with an intended difference states its reason in `scenarios.txt`.
 //!
-//! `PROCESSION_ERLANG=required` makes it an error that there is no Erlang/OTP, and `PROCESSION_ERLANG=record` writes its
-//! outcomes down anew.
+//! With `PROCESSION_ERLANG=required` a missing Erlang/OTP is an error. With `PROCESSION_ERLANG=record` the outcomes of
+//! Erlang/OTP are recorded again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -22,7 +22,7 @@ use procession::*;
 use crate::within;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// As somebody who is not its supervisor asks a process to end.
+/// Reason with which a scenario cancels a process that is not a supervisor.
 const ASKED: &str = "asked to";
 
 fn folder() -> &'static Path {
@@ -39,7 +39,7 @@ fn read(name: &str) -> String {
 struct Scenario {
     name: String,
     acts: Vec<Vec<String>>,
-    /// Why, and what comes of it here instead.
+    /// Reason of an intended difference from Erlang/OTP; `here` is then the expected outcome.
     differs: Option<String>,
     here: Vec<String>,
 }
@@ -62,7 +62,7 @@ fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// By scenario, the lines that came of it.
+/// Parses recorded outcomes: the output lines of each scenario, by its name.
 fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut name = String::new();
@@ -78,7 +78,8 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// 6.3, 6.4: each scenario ends here as it does on Erlang/OTP, or as is said of those that differ; and these do differ.
+/// 6.3, 6.4: each scenario has the same outcome here as on Erlang/OTP. A scenario with an intended difference has the
+/// outcome that it states, and this one does differ.
 #[test]
 fn processes_do_as_those_of_erlang_do() {
     let there = outcomes(&read("outcomes.txt"));
@@ -103,7 +104,7 @@ fn processes_do_as_those_of_erlang_do() {
     assert!(there.keys().all(|name| names.contains(name)), "outcomes of scenarios that are gone");
 }
 
-/// 6.3, 6.4: what was recorded is what Erlang/OTP does.
+/// 6.3, 6.4: the recorded outcomes are those of Erlang/OTP.
 #[test]
 fn erlang_does_what_was_recorded() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();
@@ -114,7 +115,8 @@ fn erlang_does_what_was_recorded() {
     };
     if !is_there("erlc", "-help") || !is_there("escript", "--help") {
         assert!(wish.is_empty(), "PROCESSION_ERLANG={wish}, and there is no Erlang/OTP: it is in Debian's erlang-base");
-        // Past the harness, which shows no word of a test that passes.
+        // The test harness hides the output of the print macros if a test passes, so the line is written to stderr
+        // directly.
         let mut stderr = std::io::stderr();
         let _ = writeln!(stderr, "SKIPPED erlang_does_what_was_recorded: no Erlang/OTP here (Debian's erlang-base)");
         return;
@@ -141,7 +143,7 @@ fn erlang_does_what_was_recorded() {
     assert_eq!(told.len(), recorded.len());
 }
 
-// ---- Played here
+// ---- The scenarios in this crate
 
 fn play(scenario: &Scenario) -> Vec<String> {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -159,21 +161,21 @@ fn play(scenario: &Scenario) -> Vec<String> {
     std::mem::take(&mut stage.props().told)
 }
 
-/// How Erlang says that.
+/// Returns the atom or text that Erlang uses for this exit.
 fn reason(exit: &Exit) -> String {
     match exit {
         Exit::Normal => "normal".into(),
         Exit::Killed => "killed".into(),
         Exit::NoProcess => "noproc".into(),
         Exit::Cancelled(_) => "shutdown".into(),
-        Exit::Failed(_) if exit.error::<GaveUp>().is_some() => "shutdown".into(),
+        Exit::Failed(_) if exit.error::<RestartIntensityExceeded>().is_some() => "shutdown".into(),
         Exit::Failed(error) => error.to_string(),
         Exit::Linked { reason: root, .. } => reason(root),
         other => panic!("{other}"),
     }
 }
 
-/// Runs all that can run, and waits for a tree until it waits for nothing.
+/// Runs until no process can run, and until every child of the tree is up or down.
 fn settle(rt: &Runtime, stage: &Stage) {
     loop {
         let quiet = rt.spawn(async |ctx: Context| {
@@ -183,52 +185,52 @@ fn settle(rt: &Runtime, stage: &Stage) {
         });
         rt.block_on(quiet).unwrap();
         let Some(tree) = stage.pid("tree") else { return };
-        match rt.block_on(rt.tree(tree)) {
+        match rt.block_on(rt.supervision_tree(tree)) {
             Ok(tree) if !is_settled(&tree) => {}
             _ => return,
         }
     }
 }
 
-fn is_settled(tree: &Tree) -> bool {
+fn is_settled(tree: &SupervisionTree) -> bool {
     tree.children.iter().all(|child| {
-        matches!(child.state, ChildState::Up | ChildState::Down) && child.below.as_ref().is_none_or(is_settled)
+        matches!(child.state, ChildState::Running | ChildState::Stopped) && child.below.as_ref().is_none_or(is_settled)
     })
 }
 
-/// What the acts of a scenario are played with.
+/// State of a running scenario.
 #[derive(Clone)]
 struct Stage(Arc<Mutex<Props>>);
 
 #[derive(Default)]
 struct Props {
-    /// What has been told so far.
+    /// The output lines so far.
     told: Vec<String>,
-    /// Whose ends are told at last.
+    /// The processes whose exits are printed at the end, by name.
     order: Vec<(String, Ending)>,
-    /// Who was called so, the last one last.
+    /// Each name with its pid. A name may occur several times; the last entry is the newest.
     pids: Vec<(String, Pid)>,
-    /// What children of a tree have told since they were asked.
+    /// The events of children of a tree since the last `log` act.
     log: Vec<String>,
     /// How often each child of a tree has begun.
     starts: BTreeMap<String, usize>,
     branches: BTreeMap<String, Vec<String>>,
 }
 
-/// How a process has ended, if it has.
+/// Returns the exit of a process, or `None` if it has not exited.
 type Ending = Box<dyn FnOnce(&Runtime) -> Option<Exit> + Send>;
 
 fn ending<M: Send + 'static>(handle: JoinHandle<(), M>) -> Ending {
     Box::new(|rt| handle.is_finished().then(|| rt.block_on(handle).err().unwrap_or(Exit::Normal)))
 }
 
-/// What waits in the mailbox of a process.
+/// Message to a process of a scenario.
 enum Do {
     Act(Vec<String>),
     Mail(String),
 }
 
-/// A name as a constant: that of a child is one, where it isn't a test that reads it.
+/// Returns the name as a `'static` string, as `Name::new` requires. It leaks each name once.
 fn constant(name: String) -> &'static str {
     static ALL: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap();
@@ -253,7 +255,7 @@ impl Stage {
         self.props().log.push(what);
     }
 
-    /// Says who is called so from now on.
+    /// Records the pid under this name.
     fn know(&self, name: &str, pid: Pid) {
         self.props().pids.push((name.to_owned(), pid));
     }
@@ -271,7 +273,7 @@ impl Stage {
         self.props().pids.iter().find(|&&(_, other)| other == pid).expect("somebody that is known").0.clone()
     }
 
-    /// Who is called so; branches are found under their names.
+    /// Returns the pid under this name. The registered name of a child in the tree takes precedence.
     fn whom(&self, host: &Host, name: &str) -> Pid {
         host.whereis(format!("tree {name}")).or_else(|| self.pid(name)).unwrap_or_else(|| panic!("who is {name}?"))
     }
@@ -311,13 +313,13 @@ impl Stage {
             }
             ["add", spec] => {
                 let mut child = Some(self.child(spec));
-                begin(&mut |reply| SupervisorMessage::Add(child.take().unwrap(), reply));
+                begin(&mut |reply| SupervisorMessage::StartChild(child.take().unwrap(), reply));
             }
-            ["stop", name] => ask(&|reply| SupervisorMessage::Stop(key(name), reply)),
-            ["remove", name] => ask(&|reply| SupervisorMessage::Remove(key(name), reply)),
-            ["restart", name] => begin(&mut |reply| SupervisorMessage::Restart(key(name), reply)),
+            ["stop", name] => ask(&|reply| SupervisorMessage::TerminateChild(key(name), reply)),
+            ["remove", name] => ask(&|reply| SupervisorMessage::DeleteChild(key(name), reply)),
+            ["restart", name] => begin(&mut |reply| SupervisorMessage::RestartChild(key(name), reply)),
             ["children"] => {
-                let tree = rt.block_on(rt.tree(tree.unwrap())).unwrap();
+                let tree = rt.block_on(rt.supervision_tree(tree.unwrap())).unwrap();
                 let mut line = "children:".to_owned();
                 for child in tree.children {
                     let name = child.name.unwrap();
@@ -334,7 +336,7 @@ impl Stage {
             }
             [name, ref act @ ..] => {
                 let act = act.iter().map(|&word| word.to_owned()).collect();
-                // The dead do nothing.
+                // An exited process cannot act, so the error is ignored.
                 let _ = rt.send(self.whom(rt, name), Do::Act(act));
             }
             [] => unreachable!("no line is empty"),
@@ -368,7 +370,7 @@ impl Stage {
             }
             None => {
                 let play = Play { stage: self.clone(), name: name.into(), fails: fails.into(), end: end.into() };
-                Child::with(Name::new(called), play, begin_child).options(ProcessBuilder::ready_by_hand)
+                Child::with_args(Name::new(called), play, begin_child).options(ProcessBuilder::manual_start)
             }
         };
         let child = match end {
@@ -377,15 +379,15 @@ impl Stage {
             _ => child,
         };
         child.restart(match restart {
-            "permanent" => Restart::Permanent,
-            "transient" => Restart::Transient,
-            "temporary" => Restart::Temporary,
+            "permanent" => RestartPolicy::Permanent,
+            "transient" => RestartPolicy::Transient,
+            "temporary" => RestartPolicy::Temporary,
             other => panic!("{other}"),
         })
     }
 }
 
-fn key(name: &str) -> ChildKey {
+fn key(name: &str) -> ChildId {
     format!("tree {name}").into()
 }
 
@@ -393,7 +395,7 @@ fn yes(is_so: bool) -> &'static str {
     if is_so { "yes" } else { "no" }
 }
 
-/// What a child of a tree plays.
+/// The behaviour of a child of a tree.
 #[derive(Clone)]
 struct Play {
     stage: Stage,
@@ -416,7 +418,7 @@ async fn begin_child(ctx: Context<Do>, play: Play) -> Result<(), Exit> {
     }
     stage.log(format!("+{name}"));
     stage.know(&name, ctx.pid());
-    ctx.ready();
+    ctx.mark_started();
     let ended = obey(ctx, stage.clone()).await;
     if let Err(Exit::Cancelled(reason)) = &ended
         && *reason != ASKED
@@ -429,7 +431,7 @@ async fn begin_child(ctx: Context<Do>, play: Play) -> Result<(), Exit> {
     ended
 }
 
-/// A process that does what it is told, and leaves all else in its mailbox until it is told to read.
+/// Body of a process that executes its acts and leaves all other messages in its mailbox until a `read` act.
 fn obey(ctx: Context<Do>, stage: Stage) -> BoxFuture<'static, Result<(), Exit>> {
     do_as_told(ctx, stage).boxed()
 }
@@ -475,8 +477,8 @@ async fn do_as_told(mut ctx: Context<Do>, stage: Stage) -> Result<(), Exit> {
                 while let Some(event) = at_once(&mut ctx).await {
                     heard.push(match event {
                         Event::Message(Do::Mail(text)) => format!("mail {text}"),
-                        Event::Exit { from, reason: how } => format!("exit {} {}", stage.name(from), reason(&how)),
-                        Event::Down { pid, reason: how, .. } => format!("down {} {}", stage.name(pid), reason(&how)),
+                        Event::Exit { from, exit: how } => format!("exit {} {}", stage.name(from), reason(&how)),
+                        Event::Down { pid, exit: how, .. } => format!("down {} {}", stage.name(pid), reason(&how)),
                         _ => panic!("nothing else was sent"),
                     });
                 }
@@ -520,7 +522,7 @@ async fn do_as_told(mut ctx: Context<Do>, stage: Stage) -> Result<(), Exit> {
     }
 }
 
-/// The next event, if one waits.
+/// Returns the next event, or `None` if no event is queued.
 async fn at_once(ctx: &mut Context<Do>) -> Option<Event<Do>> {
     match futures::poll!(std::pin::pin!(ctx.event())) {
         std::task::Poll::Ready(event) => Some(event),

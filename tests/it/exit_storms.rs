@@ -1,5 +1,5 @@
-//! SPEC 6.3, 6.4: storms: ten thousand linked processes that end at once, and supervisors that are killed in the middle of a
-//! restart.
+//! 6.3, 6.4 of the specification: ten thousand linked processes that exit together, and supervisors that are killed in
+//! the middle of a restart.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -42,13 +42,14 @@ async fn member(mut ctx: Context<Msg>, linked: Arc<AtomicUsize>) -> Result<(), E
     }
 }
 
-/// Links `count` processes: each one with those that `links` gives. The first one fails. Holds that:
-/// - every process ends exactly once, and of that failure: a listener that is linked to all hears one exit of each;
-/// - each process needs at most two turns for its end, so the number of turns is linear;
-/// - no worker needs a deep stack, so nothing recurses along the links.
+/// Links `count` processes: process `n` is linked with each process in `links(n)`. Process 0 then fails. Asserts that:
+/// - every process exits exactly once, because of that failure: a listener that is linked with all of them receives one
+///   exit of each;
+/// - each process needs at most two turns for its exit, so the number of turns is linear;
+/// - no worker needs a deep stack, so no function recurses along the links.
 fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     within(300, move || {
-        // A recursion as deep as the number of processes needs more than 25 bytes a level.
+        // A recursion over all processes would overflow this stack, unless one level took less than 27 bytes.
         let rt = Runtime::builder().workers(2).stack_size(256 << 10).build().unwrap();
         let linked = Arc::new(AtomicUsize::new(0));
         let all: Vec<_> = (0..count)
@@ -98,7 +99,7 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
                 }
             }
             assert_eq!((storm.exited, storm.panics), (count as u64 + 1, 0));
-            // The listener may be woken by each exit.
+            // Besides the two turns of each process, the listener may be woken by each exit.
             assert!(storm.polls <= 3 * count as u64 + 100, "{storm}");
         });
     });
@@ -106,25 +107,25 @@ fn storm(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
 
 const MANY: usize = 10_000;
 
-/// 6.3: a ring of ten thousand linked processes ends, each once.
+/// 6.3: every process of a ring of ten thousand linked processes exits, once.
 #[test]
 fn a_ring_of_ten_thousand_ends_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
-/// 6.3: a chain of ten thousand ends, from its end.
+/// 6.3: a chain of ten thousand linked processes exits, beginning at one end.
 #[test]
 fn a_chain_of_ten_thousand_ends_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
-/// 6.3: a star of ten thousand ends, by a failure at its edge.
+/// 6.3: a star of ten thousand linked processes exits, beginning with a process at its edge.
 #[test]
 fn a_star_of_ten_thousand_ends_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
-/// 6.3: a ring of cliques of fifty, ten thousand processes with 245,000 links within the cliques, ends.
+/// 6.3: a ring of cliques of fifty processes exits. It has ten thousand processes and 245,000 links within the cliques.
 #[test]
 fn a_ring_of_cliques_ends_once() {
     const CLIQUE: usize = 50;
@@ -141,7 +142,7 @@ enum Do {
     Ping(Reply<()>),
 }
 
-/// How many lives each child has now, and the most that it had at once.
+/// The number of live instances of each child, and the maximum of that number so far.
 #[derive(Clone, Default)]
 struct Lives(Arc<[(AtomicI64, AtomicI64); 2]>);
 
@@ -176,13 +177,13 @@ async fn answer(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// A tree whose lower supervisor has a child that fails after every few turns, and one that stays. `begin` is called
-/// before each start of the first.
+/// Returns a tree of two supervisors. The lower supervisor has a child that fails after every few turns, and a child
+/// that never fails. `begin` is called before each start of the failing child.
 fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + Send + Sync + 'static) -> Supervisor {
     let lives = lives.clone();
     let below = move || {
         let (fails, stays) = (lives.clone(), lives.clone());
-        // Without a name: a name that is taken would hide a second life.
+        // The child has no name: a registered name would prevent a second instance and hide the fault.
         let fails = Child::unnamed(move |ctx: Context<Do>| {
             let life = fails.begin(0);
             async move {
@@ -213,7 +214,8 @@ fn tree(strategy: fn() -> Supervisor, lives: &Lives, begin: impl Fn() + Clone + 
 const STRATEGIES: [fn() -> Supervisor; 3] =
     [Supervisor::one_for_one, Supervisor::one_for_all, Supervisor::rest_for_one];
 
-/// Starts the tree, lets `disturb` do something, waits until the lower supervisor has children again, and ends the tree.
+/// Starts the tree, calls `disturb`, waits until the lower supervisor has children again, and cancels the tree. Asserts
+/// that no child is left and that each child had at most one instance at a time.
 fn no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl AsyncFn(&Host)) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
@@ -236,8 +238,8 @@ fn no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl A
     assert_eq!(counters.spawned, counters.exited, "seed {seed}");
 }
 
-/// 6.4: a supervisor that is killed at any moment of a storm of restarts leaves no child behind, and no child has two lives
-/// at once.
+/// 6.4: a supervisor that is killed at any moment of many restarts leaves no child behind, and no child has two
+/// instances at a time.
 #[test]
 fn a_supervisor_killed_at_any_moment_leaks_no_child() {
     for strategy in STRATEGIES {
@@ -250,14 +252,14 @@ fn a_supervisor_killed_at_any_moment_leaks_no_child() {
                 }
                 if let Some(sub) = host.whereis(SUB) {
                     let _ = host.kill(sub);
-                    host.ended(sub).await;
+                    host.exited(sub).await;
                 }
             });
         }
     }
 }
 
-/// 6.4: so does a supervisor that is killed while it starts a child.
+/// 6.4: the same for a supervisor that is killed while it starts a child.
 #[test]
 fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
     for strategy in STRATEGIES {
@@ -286,12 +288,14 @@ fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
     }
 }
 
-/// 6.4: the window of the intensity is half open: a restart counts until exactly that time has passed since.
+/// 6.4: the window of the intensity is half open: a restart no longer counts when exactly the length of the window has
+/// passed.
 #[test]
 fn the_window_of_the_intensity_has_an_exact_edge() {
-    // Two restarts within 100 ms. The lives of the child, and how many of them begin.
+    // At most two restarts within 100 ms. Each case has the lifetimes of the instances in milliseconds, and the number
+    // of these instances that begin.
     let cases: &[(&[u64], usize)] = &[
-        // Each third end comes exactly when the first one counts no more.
+        // Each third exit occurs exactly when the restart two exits earlier leaves the window.
         (&[10, 50, 50, 50, 50, 50, 50], 7),
         (&[10, 0, 100, 0, 100, 0], 6),
         (&[10, 50, 49, 50], 3),
@@ -314,12 +318,12 @@ fn the_window_of_the_intensity_has_an_exact_edge() {
             });
             let tree = host.spawn_process(Supervisor::one_for_one().intensity(2, ms(100)).add(child));
             host.sleep(ms(1_000)).await;
-            // The last life of those that are allowed goes on.
+            // If the supervisor does not fail, one more instance begins, which never exits.
             let gives_up = begun < ends.len();
             assert_eq!(count.load(SeqCst), if gives_up { begun } else { begun + 1 }, "{ends:?}");
             assert_eq!(tree.is_finished(), gives_up);
             if gives_up {
-                assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
+                assert!(tree.await.unwrap_err().error::<RestartIntensityExceeded>().is_some());
             }
         });
     }

@@ -1,5 +1,5 @@
-//! SPEC 4.6: how long one waits for its turn, counted in the steps of others, on one worker and on two. The bounds are
-//! derived on the page `scheduling`.
+//! 4.6 of the specification: how long a process waits for its turn, counted in steps of other processes, on one worker
+//! and on two. The page `scheduling` derives the bounds.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,23 +17,24 @@ use crate::within;
 const WORKERS: [usize; 2] = [1, 2];
 
 thread_local! {
-    /// Which worker this thread is.
+    /// Number of the worker that this thread is.
     static WORKER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// So many workers, each the same thread from beginning to end, that know which they are.
+/// Returns a runtime with this number of workers. The infinite `long_step` prevents replacement threads, so each worker
+/// is one thread that keeps its number.
 fn with(workers: usize) -> Runtime {
     let next = AtomicUsize::new(0);
     Runtime::builder()
         .workers(workers)
-        .long_step(Duration::MAX)
+        .long_step_threshold(Duration::MAX)
         .on_thread_start(move || WORKER.set(next.fetch_add(1, Ordering::SeqCst)))
         .handle(|_: Now| ())
         .build()
         .expect("a runtime")
 }
 
-/// Counts steps, for each worker those that it ran.
+/// Counts steps, separately for each worker that runs them.
 #[derive(Clone)]
 struct Steps(Arc<[AtomicU64; 2]>);
 
@@ -50,19 +51,20 @@ impl Steps {
         [0, 1].map(|worker| self.0[worker].load(Ordering::SeqCst))
     }
 
-    /// How many the worker has run, since then, that runs whoever asks now.
+    /// Returns the number of steps that the calling worker has run since `before` was read.
     fn since(&self, before: [u64; 2]) -> u64 {
         self.read()[WORKER.get()] - before[WORKER.get()]
     }
 }
 
-/// Two greedy processes for each worker, who count their steps, and modest ones that yield. Returns how many steps of greedy
-/// ones a worker made at most between two turns of a modest one that it ran both times.
+/// Runs two greedy processes and two modest ones per worker. The greedy processes count their steps; the modest ones
+/// yield. Returns the maximum number of greedy steps on a worker between two successive turns of a modest process on
+/// that worker.
 fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Sync + 'static) -> u64 {
     let turns = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
     let greedy = Arc::new(greedy);
     within(120, move || {
-        // Who never shares a worker with a greedy one has measured nothing.
+        // If no modest process shared a worker with a greedy one, nothing was measured, and the run is repeated.
         loop {
             let rt = with(workers);
             let (steps, host) = (Steps::new(), rt.host().clone());
@@ -95,7 +97,7 @@ fn most_between_turns(workers: usize, greedy: impl Fn(&Host, Steps) + Send + Syn
     })
 }
 
-/// Each of the greedy ones may make so many steps in a turn; all of them may be on one worker.
+/// Checks the bound: a greedy process may make `each` steps in a turn, and all greedy processes may be on one worker.
 fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Clone + 'static) {
     for workers in WORKERS {
         let most = most_between_turns(workers, greedy.clone());
@@ -105,13 +107,14 @@ fn check(what: &str, each: u64, greedy: impl Fn(&Host, Steps) + Send + Sync + Cl
     }
 }
 
-/// Answered at once.
+/// Command that is answered inline.
 struct Now;
 impl Command for Now {
     type Reply = ();
 }
 
-/// Steps for ever: by `Again`, by a message to itself, or by a yield that is answered at once.
+/// A process that runs for ever, by the method in `how`: `Again`, a message to itself, or a command that is answered
+/// inline.
 struct Greedy {
     steps: Steps,
     how: How,
@@ -143,8 +146,8 @@ impl Process for Greedy {
     }
 }
 
-/// 4.6: a process that steps for ever spends a budget and goes behind the others. The bounds, in steps: one with `Again`,
-/// one with a message to itself, 32 with answers that come at once.
+/// 4.6: a process that always continues uses up its budget, and then waits behind the other processes. The budget in
+/// steps is 1 with `Again`, 1 with a message to itself, and 32 with inline answers.
 #[test]
 fn a_greedy_process_goes_behind_the_others() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
@@ -152,8 +155,8 @@ fn a_greedy_process_goes_behind_the_others() {
     }
 }
 
-/// 4.6: the same for bodies: one step with `yield_now`, 128 messages or events of a mailbox that is never empty, 32
-/// answers that come at once.
+/// 4.6: the same for async bodies. The budget is one step with `yield_now`, 128 messages or events of a mailbox that is
+/// never empty, and 32 inline answers.
 #[test]
 fn a_greedy_body_goes_behind_the_others() {
     check("yields", 1, |host, steps| {
@@ -194,8 +197,8 @@ fn a_greedy_body_goes_behind_the_others() {
     });
 }
 
-/// 4.2, 4.6: those who wake each other through the next slot share one budget of 16 runs while others wait; a few more are
-/// under way when it is spent.
+/// 4.2, 4.6: processes that wake each other through the next slot share one budget of 16 turns while other processes
+/// wait. A few more turns may follow before the local queue is reached.
 #[test]
 fn a_greedy_pair_goes_behind_the_others() {
     check("a pair", 20, |host, steps| {
@@ -223,8 +226,8 @@ fn a_greedy_pair_goes_behind_the_others() {
     check("a chain of spawns", 20, |host, steps| drop(host.spawn(next(steps))));
 }
 
-/// 4.6: of n ready processes each has its turn within n steps of the worker that runs it; within 4 n and 61 where n is more
-/// than a local queue holds, for from the global one come at least 17 in 61 looks.
+/// 4.6: each of n runnable processes has its turn within n steps of its worker. If n exceeds the capacity of a local
+/// queue, the bound is 4 n + 61: at least 17 processes per 61 looks come from the injector.
 #[test]
 fn everybody_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
@@ -233,7 +236,8 @@ fn everybody_has_a_turn_in_every_round() {
             let rt = with(workers);
             let steps = Steps::new();
             let gate = Arc::new(AtomicUsize::new(0));
-            // Set by the first that is done: from then on workers may run out of work, and steal.
+            // Set by the first process that is done. From then on workers may run out of work and steal, so later
+            // values do not count.
             let over = Arc::new(AtomicBool::new(false));
             let all: Vec<_> = (0..n)
                 .map(|_| {
@@ -267,8 +271,8 @@ fn everybody_has_a_turn_in_every_round() {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// Two for each worker that always yield, and count that. `at` is called in the 50th turn of one; returns what is in `done`
-/// in the end.
+/// Runs two processes per worker that always yield and count their steps. Calls `at` in the 50th turn of one of them.
+/// Returns the value of `done` as soon as it is set.
 fn busy_until<F>(
     rt: &Runtime,
     (workers, steps): (usize, Steps),
@@ -307,7 +311,8 @@ where
     done
 }
 
-/// 4.2, 4.6: what comes from outside is taken within 61 looks of whoever runs it, however busy the local queues are.
+/// 4.2, 4.6: a process that is spawned from outside waits at most 61 looks of the worker that runs it, however long the
+/// local queues are.
 #[test]
 fn what_comes_from_outside_waits_61_looks_at_most() {
     for workers in WORKERS {
@@ -320,11 +325,12 @@ fn what_comes_from_outside_waits_61_looks_at_most() {
                     let submitted = Arc::new(Mutex::new(None));
                     let (from, steps) = (submitted.clone(), seen.clone());
                     let run = async move |_: Context| {
-                        // If another worker took it at once, it has not waited.
+                        // `None` if another worker ran this process before the spawning thread recorded the counts:
+                        // then it has not waited.
                         let from = *from.lock().unwrap();
                         ran.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     };
-                    // By a thread that is no worker, and before this step goes on.
+                    // A thread that is not a worker spawns the process, and this step waits for that thread.
                     thread::spawn(move || {
                         drop(host.spawn(run));
                         *submitted.lock().unwrap() = Some(seen.read());
@@ -339,7 +345,7 @@ fn what_comes_from_outside_waits_61_looks_at_most() {
     }
 }
 
-/// 4.2, 4.6: timers that are due are fired within 61 looks of whoever fires them, however busy the local queues are.
+/// 4.2, 4.6: a due timer waits at most 61 looks of the worker that fires it, however long the local queues are.
 #[test]
 fn a_due_timer_waits_61_looks_at_most() {
     for workers in WORKERS {
@@ -354,11 +360,12 @@ fn a_due_timer_waits_61_looks_at_most() {
                     let (from, steps) = (due.clone(), seen.clone());
                     let _ = host.spawn(async move |ctx: Context| {
                         ctx.sleep_until(until).await;
-                        // If another worker fires it at once, nobody has waited.
+                        // `None` if another worker fired the timer before the counts were recorded: then no process has
+                        // waited.
                         let from = *from.lock().unwrap();
                         over.store(from.map_or(0, |from| steps.since(from)), Ordering::SeqCst);
                     });
-                    // Two turns, so that it sleeps; and the count begins when its tick is over.
+                    // Two turns, so that the process sleeps. The count begins after the tick of its timer.
                     crate::step_aside().await;
                     crate::step_aside().await;
                     while host.now() < until + Duration::from_millis(1) {
@@ -373,9 +380,10 @@ fn a_due_timer_waits_61_looks_at_most() {
     }
 }
 
-/// 4.2, 4.6: who was spawned and has had no turn comes before those who yield, within a budget that both share: so many
-/// wait for each other, and keep nobody waiting. Beside chains of spawns that never end, there is one for every four times
-/// that those spend their budget.
+/// 4.2, 4.6: the next slot and the queue of new tasks share a budget of 16 turns. New processes run before processes
+/// that yield until the budget is used up. This gives new processes an early first turn, and the processes that yield
+/// keep running. Endless chains of spawns use up the budget all the time. Each fourth time that it is used up, a
+/// process from the queue of new tasks runs next.
 #[test]
 fn the_first_turn_comes_soon_and_keeps_nobody_waiting() {
     const NEW: u64 = 100;
@@ -425,7 +433,7 @@ fn the_first_turn_comes_soon_and_keeps_nobody_waiting() {
         });
     }
 
-    /// Spawns the next one.
+    /// Returns a body that spawns the next body of the chain.
     fn link(
         steps: Steps,
         stop: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! Panics in the user's implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker.
-//! The caller may get the panic. The runtime and all other processes work afterwards.
+//! Panics in user implementations of traits that the runtime calls: `Hash`, `Clone`, and the functions of a waker. The
+//! panic may reach the caller. The runtime and all other processes continue to work.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use procession::*;
 
 use crate::{two, within};
 
-/// A message that can not be cloned, nor hashed, if it says so.
+/// A message whose `Clone` and `Hash` panic if its flag is set.
 #[derive(Debug)]
 struct Sensitive(bool, Arc<()>);
 
@@ -36,14 +36,15 @@ impl Hash for Sensitive {
     }
 }
 
-/// 11: a message whose `Clone` panics in a broadcast is a panic of the sender. In a timer that repeats, it ends the timer.
+/// 11: in a broadcast, a panic of the message's `Clone` is a panic of the sender. In a repeating timer, it ends the
+/// timer.
 #[test]
 fn a_clone_that_panics_hurts_its_sender_alone() {
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
         let member = rt.spawn(async move |mut ctx: Context<Sensitive>| -> Result<(), Exit> {
-            ctx.join("group");
+            ctx.join_group("group");
             loop {
                 let _ = told.send((*ctx).clone());
                 ctx.receive().await?;
@@ -60,7 +61,7 @@ fn a_clone_that_panics_hurts_its_sender_alone() {
         let inside = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.host().broadcast("group", message)));
         assert!(matches!(block_on(inside), Err(Exit::Panicked(_))));
         me.send_interval(Duration::from_micros(1), me.pid(), Sensitive(true, token.clone()));
-        // The timer ends when it tries to clone its message, and drops it.
+        // The timer ends when the clone of its message panics, and then drops the message.
         while Arc::strong_count(&token) > 1 {
             thread::yield_now();
         }
@@ -72,7 +73,7 @@ fn a_clone_that_panics_hurts_its_sender_alone() {
     });
 }
 
-/// 11: a key of a pool whose `Hash` panics is a panic of the sender. The pool goes on.
+/// 11: if the `Hash` of a pool's key panics, the sender panics. The pool continues to work.
 #[test]
 fn a_hash_that_panics_hurts_its_sender_alone() {
     within(30, || {
@@ -107,7 +108,7 @@ static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
 static DROP_PANICS: AtomicBool = AtomicBool::new(false);
 static DROPS: AtomicUsize = AtomicUsize::new(0);
 
-/// A waker without data, whose functions panic when the flags say so.
+/// Returns a waker without data. Its `clone` and `drop` panic while the flags are set.
 fn moody() -> Waker {
     fn clone(_: *const ()) -> RawWaker {
         assert!(!CLONE_PANICS.load(SeqCst), "in the clone of a waker");
@@ -118,12 +119,14 @@ fn moody() -> Waker {
         assert!(!DROP_PANICS.load(SeqCst) || thread::panicking(), "in the drop of a waker");
     }
     static MOODY: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, drop);
-    // SAFETY: the functions use no data, and may be called on any thread.
+    // SAFETY: `Waker::from_raw` requires that the vtable upholds the contract of `RawWakerVTable`. The functions never
+    // read the data pointer, so null is valid. They touch only atomic statics, so they are thread-safe. `clone` returns
+    // a waker with the same vtable, and there is no resource to release.
     unsafe { Waker::from_raw(RawWaker::new(null(), &MOODY)) }
 }
 
-/// 11: a waker that panics when it is cloned or dropped fails at most in the thread that polls with it. The future
-/// that was polled works with another waker afterwards, and so does every other process.
+/// 11: a waker whose `clone` or `drop` panics affects at most the thread that polls with it. The polled future works
+/// with another waker afterwards, and all other processes continue to work.
 #[test]
 fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
     within(60, || {
@@ -132,7 +135,7 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
             let (to, mut mailbox) = rt.mailbox::<u64>();
             let mut joined = rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
             let address = joined.address();
-            let mut ended = joined.ended();
+            let mut ended = joined.exited();
             let (mut sleep, mut slept) = (rt.sleep(Duration::from_millis(1)), false);
             let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| ctx.receive().await);
             let mut call = server.call(|reply| reply);
@@ -140,13 +143,13 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
             CLONE_PANICS.store(clones, SeqCst);
             DROP_PANICS.store(drops, SeqCst);
             let mut cx = Cx::from_waker(&waker);
-            // Twice: the second poll drops the waker that the first one left.
+            // Twice: the second poll drops the waker that the first poll has stored.
             for _ in 0..2 {
                 let polls: [&mut dyn FnMut(&mut Cx<'_>); 5] = [
                     &mut |cx| assert!(Pin::new(&mut mailbox.receive()).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut joined).poll(cx).is_pending()),
                     &mut |cx| assert!(Pin::new(&mut ended).poll(cx).is_pending()),
-                    // It may be due already, and is not polled after it was ready.
+                    // The sleep may be over already. A future must not be polled after it was ready.
                     &mut |cx| slept = slept || Pin::new(&mut sleep).poll(cx).is_ready(),
                     &mut |cx| assert!(Pin::new(&mut call).poll(cx).is_pending()),
                 ];
@@ -154,7 +157,7 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
                     let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut cx)));
                 }
             }
-            // Those who wake and end drop the wakers that are left.
+            // The calls below take the stored wakers or drop them.
             to.send(1).unwrap();
             address.send(2).unwrap();
             let reply = block_on(server).unwrap();

@@ -1,4 +1,4 @@
-//! SPEC 2.5: groups that are monitored. Who is in them, and what names are, is in `names.rs`.
+//! 2.5 of the specification: monitors of groups. `names.rs` tests the membership of groups, and names.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ enum Order {
 async fn guest(mut ctx: Context<Order>) -> Result<(), Exit> {
     loop {
         match ctx.receive().await? {
-            Order::Join => ctx.join(ROOM),
-            Order::Leave => ctx.leave(ROOM),
+            Order::Join => ctx.join_group(ROOM),
+            Order::Leave => ctx.leave_group(ROOM),
             Order::End => return Ok(()),
             Order::Panic => panic!("out"),
             Order::Sync(reply) => reply.send(()),
@@ -36,7 +36,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// The next change: whether somebody came, and who.
+/// Waits for the next change of the group. Returns true for a join and false for a leave, with the pid of the member.
 async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     match ctx.event().await {
         Event::Joined { monitor, group, pid } if monitor == watch && &*group == "room" => (true, pid),
@@ -45,7 +45,8 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
     }
 }
 
-/// 2.5: whoever monitors a group sees who is in it, then hears of each who joins, leaves or ends, by whatever death.
+/// 2.5: a process that monitors a group gets its present members. It then receives each join and each leave, also a
+/// leave by the exit of a member, for any exit reason.
 #[test]
 fn a_group_tells_who_comes_and_goes() {
     let rt = lone();
@@ -70,12 +71,12 @@ fn a_group_tells_who_comes_and_goes() {
         early.abort();
         assert_eq!(change(&mut ctx, watch).await, (false, early.pid()));
         assert!(host.members(ROOM).is_empty());
-        // A process hears of itself as of anybody else; of other groups it does not.
+        // A process receives its own changes like the changes of other members. It receives no changes of other groups.
         let me = ctx.address();
         let own: Group<u64> = Group::new("room");
-        ctx.join(own);
-        ctx.join(Group::<u64>::new("hall"));
-        ctx.leave(own);
+        ctx.join_group(own);
+        ctx.join_group(Group::<u64>::new("hall"));
+        ctx.leave_group(own);
         assert_eq!(change(&mut ctx, watch).await, (true, me.pid()));
         assert_eq!(change(&mut ctx, watch).await, (false, me.pid()));
         me.send(7)?;
@@ -85,8 +86,8 @@ fn a_group_tells_who_comes_and_goes() {
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: what a process sent arrives before its leave, what it sent by its last drops too; and its leave before its down,
-/// when its names are free and its pid leads nowhere.
+/// 2.5: the messages that a process sent arrive before its `Left`. This includes messages sent by destructors when its
+/// body is dropped. `Left` arrives before `Down`, and after the names of the process are free and its pid is invalid.
 #[test]
 fn what_was_sent_before_a_leave_arrives_before_it() {
     const NAME: Name<Order> = Name::new("late");
@@ -103,7 +104,7 @@ fn what_was_sent_before_a_leave_arrives_before_it() {
         let (member, _) = ctx.spawn_monitor(async move |mut ctx: Context<Order>| {
             let last = Last(to);
             ctx.register(NAME)?;
-            ctx.join(ROOM);
+            ctx.join_group(ROOM);
             last.0.send(1)?;
             let ended = ctx.receive().await.map(drop);
             drop(last);
@@ -123,7 +124,7 @@ fn what_was_sent_before_a_leave_arrives_before_it() {
                     assert!(ctx.host().members(ROOM).is_empty());
                     "left"
                 }
-                Event::Down { reason: Exit::Killed, .. } => "down",
+                Event::Down { exit: Exit::Killed, .. } => "down",
                 other => panic!("{other:?}"),
             });
         }
@@ -132,7 +133,8 @@ fn what_was_sent_before_a_leave_arrives_before_it() {
     assert_eq!(rt.block_on(watcher).unwrap(), ["joined", "first", "last", "left", "down"]);
 }
 
-/// 2.5: a monitor that was taken back tells nothing more, what waited to be read neither; others stand.
+/// 2.5: a removed monitor delivers no further event, not even an event that was queued before. Other monitors stay in
+/// place.
 #[test]
 fn a_monitor_of_a_group_is_taken_back() {
     let rt = lone();
@@ -141,29 +143,29 @@ fn a_monitor_of_a_group_is_taken_back() {
         let (one, _) = ctx.monitor_group(room);
         let (other, _) = ctx.monitor_group(room);
         assert_ne!(one, other);
-        ctx.join(room);
+        ctx.join_group(room);
         assert!(ctx.demonitor(one) && !ctx.demonitor(one) && !ctx.demonitor_flush(one));
-        ctx.leave(room);
+        ctx.leave_group(room);
         let pid = ctx.pid();
         assert_eq!(change(&mut ctx, other).await, (true, pid));
         assert!(ctx.demonitor_flush(other));
         ctx.address().send(1)?;
         assert!(matches!(ctx.event().await, Event::Message(1)));
-        // Nobody else takes it back, and a monitor of a process is another thing.
+        // Another process cannot remove this monitor. A monitor of a process has a different reference.
         let (third, present) = ctx.monitor_group(room);
         assert!(present.is_empty());
         let stranger = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor(third)));
         let watch = ctx.monitor(stranger.pid());
         assert_ne!(watch, third);
         assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == watch));
-        ctx.join(room);
+        ctx.join_group(room);
         assert_eq!(change(&mut ctx, third).await, (true, pid));
         Ok::<_, BoxError>(())
     });
     rt.block_on(watcher).unwrap();
 }
 
-/// 2.5: a mailbox outside any process monitors too; dropped, or ended, it hears nothing and keeps nobody.
+/// 2.5: a mailbox outside any process may monitor a group. A mailbox that was dropped or has ended receives no changes.
 #[test]
 fn mailboxes_outside_monitor_groups() {
     let rt = lone();
@@ -188,7 +190,7 @@ fn mailboxes_outside_monitor_groups() {
     });
 }
 
-/// 2.5: a hand-written process hears of the same.
+/// 2.5: a hand-written process receives the same events.
 #[test]
 fn a_hand_written_process_monitors_a_group() {
     #[derive(Default)]
@@ -229,8 +231,8 @@ fn a_hand_written_process_monitors_a_group() {
     });
 }
 
-/// 2.5: while a crowd joins, leaves and dies, those who begin to monitor it at any moment keep its members by what they
-/// saw and were told, each change once.
+/// 2.5: many processes join, leave and exit while other processes begin to monitor the group at any moment. The members
+/// that each monitor computes from the initial members and the events are correct: it receives each change once.
 #[test]
 fn no_change_of_a_group_is_missed_or_told_twice() {
     const CROWD: usize = 400;
@@ -268,10 +270,11 @@ fn no_change_of_a_group_is_missed_or_told_twice() {
                 }
             }
             futures::executor::block_on(async {
-                // Until nothing changes any more: the dead are gone, the others have read all their orders.
+                // Waits until no change is pending: the exited members are gone, and the other members have read all
+                // their orders.
                 for guest in &crowd {
                     if guest.call(Order::Sync).await.is_err() {
-                        guest.ended().await;
+                        guest.exited().await;
                     }
                 }
             });

@@ -1,4 +1,5 @@
-//! SPEC 4: what is called as worker threads start, sleep and stop, and which core they stay on.
+//! 4 of the specification: the hooks that worker threads call when they start, stop, park and unpark, and the cores
+//! that workers are pinned to.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use procession::*;
 
 use crate::within;
 
-/// How often each hook was called.
+/// Number of calls of each hook.
 #[derive(Default)]
 struct Calls {
     start: AtomicU64,
@@ -42,7 +43,8 @@ fn some_work(rt: &Runtime) {
     assert_eq!(sum, 19_900);
 }
 
-/// 4.1, 4.5: every thread starts and stops once, however many there are meanwhile, and who slept is told of both ends.
+/// 4.1, 4.5: each worker thread calls its start hook and its stop hook once, even if the number of workers changes.
+/// Each call of the park hook is followed by a call of the unpark hook.
 #[test]
 fn every_thread_starts_and_stops_once() {
     within(60, || {
@@ -62,7 +64,8 @@ fn every_thread_starts_and_stops_once() {
     });
 }
 
-/// 4.8: a hook that panics is as one that returned, also if what it throws panics when it is dropped.
+/// 4.8: a hook that panics has the same effect as a hook that returns. This holds even if the panic payload panics when
+/// it is dropped.
 #[test]
 fn hooks_that_panic_change_nothing() {
     struct Grudge;
@@ -87,7 +90,7 @@ fn hooks_that_panic_change_nothing() {
     });
 }
 
-/// 4.4: no lock is held and no wake is lost when a hook uses the runtime that calls it.
+/// 4.4: a hook may use the runtime that calls it: the worker holds no lock during the call, and no wake-up is lost.
 #[test]
 fn hooks_may_use_their_runtime() {
     within(60, || {
@@ -108,22 +111,23 @@ fn hooks_may_use_their_runtime() {
         let builder = Runtime::builder().workers(1).on_thread_start(hook(1)).on_thread_stop(hook(1));
         let rt = builder.on_thread_park(hook(100)).on_thread_unpark(hook(100)).build().unwrap();
         *host.lock().unwrap() = Some(rt.host().clone());
-        // One wakes it; from then on each of the others comes as it falls asleep or wakes up.
+        // This work wakes the worker. From then on each process comes from the park hook or the unpark hook, just as
+        // the worker falls asleep or wakes up.
         some_work(&rt);
         while ran.load(Ordering::SeqCst) < 200 {
             thread::yield_now();
         }
-        // The runtime holds its hooks.
+        // The runtime holds its hooks and the hooks hold the host, so the host is taken out to break the cycle.
         let own = host.lock().unwrap().take();
         drop(own);
     });
 }
 
-/// 4.10: workers stay on the cores that they are given; one that is not there is an error when building.
+/// 4.10: workers stay on the cores to which they are pinned. A core that does not exist is an error of `build`.
 #[cfg(feature = "affinity")]
 #[test]
 fn workers_are_pinned_to_cores() {
-    /// Where this thread may run, as Linux says it.
+    /// Returns the cores on which this thread may run, in the format of Linux; empty on other systems.
     fn cores() -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

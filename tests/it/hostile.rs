@@ -1,7 +1,7 @@
-//! Random programs in safe code that use the public types against the grain: wakers that outlive their process, futures that
-//! are polled in other processes and threads, results that are taken late or never, destructors that panic, values that are
-//! never dropped. Each value checks in its destructor that it is dropped once, and at the end all values are accounted for.
-//! AddressSanitizer sees what else goes wrong.
+//! Random programs in safe code that misuse the public types. Wakers outlive their process, futures are polled in other
+//! processes and threads, results are taken late or never, destructors panic, and values are leaked. Each value checks
+//! in its destructor that it is dropped once. At the end the test checks that every value was dropped. AddressSanitizer
+//! detects other memory errors.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -19,14 +19,14 @@ use crate::within;
 
 const WHOLE: u64 = 0x0123_4567_89ab_cdef;
 
-/// The values that live, and where each was made.
+/// The live values, and the source location where each was created.
 #[derive(Default)]
 struct Books {
     made: AtomicU64,
     live: Mutex<BTreeMap<u64, &'static Location<'static>>>,
 }
 
-/// A value that is dropped once. Some panic when that happens.
+/// A value that must be dropped once. The destructor of some values panics.
 struct Value {
     number: u64,
     whole: Box<u64>,
@@ -56,7 +56,7 @@ impl Command for Ask {
     type Reply = Value;
 }
 
-/// What the programs exchange.
+/// The objects that the programs exchange.
 enum Thing {
     Future(Pin<Box<dyn Future<Output = ()> + Send>>),
     Waker(Waker),
@@ -64,11 +64,11 @@ enum Thing {
     Completion(Completion<Value>),
     Mailbox(Mailbox<Msg>),
     Address(Address<Msg>),
-    Me(Me<Msg>),
+    Me(SelfHandle<Msg>),
     Handle(JoinHandle<Value, Msg>),
 }
 
-/// Never dropped, but reachable, so that a leak checker does not report them.
+/// Leaked objects. They stay reachable, so a leak checker does not report them.
 static FORGOTTEN: Mutex<Vec<Thing>> = Mutex::new(Vec::new());
 
 struct World {
@@ -78,7 +78,7 @@ struct World {
     over: AtomicBool,
 }
 
-/// Numbers by chance, from a seed.
+/// Random numbers from a seed.
 struct Chance(u64);
 
 impl Chance {
@@ -101,7 +101,7 @@ impl World {
         Value { number, whole: Box::new(WHOLE), books: self.books.clone(), panics: chance.below(40) == 0 }
     }
 
-    /// Puts a thing where others find it. If there are too many, another one is dropped.
+    /// Adds an object to the shared ones. If there are more than 150, one of them is removed at random and dropped.
     fn put(&self, chance: &mut Chance, thing: Thing) {
         let mut things = self.things.lock().unwrap();
         things.push(thing);
@@ -139,12 +139,12 @@ impl World {
     }
 }
 
-/// Commands of one process, which it begins, polls, moves, gives away and drops in its turns.
+/// Commands of one process, which it starts, polls, moves, gives away and drops in its turns.
 #[derive(Default)]
 struct Performs(Vec<Perform<Ask>>);
 
 impl Performs {
-    fn act(&mut self, world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: &Me<Msg>) {
+    fn act(&mut self, world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: &SelfHandle<Msg>) {
         for _ in 0..chance.below(3) {
             let perform = me.perform(Ask(world.value(chance)));
             self.0.push(if chance.below(2) == 0 { perform.start() } else { perform });
@@ -154,7 +154,7 @@ impl Performs {
             if count == 0 {
                 return;
             }
-            // It is moved, though it was polled.
+            // The future is moved after it may have been polled.
             let mut perform = self.0.swap_remove(chance.below(count) as usize);
             let foreign = world.take_waker(chance);
             let polled = match chance.below(3) {
@@ -176,13 +176,13 @@ impl Performs {
     }
 }
 
-/// Waits for messages, and hands out what it can.
+/// Body that waits for messages and shares its handles with the other programs.
 async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value, Exit> {
     let mut chance = Chance(seed);
     let (me, mut mailbox) = ctx.split();
     world.put(&mut chance, Thing::Me(me.clone()));
     if chance.below(8) == 0 {
-        // Without its mailbox, the process only acts.
+        // Without its mailbox, the process performs only random actions.
         world.put(&mut chance, Thing::Mailbox(mailbox));
         for _ in 0..20 {
             poll_fn(|cx| act(&world, &mut chance, cx, Some(&me))).await;
@@ -198,7 +198,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
         })
         .await;
         if chance.below(30) == 0 {
-            // The rest of their lives is on another thread, or after the end of the process.
+            // From here on other threads may poll the futures, also after this process has exited.
             std::mem::take(&mut performs).0.into_iter().for_each(|perform| world.future(&mut chance, perform));
         }
         match mailbox.receive().await? {
@@ -209,7 +209,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
                 _ => reply.send(world.value(&mut chance)),
             },
             Msg::End => {
-                // A destructor that panics after the result was made would leak the result: rust-lang/rust#47949.
+                // If a destructor panicked after the result was made, the result would leak: rust-lang/rust#47949.
                 drop(std::mem::take(&mut performs));
                 return Ok(world.value(&mut chance));
             }
@@ -221,7 +221,7 @@ async fn waits(ctx: Context<Msg>, world: Arc<World>, seed: u64) -> Result<Value,
     }
 }
 
-/// A hand-written process that leaves events unread, forgets the iterator, and yields.
+/// A hand-written process that leaves events unread, leaks the event iterator, and performs commands.
 struct ByHand {
     world: Arc<World>,
     chance: Chance,
@@ -256,7 +256,7 @@ impl Process for ByHand {
     }
 }
 
-/// Does something with a thing that was found.
+/// Uses an object that was taken from the shared ones.
 fn use_thing(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, thing: Thing) {
     let kept = match thing {
         Thing::Future(mut future) => {
@@ -301,7 +301,7 @@ fn use_thing(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, thing: Th
             match chance.below(6) {
                 0 => drop(to.send(Msg::End)),
                 1 => world.future(chance, to.send_wait(Msg::End)),
-                2 => world.future(chance, to.ended()),
+                2 => world.future(chance, to.exited()),
                 3 => world.future(chance, to.call(Msg::Ask)),
                 _ => drop(to.send(Msg::Value(world.value(chance)))),
             }
@@ -324,8 +324,8 @@ fn use_thing(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, thing: Th
     }
 }
 
-/// Begins something in the name of a process, which may run elsewhere or have ended.
-fn begin(world: &Arc<World>, chance: &mut Chance, me: &Me<Msg>) {
+/// Starts an operation of a process that may run on another thread or may have exited.
+fn begin(world: &Arc<World>, chance: &mut Chance, me: &SelfHandle<Msg>) {
     let time = Duration::from_micros(chance.below(300));
     match chance.below(9) {
         0 => {
@@ -354,7 +354,7 @@ fn begin(world: &Arc<World>, chance: &mut Chance, me: &Me<Msg>) {
     }
 }
 
-/// Starts processes.
+/// Spawns processes or creates mailboxes.
 fn spawn(world: &Arc<World>, chance: &mut Chance, host: &Host) {
     let body = |chance: &mut Chance| {
         let (world, seed) = (world.clone(), chance.next());
@@ -368,7 +368,7 @@ fn spawn(world: &Arc<World>, chance: &mut Chance, host: &Host) {
             world.put(chance, Thing::Handle(handle));
         }
         1 => {
-            // Part of the batch is taken, the rest is dropped with the iterator.
+            // Some handles of the batch are used, and the iterator drops the other ones.
             let bodies: Vec<_> = (0..3).map(|_| body(chance)).collect();
             let mut handles = host.spawn_batch(bodies).into_iter();
             for handle in handles.by_ref().take(chance.below(4) as usize).flatten() {
@@ -381,8 +381,8 @@ fn spawn(world: &Arc<World>, chance: &mut Chance, host: &Host) {
             world.put(chance, Thing::Mailbox(mailbox));
         }
         3 => {
-            let bound = Bound::DropOldest(1 + chance.below(3) as usize);
-            if let Ok(handle) = host.process().mailbox(bound).spawn(body(chance)) {
+            let bound = MailboxCapacity::DropOldest(1 + chance.below(3) as usize);
+            if let Ok(handle) = host.process().mailbox_capacity(bound).spawn(body(chance)) {
                 world.put(chance, Thing::Address(handle.address()));
                 world.future(chance, handle.started());
                 world.put(chance, Thing::Handle(handle));
@@ -396,8 +396,8 @@ fn spawn(world: &Arc<World>, chance: &mut Chance, host: &Host) {
     }
 }
 
-/// One thing by chance.
-fn act(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: Option<&Me<Msg>>) -> Poll<()> {
+/// Performs one random action.
+fn act(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: Option<&SelfHandle<Msg>>) -> Poll<()> {
     if world.over.load(SeqCst) {
         return Poll::Ready(());
     }
@@ -415,13 +415,13 @@ fn act(world: &Arc<World>, chance: &mut Chance, cx: &mut Cx<'_>, me: Option<&Me<
     Poll::Ready(())
 }
 
-/// A runtime, and threads outside that act on it.
+/// Runs a runtime and two outside threads that act on it.
 fn runs(seed: u64, workers: usize, forgets: bool) {
     let books = Arc::new(Books::default());
     let world =
         Arc::new(World { things: Mutex::default(), books: books.clone(), forgets, over: AtomicBool::new(false) });
     let (known, seeds) = (world.clone(), AtomicU64::new(seed));
-    let rt = Runtime::builder().workers(workers).blocking_threads(2);
+    let rt = Runtime::builder().workers(workers).max_blocking_threads(2);
     let rt = rt.handler(move |ask: Ask, completion: Completion<Value>| {
         let mut chance = Chance(seeds.fetch_add(1, SeqCst));
         drop(ask);
@@ -449,7 +449,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
             });
         }
     });
-    // Some things go before the runtime, some with it, some after it.
+    // Some objects are dropped before the runtime, some with it, and some after it.
     let mut chance = Chance(seed);
     let all = |world: &World| {
         while let Some(thing) = world.take(&mut Chance(seed)) {
@@ -461,7 +461,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
     }
     world.over.store(true, SeqCst);
     if chance.below(2) == 0 {
-        // Some processes ignore that they are cancelled.
+        // Some processes ignore the cancellation, so the grace is short.
         let _ = futures::executor::block_on(rt.shutdown(Duration::from_millis(50)));
     } else {
         drop(rt);
@@ -473,7 +473,7 @@ fn runs(seed: u64, workers: usize, forgets: bool) {
         let _ = catch_unwind(turn);
     }
     all(&world);
-    // The blocking pool may still run a closure.
+    // The blocking pool may still run a closure that owns a value.
     let begun = std::time::Instant::now();
     while !forgets && !books.live.lock().unwrap().is_empty() {
         let late = begun.elapsed() > Duration::from_secs(20) * crate::patience();
@@ -486,8 +486,8 @@ fn seeds() -> u64 {
     std::env::var("HOSTILE_SEEDS").map_or(4, |seeds| seeds.parse().expect("a number"))
 }
 
-/// 1.1, 11: however the public types are used, each value is dropped once, by the time that the runtime and all that belongs
-/// to it are gone.
+/// 1.1, 11: however the public types are used, each value is dropped once. The last value is dropped when the runtime
+/// and all its objects are gone.
 #[test]
 fn random_programs_drop_every_value_once() {
     within(60 + 10 * seeds(), || {
@@ -498,7 +498,7 @@ fn random_programs_drop_every_value_once() {
     });
 }
 
-/// 11: values that are never dropped keep nothing else from working.
+/// 11: leaked values do not stop the other processes from working.
 #[test]
 fn random_programs_that_forget_values_end() {
     within(60 + 10 * seeds(), || {

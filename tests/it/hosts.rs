@@ -1,4 +1,4 @@
-//! SPEC 3.1 and 4.9: hosts with handlers and limits of their own, and what one process may use.
+//! 3.1 and 4.9 of the specification: hosts with their own handlers and limits, and the limits of one process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -22,8 +22,8 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// 3.1: a process has no handler for what only another host grants, and the failure says so; what it spawns lives in
-/// its host too.
+/// 3.1: a process can use only the handlers of its own host. A command without a handler in this host fails, and the
+/// failure names the host. A child belongs to the host of its parent.
 #[test]
 fn a_host_grants_what_it_has_and_no_more() {
     let rt = Runtime::builder().workers(2).handle(|_: Erase| "erased").handle(|_: Log| "outer").build().unwrap();
@@ -35,7 +35,12 @@ fn a_host_grants_what_it_has_and_no_more() {
         let child = ctx.spawn(async |ctx: Context| {
             Ok::<_, Exit>((ctx.perform(Log).await, ctx.perform(Erase).await, ctx.host().name() == "plugins"))
         });
-        Ok((ctx.perform(Log).await, ctx.perform(Erase).await, ctx.perform(Named::new("say")).await, child.await?))
+        Ok((
+            ctx.perform(Log).await,
+            ctx.perform(Erase).await,
+            ctx.perform(NamedCommand::new("say")).await,
+            child.await?,
+        ))
     };
     let (log, erase, say, child) = rt.block_on(rt.spawn(perform)).unwrap();
     assert_eq!((log.unwrap(), erase.unwrap()), ("outer", "erased"));
@@ -51,7 +56,8 @@ fn a_host_grants_what_it_has_and_no_more() {
     assert!(matches!(child.1, Err(Failure::NoHandler(_))));
 }
 
-/// 3.1: registering a handler twice is an error in any host, and what is wrong with one says nothing of another.
+/// 3.1: two handlers for one command in a host are an error. A host that could not be added does not affect other
+/// hosts.
 #[test]
 fn two_handlers_in_one_host_are_an_error() {
     let rt = two();
@@ -60,7 +66,7 @@ fn two_handlers_in_one_host_are_an_error() {
     assert!(rt.add_host(HostBuilder::new("once").handle(|_: Log| "one")).is_ok());
 }
 
-/// Hosts of one runtime reach each other by message, and end together.
+/// Processes of different hosts of one runtime exchange messages, and a shutdown of the runtime ends all hosts.
 #[test]
 fn hosts_share_their_runtime() {
     let rt = two();
@@ -79,11 +85,11 @@ fn hosts_share_their_runtime() {
     assert!(left.left.is_empty());
     assert!(echo.is_finished());
     assert!(
-        matches!(other.process().spawn(async |_: Context| ()), Err(refused) if refused.refusal() == &SpawnRefusal::ShutDown)
+        matches!(other.process().spawn(async |_: Context| ()), Err(refused) if refused.refusal() == &SpawnErrorKind::ShutDown)
     );
 }
 
-/// 4.9: so many processes and not one more; the refused one is handed back, and one that is finished does not count.
+/// 4.9: the limit of processes is exact. A refused body is returned, and a process that has exited does not count.
 #[test]
 fn the_limit_of_processes_is_exact() {
     let rt = two();
@@ -91,11 +97,11 @@ fn the_limit_of_processes_is_exact() {
     let wait = async |mut ctx: Context<()>| ctx.receive().await;
     let mut handles: Vec<_> = (0..3).map(|_| few.spawn(wait)).collect();
     let refused = few.process().spawn(wait).unwrap_err();
-    assert_eq!(refused.refusal(), &SpawnRefusal::Limit(3));
-    // The handle of a spawn that can't be refused in its type says so.
+    assert_eq!(refused.refusal(), &SpawnErrorKind::Limit(3));
+    // `spawn` cannot return an error, so its handle reports the refusal.
     let exit = rt.block_on(few.spawn(wait)).unwrap_err();
     assert!(matches!(exit, Exit::Refused(_)), "{exit}");
-    // Other hosts are not concerned.
+    // The limit does not apply to other hosts.
     drop(rt.spawn(wait));
     let first = handles.remove(0);
     first.send(()).unwrap();
@@ -106,7 +112,7 @@ fn the_limit_of_processes_is_exact() {
     assert!(none.process().spawn(wait).is_err());
 }
 
-/// 4.9: also while several threads spawn, and processes end.
+/// 4.9: the limit of processes is exact while several threads spawn and processes exit.
 #[test]
 fn the_limit_of_processes_holds_against_races() {
     const MOST: usize = 5;
@@ -142,7 +148,7 @@ fn the_limit_of_processes_holds_against_races() {
     assert!(spawned >= MOST);
 }
 
-/// 4.9: a process is stepped exactly as often as it may be.
+/// 4.9: a process takes exactly as many steps as its limit allows.
 #[test]
 fn the_limit_of_steps_is_exact() {
     struct Steps(Arc<AtomicUsize>, usize);
@@ -160,7 +166,7 @@ fn the_limit_of_steps_is_exact() {
     let exit = rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), usize::MAX)).unwrap()).unwrap_err();
     assert_eq!((steps.swap(0, SeqCst), exit.error()), (10, Some(&LimitExceeded::Steps(10))));
     assert_eq!(rt.block_on(ten().spawn_process(Steps(Arc::clone(&steps), 10)).unwrap()).unwrap(), 10);
-    // The tighter one of process and host holds.
+    // Of the limits of the process and of its host, the lower one applies.
     let host = rt.add_host(HostBuilder::new("short").limits(Limits::new().steps(3))).unwrap();
     for limits in [Limits::new(), Limits::new().steps(100)] {
         steps.store(0, SeqCst);
@@ -172,7 +178,8 @@ fn the_limit_of_steps_is_exact() {
     assert_eq!(never.unwrap_err().error(), Some(&LimitExceeded::Steps(0)));
 }
 
-/// 4.9: a process whose steps took too long together ends after the one that did; one that ends by itself keeps its end.
+/// 4.9: a process whose steps together took longer than its time limit is ended after the step that exceeded the limit.
+/// If that step ends the process itself, its own result is kept.
 #[test]
 fn the_limit_of_time_ends_a_process_after_its_step() {
     let rt = lone();
@@ -202,7 +209,7 @@ fn the_limit_of_time_ends_a_process_after_its_step() {
     let done =
         rt.process().limits(limits).spawn(async move |ctx: Context| spin(&ctx, Duration::from_millis(10))).unwrap();
     rt.block_on(done).unwrap();
-    // Waiting costs nothing.
+    // Waiting does not use up the time limit.
     check(0..10, async |host: Host| {
         let begun = host.now();
         let waits = host.process().limits(limits).spawn(async |ctx: Context| {
@@ -215,18 +222,20 @@ fn the_limit_of_time_ends_a_process_after_its_step() {
     });
 }
 
-/// 4.9: so many messages wait and not one more; each that is refused comes back, each that is read makes room.
+/// 4.9: the limit of queued messages is exact. Each refused message is returned, and each message that is read makes
+/// room for one.
 #[test]
 fn the_limit_of_mail_is_exact() {
     let rt = lone();
-    let limits = Limits::new().mail(3);
+    let limits = Limits::new().mailbox_capacity(3);
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
         let mut read = vec![ctx.receive().await?];
         let own = ctx.address();
-        // One was read: there is room for one, whatever was taken out beside it.
+        // One message was read, so there is room for one. Unread messages count even if the receiver has already taken
+        // them out of the queue.
         read.push(own.send(10).is_ok().into());
         let refused = own.send(11).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 11));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 11));
         while let Some(message) = ctx.try_receive() {
             read.push(message);
         }
@@ -235,23 +244,29 @@ fn the_limit_of_mail_is_exact() {
     let reader = reader.unwrap();
     (0..3).for_each(|message| reader.send(message).unwrap());
     let refused = rt.send(reader.pid(), 3_u32).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 3));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 3));
     assert!(reader.send(3).is_err());
     assert_eq!(rt.block_on(reader).unwrap(), [0, 1, 1, 2, 10]);
     assert_eq!(rt.counters().refused, 3);
-    let deaf =
-        rt.process().limits(Limits::new().mail(0)).spawn(async |mut ctx: Context<()>| ctx.receive().await).unwrap();
-    assert_eq!(deaf.send(()).unwrap_err().refusal(), Refusal::Full);
+    let deaf = rt
+        .process()
+        .limits(Limits::new().mailbox_capacity(0))
+        .spawn(async |mut ctx: Context<()>| ctx.receive().await)
+        .unwrap();
+    assert_eq!(deaf.send(()).unwrap_err().refusal(), SendErrorKind::Full);
 }
 
-/// 4.9: also for a process that reads selectively, and its dead letters are what was accepted.
+/// 4.9: the limit of queued messages also works for a process that receives selectively. The accepted messages that it
+/// did not read become dead letters.
 #[test]
 fn bounded_mail_is_read_selectively_and_buried() {
     let rt = lone();
     let mut letters = rt.dead_letters();
-    let picks = rt.process().limits(Limits::new().mail(4)).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
-        ctx.receive_where(|n| if n == 2 { Ok(n) } else { Err(n) }).await
-    });
+    let picks = rt.process().limits(Limits::new().mailbox_capacity(4)).spawn(
+        async |mut ctx: Context<u32>| -> Result<_, Exit> {
+            ctx.receive_where(|n| if n == 2 { Ok(n) } else { Err(n) }).await
+        },
+    );
     let picks = picks.unwrap();
     (0..4).for_each(|message| picks.send(message).unwrap());
     assert_eq!(rt.block_on(picks).unwrap(), 2);

@@ -1,5 +1,5 @@
-//! SPEC 1.3, 1.1: bodies, futures and processes of 512 KiB on stacks of 2 MiB, also without optimizations: the thread that spawns
-//! and the worker move them as few times as possible.
+//! 1.3, 1.1 of the specification: bodies, futures and processes of 512 KiB on stacks of 2 MiB, also without
+//! optimizations. The spawning thread and the worker move them as few times as possible.
 
 use std::future::{Ready, ready};
 use std::hint::black_box;
@@ -8,10 +8,11 @@ use futures::executor::block_on;
 use procession::*;
 
 const LARGE: usize = 512 << 10;
-/// The default of the standard library, which must be enough for the spawning thread and for a worker.
+/// The default stack size of the standard library. It must be enough for the spawning thread and for a worker.
 const STACK: usize = 2 << 20;
 
-/// Runs `f` with a runtime on a thread with a stack of this size; so has the worker.
+/// Runs `f` with a runtime on a thread with a stack of `STACK` bytes. The worker of the runtime has the same stack
+/// size.
 fn on_usual_stacks(f: impl FnOnce(&Runtime) + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(STACK);
     let run = || {
@@ -21,7 +22,7 @@ fn on_usual_stacks(f: impl FnOnce(&Runtime) + Send + 'static) {
     thread.spawn(run).unwrap().join().unwrap();
 }
 
-/// A small body with a large future.
+/// A small body whose future is large.
 async fn large_future(ctx: Context) -> Result<u8, Exit> {
     let mut data = [1_u8; LARGE];
     ctx.yield_now().await;
@@ -30,7 +31,7 @@ async fn large_future(ctx: Context) -> Result<u8, Exit> {
     Ok(data[LARGE - 1])
 }
 
-/// A large body with a small future.
+/// Returns a large body whose future is small.
 fn large_body() -> impl FnOnce(Context) -> Ready<Result<u8, Exit>> + Send + 'static {
     let data = [1_u8; LARGE];
     move |_| ready(Ok(data[LARGE - 1]))
@@ -46,7 +47,7 @@ impl Process for LargeProcess {
     }
 }
 
-/// 1.3: however a body is spawned.
+/// 1.3: a large future runs, with every method that spawns it.
 #[test]
 fn a_large_future_runs_on_usual_stacks() {
     on_usual_stacks(|rt| {
@@ -66,13 +67,13 @@ fn a_large_future_runs_on_usual_stacks() {
     });
 }
 
-/// 1.3: a body that captured something large.
+/// 1.3: a body with a large captured value runs.
 #[test]
 fn a_large_body_runs_on_usual_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn(large_body())).unwrap(), 1));
     on_usual_stacks(|rt| assert_eq!(block_on(rt.process().spawn(large_body()).unwrap()).unwrap(), 1));
     on_usual_stacks(|rt| {
-        let local = rt.local();
+        let local = rt.local_set();
         assert_eq!(local.block_on(local.spawn(large_body())).unwrap(), 1);
     });
     on_usual_stacks(|rt| {
@@ -81,18 +82,18 @@ fn a_large_body_runs_on_usual_stacks() {
     });
 }
 
-/// 1.3: a body that is refused comes back whole.
+/// 1.3: a large body whose spawn is refused is returned complete.
 #[test]
 fn a_large_body_that_is_refused_comes_back() {
     on_usual_stacks(|rt| {
         let host = rt.add_host(HostBuilder::new("full").max_processes(0)).unwrap();
         let refused = host.process().spawn(large_body()).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnRefusal::Limit(0));
+        assert_eq!(*refused.refusal(), SpawnErrorKind::Limit(0));
         assert_eq!(block_on(rt.spawn(refused.into_body())).unwrap(), 1);
     });
 }
 
-/// 1.1: a hand-written process that is large itself.
+/// 1.1: a large hand-written process runs.
 #[test]
 fn a_large_process_runs_on_usual_stacks() {
     on_usual_stacks(|rt| assert_eq!(block_on(rt.spawn_process(LargeProcess([1; LARGE]))).unwrap(), 1));
@@ -102,7 +103,7 @@ fn a_large_process_runs_on_usual_stacks() {
     });
 }
 
-/// 6.4: a child that is large, in each of its lives.
+/// 6.4: each instance of a supervised child may be large.
 #[test]
 fn a_supervised_child_may_be_large() {
     const CHILD: Name<Reply<u8>> = Name::new("child");
@@ -116,7 +117,7 @@ fn a_supervised_child_may_be_large() {
         let supervisor = rt.spawn_process(Supervisor::one_for_one().add(child));
         block_on(supervisor.started()).unwrap();
         for _ in 0..2 {
-            // While it is restarted the name leads nowhere.
+            // While the child is being restarted, its name is not registered.
             while !matches!(block_on(rt.call(CHILD, |reply| reply)), Ok(1)) {
                 std::thread::yield_now();
             }

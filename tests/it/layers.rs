@@ -1,4 +1,5 @@
-//! SPEC 3: layers, which are handlers around handlers: time limits, retries, limits of rate and of concurrency.
+//! 3 of the specification: layers, which are handlers that wrap another handler: time limits, retries, and limits of
+//! rate and of concurrency.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// Keeps the completions, with what was asked, until they are taken.
+/// Handler that stores its commands and their completions for the test.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<VecDeque<(u64, Completion<u64>)>>>);
 
@@ -38,7 +39,7 @@ impl Shelf {
         self.0.lock().unwrap().pop_front()
     }
 
-    /// The oldest, which is there.
+    /// Removes and returns the oldest entry. Panics if there is none.
     fn take(&self) -> (u64, Completion<u64>) {
         self.try_take().expect("it was asked")
     }
@@ -48,7 +49,7 @@ impl Shelf {
     }
 }
 
-/// Answers with what is next in its list; counts how often it was asked.
+/// Handler that gives the next answer of its list, and counts its commands.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<Result<u64, Failure>>>>,
@@ -78,7 +79,7 @@ impl Handler<Ask> for Script {
     }
 }
 
-/// Answers at once, and notes what it was asked for, and how long after it was made.
+/// Handler that answers immediately and records each command, with the time since the handler was made.
 #[derive(Clone)]
 struct Diary {
     clock: Host,
@@ -107,7 +108,7 @@ fn runtime(workers: usize, handler: impl Handler<Ask>) -> Runtime {
     Runtime::builder().workers(workers).handler(handler).build().unwrap()
 }
 
-/// A host beside this one, with this handler.
+/// Adds a host with this handler to the runtime of `host`.
 fn layered(host: &Host, handler: impl Handler<Ask>) -> Host {
     host.add_host(HostBuilder::new("layered").handler(handler)).unwrap()
 }
@@ -116,7 +117,7 @@ fn ask(host: &Host, n: u64) -> JoinHandle<u64> {
     host.spawn(async move |ctx: Context| ctx.perform(Ask(n)).await)
 }
 
-/// What one command is answered through these layers, and how long that takes.
+/// Performs one command through these layers. Returns its answer and how long it took.
 async fn timed(host: &Host, handler: impl Handler<Ask>) -> (Result<u64, Failure>, Duration) {
     let begun = host.now();
     let asked = layered(host, handler).spawn(async |ctx: Context| Ok::<_, Exit>(ctx.perform(Ask(1)).await));
@@ -127,20 +128,21 @@ async fn answer(host: &Host, handler: impl Handler<Ask>) -> Result<u64, Failure>
     timed(host, handler).await.0
 }
 
-/// Lets everything happen that can without time passing, where the caller's thread is the only one.
+/// Runs everything that can run without a sleep, in a runtime whose only thread is the caller's.
 fn settle(rt: &Runtime) {
     for _ in 0..20 {
         rt.block_on(step_aside());
     }
 }
 
-/// 3.2: a layer that asks gets the answer, whatever it is, a panic with its text among them.
+/// 3.2: a layer that calls a handler receives its answer: a value, an error, the text of a panic, or the loss of the
+/// completion.
 #[test]
 fn a_layer_hears_every_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
     impl<H: Handler<Ask>> Handler<Ask> for Tell<H> {
         fn handle(&self, command: Ask, completion: Completion<u64>) {
-            let answer = completion.ask(&self.0, command).now_or_never();
+            let answer = completion.call_handler(&self.0, command).now_or_never();
             self.1.lock().unwrap().push(format!("{answer:?}"));
             completion.finish(answer.unwrap_or(Err(Failure::TimedOut)));
         }
@@ -156,7 +158,7 @@ fn a_layer_hears_every_answer() {
     assert_eq!(*heard.lock().unwrap(), expected);
 }
 
-/// 3.2: a panic passes through any layer as a failure with its text.
+/// 3.2: a panic passes through every layer as a failure with its text.
 #[test]
 fn a_panic_passes_through_layers_with_its_text() {
     everywhere(async |host| {
@@ -181,7 +183,7 @@ fn a_panic_passes_through_layers_with_its_text() {
     });
 }
 
-/// 3.2, 3.3: through any nesting of layers the handler sees at once that its process has given up.
+/// 3.2, 3.3: through any nesting of layers the handler sees immediately that its command was cancelled.
 #[test]
 fn a_handler_sees_the_cancellation_through_all_layers() {
     fn seen(layered: impl FnOnce(Shelf) -> Box<dyn FnOnce() -> Runtime>) {
@@ -192,7 +194,7 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
             assert!(futures::poll!(&mut perform).is_pending());
             ctx.yield_now().await;
             drop(perform);
-            // Not later: in the same step.
+            // The process returns in this step: the cancellation must have reached the handler by then.
             Ok::<_, Exit>(())
         });
         rt.block_on(given_up).unwrap();
@@ -217,7 +219,8 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
     });
 }
 
-/// 3.5: a time limit is a failure to the process, and a cancellation to the handler, whose late answer is discarded.
+/// 3.5: when a time limit expires, the command fails and the handler's completion is cancelled. A late answer of the
+/// handler is discarded.
 #[test]
 fn a_time_limit_tells_the_handler_and_the_process() {
     check(0..10, async |host: Host| {
@@ -237,11 +240,11 @@ fn a_time_limit_tells_the_handler_and_the_process() {
     });
 }
 
-/// 3.5: a handler that awaits its cancellation is woken when the time limit around it expires, whatever layers are in
-/// between; inside a retry layer, in each attempt.
+/// 3.5: a handler that awaits its cancellation is woken when the time limit around it expires, whatever layers are
+/// between. Inside a retry layer this happens in each attempt.
 #[test]
 fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
-    /// Never answers, and notes when each command was cancelled.
+    /// Handler that never answers, and records when each command was cancelled.
     #[derive(Clone)]
     struct Waits(Arc<Mutex<Vec<Instant>>>);
     impl Handler<Ask> for Waits {
@@ -255,11 +258,11 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
             });
         }
     }
-    /// Asks, and looks neither at the answer nor at a cancellation.
-    struct Holds<H>(H, Arc<Mutex<Vec<(Attempt<u64>, Completion<u64>)>>>);
+    /// Layer that calls its handler but observes neither the answer nor the cancellation.
+    struct Holds<H>(H, Arc<Mutex<Vec<(HandlerCall<u64>, Completion<u64>)>>>);
     impl<H: Handler<Ask>> Handler<Ask> for Holds<H> {
         fn handle(&self, ask: Ask, completion: Completion<u64>) {
-            let attempt = completion.ask(&self.0, ask);
+            let attempt = completion.call_handler(&self.0, ask);
             self.1.lock().unwrap().push((attempt, completion));
         }
     }
@@ -290,12 +293,12 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
     // The waits between the attempts are 5 ms and 10 ms.
     told(move |waits| Retry::new(Timeout::new(waits, limit), 2, 5 * MS), &[10, 25, 45]);
     told(move |waits| Retry::new(Timeout::new(Retry::new(waits, 3, LONG), limit), 1, 5 * MS), &[10, 25]);
-    // The first attempt ends without an answer to the process.
+    // The timeout of the first attempt is retried and not reported to the process.
     told(move |waits| Retry::new(Timeout::new(Holds(waits, Arc::default()), limit), 1, 5 * MS), &[10, 25]);
 }
 
-/// 3.5: zero is over before the handler hears of it, beyond the end of time is no limit, an answer at once is in time; the
-/// shortest ends with the tick.
+/// 3.5: a limit of zero expires before the handler is called, and `Duration::MAX` never expires. An immediate answer is
+/// always in time. The shortest limit expires at the next tick of the timer.
 #[test]
 fn odd_time_limits_have_a_meaning() {
     check(0..10, async |host: Host| {
@@ -330,7 +333,7 @@ fn odd_time_limits_have_a_meaning() {
     });
 }
 
-/// 3.4: where the handler answers at once, no layer costs the process its turn.
+/// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are between.
 #[test]
 fn an_answer_at_once_stays_in_its_turn_through_layers() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
@@ -349,7 +352,8 @@ fn an_answer_at_once_stays_in_its_turn_through_layers() {
     assert_eq!(rt.block_on(asks).unwrap(), 45);
 }
 
-/// 3.2: what failed is asked again, so often and no more, after waits that double; the last failure is heard.
+/// 3.2: a failed command is retried as often as the limit allows, after waits that double. The last failure is
+/// reported.
 #[test]
 fn failures_are_retried_with_growing_waits() {
     let drawn = Mutex::new(BTreeSet::new());
@@ -366,11 +370,11 @@ fn failures_are_retried_with_growing_waits() {
         let (answer, took) = timed(&host, Retry::new(script.clone(), 0, LONG)).await;
         assert!(answer.is_err());
         assert_eq!((script.asked(), took), (1, Duration::ZERO));
-        // Where nothing else is said a minute is the longest.
+        // The default ceiling of a wait is one minute.
         let script = Script::new((0..5).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 5, 20 * SEC)).await;
         assert_eq!((answer.unwrap(), took), (0, (20 + 40 + 60 + 60 + 60) * SEC));
-        // Jitter and odd waits only change when.
+        // Jitter and extreme waits change only the times of the attempts.
         let script = Script::new((0..20).map(|_| Err("no".into())));
         let (answer, took) = timed(&host, Retry::new(script, 20, Duration::ZERO).jitter()).await;
         assert_eq!((answer.unwrap(), took), (0, Duration::ZERO));
@@ -383,7 +387,7 @@ fn failures_are_retried_with_growing_waits() {
     assert_eq!(drawn.into_inner().unwrap().len(), 10);
 }
 
-/// 3.2: what can't get better is not retried; a predicate decides otherwise, and may panic.
+/// 3.2: a failure that cannot get better is not retried. A predicate may decide otherwise, and may panic.
 #[test]
 fn a_policy_decides_what_is_retried() {
     check(0..10, async |host: Host| {
@@ -405,10 +409,11 @@ fn a_policy_decides_what_is_retried() {
     });
 }
 
-/// 3.3: with a wait of zero, and a handler that fails at once, a time limit and a kill still end the attempts.
+/// 3.3: a time limit and a kill end the attempts, even with a wait of zero and a handler that fails immediately.
 #[test]
 fn a_retry_without_a_wait_ends_with_its_command() {
-    // More attempts than 5 ms of a simulation have turns. They are bounded so that the test fails and does not hang.
+    // A simulation has fewer turns than this in 5 ms. The number is bounded so that a fault fails the test and does not
+    // hang it.
     const MOST: usize = 100_000;
     let failing = || Script::new((0..MOST).map(|_| Err("no".into())));
     check(0..3, async |host: Host| {
@@ -422,7 +427,7 @@ fn a_retry_without_a_wait_ends_with_its_command() {
         host.sleep(MS).await;
         asks.abort();
         assert!(matches!(asks.await, Err(Exit::Killed)));
-        // The task of the retry has a turn, and sees that the command is given up.
+        // The task of the retry needs a turn to see that its command was cancelled.
         host.sleep(MS).await;
         let asked = script.asked();
         assert!((1..MOST).contains(&asked));
@@ -431,7 +436,7 @@ fn a_retry_without_a_wait_ends_with_its_command() {
     });
 }
 
-/// 3.3: nothing is retried that nobody waits for, and a wait for the next attempt ends with the command.
+/// 3.3: a cancelled command is not retried, and the wait for its next attempt ends.
 #[test]
 fn what_is_given_up_is_not_retried() {
     #[derive(Clone)]
@@ -457,7 +462,7 @@ fn what_is_given_up_is_not_retried() {
             assert!(futures::poll!(&mut perform).is_pending());
         });
         gives_up.await.unwrap();
-        // Everybody who is ready then has a turn.
+        // Every runnable task has a turn during this sleep.
         host.sleep(MS).await;
         assert_eq!((script.asked(), Arc::strong_count(&dropped)), (1, 1));
         host.sleep(9 * LONG).await;
@@ -465,7 +470,8 @@ fn what_is_given_up_is_not_retried() {
     });
 }
 
-/// 3.2: so many commands are at work and not one more; the others wait their turn, in order, and all are answered.
+/// 3.2: exactly as many commands are with the handler as the limit allows. The other commands wait in order, and each
+/// one is answered.
 #[test]
 fn a_limit_of_concurrency_is_exact_and_fair() {
     within(60, || {
@@ -490,7 +496,7 @@ fn a_limit_of_concurrency_is_exact_and_fair() {
     });
 }
 
-/// 3.2: with many workers too, nothing is lost and the limit holds.
+/// 3.2: with several workers too, the limit is never exceeded and no command is lost.
 #[test]
 fn a_limit_of_concurrency_holds_among_workers() {
     within(60, || {
@@ -524,12 +530,12 @@ fn a_limit_of_concurrency_holds_among_workers() {
     });
 }
 
-/// 3.3: a command that is given up in the queue leaves it at once, and the next takes its place; one at work keeps its
-/// place until the handler is done with it.
+/// 3.3: a command that is cancelled in the queue leaves the queue immediately, and its place becomes free. A command
+/// that is with the handler keeps its place until the handler drops or completes it.
 #[test]
 fn who_gives_up_leaves_the_queue_at_once() {
     let shelf = Shelf::default();
-    let rt = runtime(0, ConcurrencyLimit::new(shelf.clone(), 1).queue(1));
+    let rt = runtime(0, ConcurrencyLimit::new(shelf.clone(), 1).queue_capacity(1));
     let asks = rt.spawn(async |ctx: Context| {
         let at_work = ctx.perform(Ask(0)).start();
         let waits = ctx.perform(Ask(1)).start();
@@ -538,10 +544,10 @@ fn who_gives_up_leaves_the_queue_at_once() {
         assert!(matches!(refused.error(), Some(LayerRefusal::Full { queue: 1, .. })), "{refused:?}");
         assert!(refused.to_string().contains("the limit of 1 at once is reached for"), "{refused}");
         drop(waits);
-        // In the same step there is room again.
+        // The queue has room again in the same step.
         let next = ctx.perform(Ask(3)).start();
         ctx.yield_now().await;
-        // Given up at work, it is at work nevertheless.
+        // A cancelled command keeps its place while the handler holds its completion.
         drop(at_work);
         let refused = ctx.perform(Ask(4)).await.unwrap_err();
         assert!(refused.error::<LayerRefusal>().is_some());
@@ -559,11 +565,11 @@ fn who_gives_up_leaves_the_queue_at_once() {
     assert_eq!(rt.block_on(asks).unwrap().unwrap(), 33);
 }
 
-/// 3.2: with the other policy whoever waits longest gives way; with no queue nobody waits.
+/// 3.2: with `DropOldest` the command that has waited longest is displaced. Without a queue no command waits.
 #[test]
 fn the_oldest_gives_way_where_so_asked() {
     let shelf = Shelf::default();
-    let limit = ConcurrencyLimit::new(shelf.clone(), 0).queue(2).when_full(WhenFull::DropOldest);
+    let limit = ConcurrencyLimit::new(shelf.clone(), 0).queue_capacity(2).overflow(Overflow::DropOldest);
     let rt = runtime(0, limit);
     let asks = rt.spawn(async |ctx: Context| Ok::<_, Exit>(join_all((0..5).map(|n| ctx.perform(Ask(n)))).await));
     let mut served = Vec::new();
@@ -579,7 +585,7 @@ fn the_oldest_gives_way_where_so_asked() {
         let failure = answers[n].as_ref().unwrap_err();
         assert!(matches!(failure.error(), Some(LayerRefusal::Displaced { .. })), "{failure:?}");
     }
-    let rt = runtime(0, ConcurrencyLimit::new(shelf.clone(), 1).queue(0).when_full(WhenFull::DropOldest));
+    let rt = runtime(0, ConcurrencyLimit::new(shelf.clone(), 1).queue_capacity(0).overflow(Overflow::DropOldest));
     let first = ask(&rt, 0);
     settle(&rt);
     let refused = rt.block_on(ask(&rt, 1)).unwrap_err();
@@ -588,7 +594,7 @@ fn the_oldest_gives_way_where_so_asked() {
     assert_eq!(rt.block_on(first).unwrap(), 9);
 }
 
-/// 3.2: clones share a limit, so that several commands can.
+/// 3.2: clones of a layer share its limit, so one limit can apply to several commands.
 #[test]
 fn clones_share_a_limit() {
     struct Other;
@@ -620,7 +626,7 @@ fn clones_share_a_limit() {
     assert_eq!((rt.block_on(first).unwrap(), rt.block_on(second).unwrap()), (1, 2));
 }
 
-/// 3.2: a burst passes at once, the rest at the rate and in order, never early.
+/// 3.2: a burst passes immediately. The other commands pass at the rate and in order, never early.
 #[test]
 fn a_limit_of_rate_is_never_early_and_fair() {
     async fn asks(host: &Host, count: u64, handler: impl Handler<Ask>) {
@@ -633,7 +639,7 @@ fn a_limit_of_rate_is_never_early_and_fair() {
         asks(&host, 23, RateLimit::new(diary.clone(), 10, 50 * SEC).burst(3)).await;
         let due = |n: u64| (n, 5 * SEC * n.saturating_sub(2) as u32);
         assert_eq!(diary.notes(), (0..23).map(due).collect::<Vec<_>>());
-        // At the first tick that is not too early, and no later for those before it.
+        // Each command passes at the first tick that is not too early, and the rounding does not accumulate.
         let diary = Diary::new(&host);
         asks(&host, 100, RateLimit::new(diary.clone(), 3, SEC).burst(1)).await;
         let due = |n: u64| (n, Duration::from_millis((n * 1_000).div_ceil(3)));
@@ -641,7 +647,8 @@ fn a_limit_of_rate_is_never_early_and_fair() {
     });
 }
 
-/// 3.3: who gives up while it waits for the rate takes nothing of it, and its place is free at once.
+/// 3.3: a command that is cancelled while it waits for the rate uses up nothing of the rate, and its place in the queue
+/// is free immediately.
 #[test]
 fn who_gives_up_takes_nothing_of_the_rate() {
     check(0..10, async |host: Host| {
@@ -658,7 +665,7 @@ fn who_gives_up_takes_nothing_of_the_rate() {
             drop(next);
             ctx.perform(Ask(4)).await
         };
-        let asks = layered(&host, RateLimit::new(diary.clone(), 1, LONG).queue(1)).spawn(asks);
+        let asks = layered(&host, RateLimit::new(diary.clone(), 1, LONG).queue_capacity(1)).spawn(asks);
         assert_eq!(asks.await.unwrap(), 4);
         assert_eq!(diary.notes(), [(0, Duration::ZERO), (4, LONG)]);
     });
@@ -710,17 +717,17 @@ fn layers_nest_in_any_order() {
     all_answered(|to| Retry::new(Retry::new(Retry::new(flaky(to), 1, MS), 2, MS), 60, MS));
 }
 
-/// 3.2: two runtimes share a limit of rate. The one whose task attends the queue is dropped, and the other's command still
-/// gets its turn.
+/// 3.2: two runtimes share a limit of rate. One of them runs the task that serves the queue, and is dropped. The
+/// command of the other runtime still gets its turn.
 #[test]
 fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
     for seed in 0..10 {
         let limit = RateLimit::new(handler::inline(|ask: Ask| ask.0), 1, SEC);
-        let new = || Simulation::with(seed, HostBuilder::new("").handler(limit.clone())).unwrap();
+        let new = || Simulation::with_host(seed, HostBuilder::new("").handler(limit.clone())).unwrap();
         let (mut one, mut other) = (new(), new());
         let first = ask(one.host(), 1);
         assert_eq!(one.run(first).unwrap(), 1);
-        // Each has one command in the queue. The task that attends the queue is the first one's.
+        // Each runtime has one command in the queue. The task that serves the queue belongs to the first runtime.
         let _second = ask(one.host(), 2);
         let third = ask(other.host(), 3);
         for simulation in [&mut one, &mut other] {
@@ -734,7 +741,7 @@ fn a_shared_limit_of_rate_outlives_one_of_its_runtimes() {
     }
 }
 
-/// 3.5: a time limit inside a retry is a failure to be retried, one outside cuts through it.
+/// 3.5: a time limit inside a retry fails one attempt, which is retried. A time limit around a retry ends all attempts.
 #[test]
 fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
     check(0..10, async |host: Host| {
@@ -771,7 +778,7 @@ fn a_time_limit_inside_is_retried_and_one_outside_is_not() {
     });
 }
 
-/// 3.3: a runtime ends, and lets go of everything, whatever waits in layers.
+/// 3.3: a runtime that is dropped releases all its resources, whatever commands wait in its layers.
 #[test]
 fn a_runtime_ends_with_commands_in_its_layers() {
     within(60, || {
@@ -798,7 +805,7 @@ fn a_runtime_ends_with_commands_in_its_layers() {
             drop(rt);
             shelf.0.lock().unwrap().clear();
             drop(shelf);
-            // A worker may be just leaving.
+            // A worker may still be about to exit.
             while Arc::strong_count(&held) != 1 {
                 thread::yield_now();
             }

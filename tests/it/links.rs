@@ -1,5 +1,5 @@
-//! SPEC 6.3: links, monitors, and what travels along them. The page `procession::lives` names these tests beside its
-//! rules.
+//! 6.3 of the specification: links, monitors, and the events that they deliver. The page `procession::lives` lists
+//! these tests beside its rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// What a child is told to do.
+/// Message that tells a child what to do.
 #[derive(Debug, Clone, Copy)]
 enum Do {
     End,
@@ -24,7 +24,7 @@ enum Do {
     Trap,
 }
 
-/// Does what it is told; tells `ears` of each exit that it hears.
+/// Body of a child: does what its messages say, and records each `Event::Exit` in `ears`.
 async fn child(mut ctx: Context<Do>, ears: Ears) -> Result<(), Exit> {
     loop {
         match ctx.event().await {
@@ -33,7 +33,7 @@ async fn child(mut ctx: Context<Do>, ears: Ears) -> Result<(), Exit> {
             Event::Message(Do::Panic) => panic!("panicked"),
             Event::Message(Do::LinkTo(pid)) => ctx.link(pid)?,
             Event::Message(Do::Trap) => drop(ctx.trap_exit(true)),
-            Event::Exit { from, reason } => ears.lock().unwrap().push((from, reason)),
+            Event::Exit { from, exit: reason } => ears.lock().unwrap().push((from, reason)),
             other => panic!("{other:?}"),
         }
     }
@@ -58,7 +58,7 @@ fn spawn_with(host: &Host) -> (JoinHandle<(), Do>, Ears) {
     (handle, ears)
 }
 
-/// Lets all of a runtime without workers run that can.
+/// Runs everything that can run in a runtime without workers.
 fn settle(rt: &Runtime) {
     let quiet = rt.spawn(async |ctx: Context| {
         for _ in 0..64 {
@@ -68,8 +68,8 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// 6.3: an abnormal exit, of whatever kind, ends whoever is linked, as `Linked`, which says who was first and how that
-/// one ended.
+/// 6.3: an abnormal exit of any kind ends each linked process with `Exit::Linked`. It names the first process that
+/// exited and its exit reason.
 #[test]
 fn an_abnormal_exit_ends_the_linked() {
     let rt = lone();
@@ -88,7 +88,7 @@ fn an_abnormal_exit_ends_the_linked() {
     }
 }
 
-/// 6.3: a link goes both ways.
+/// 6.3: a link works in both directions.
 #[test]
 fn a_link_goes_both_ways() {
     let rt = lone();
@@ -99,7 +99,7 @@ fn a_link_goes_both_ways() {
     assert!(matches!(rt.block_on(first), Err(Exit::Linked { origin, .. }) if origin == second.pid()));
 }
 
-/// 6.3: a normal exit is nothing to whoever is linked, unless it traps.
+/// 6.3: a linked process ignores a normal exit, unless it traps exits.
 #[test]
 fn a_normal_exit_is_ignored_unless_trapped() {
     let rt = lone();
@@ -119,7 +119,7 @@ fn a_normal_exit_is_ignored_unless_trapped() {
     assert!(told(&heard_deaf).is_empty() && !deaf.is_finished() && !trapping.is_finished());
 }
 
-/// 6.3: an exit that is trapped is an event, a kill's too, and says how that one ended.
+/// 6.3: a trapped exit is an event with the exit reason, also if the reason is a kill.
 #[test]
 fn a_trapped_exit_is_an_event() {
     let rt = lone();
@@ -142,7 +142,8 @@ fn a_trapped_exit_is_an_event() {
     assert_eq!(expected[1].1, Exit::Killed.to_string());
 }
 
-/// 6.2, 6.3: a kill ends also whoever traps exits; that it comes to the linked as `Killed` can be trapped.
+/// 6.2, 6.3: a kill ends a process that traps exits. A process that is linked with the killed one receives
+/// `Exit::Killed`, which it can trap.
 #[test]
 fn a_kill_is_not_trapped_and_what_it_does_is() {
     let rt = lone();
@@ -160,7 +161,7 @@ fn a_kill_is_not_trapped_and_what_it_does_is() {
     assert!(!peer.is_finished());
 }
 
-/// 6.1, 6.3: however long the chain, the reason names the first to die, and is never nested.
+/// 6.1, 6.3: the reason names the process that exited first, however long the chain of links is. It is never nested.
 #[test]
 fn the_first_to_die_is_named_however_long_the_chain() {
     let rt = lone();
@@ -188,7 +189,7 @@ fn the_first_to_die_is_named_however_long_the_chain() {
     assert!((*from, *origin) == (last, first) && matches!(**reason, Exit::Failed(_)));
 }
 
-/// 6.3: linking to the dead is an error, or an exit event for one that traps.
+/// 6.3: linking to an exited process is an error, or an exit event for a process that traps exits.
 #[test]
 fn linking_to_the_dead_is_an_error_or_an_event() {
     let rt = lone();
@@ -200,13 +201,13 @@ fn linking_to_the_dead_is_an_error_or_an_event() {
         assert_eq!(ctx.link(pid), Err(NoProcess(pid)));
         assert!(!ctx.trap_exit(true));
         assert_eq!(ctx.link(pid), Ok(()));
-        assert!(matches!(ctx.event().await, Event::Exit { from, reason: Exit::NoProcess } if from == pid));
+        assert!(matches!(ctx.event().await, Event::Exit { from, exit: Exit::NoProcess } if from == pid));
         assert!(ctx.trap_exit(false));
         assert_eq!(ctx.link(pid), Err(NoProcess(pid)));
     });
     rt.block_on(body).unwrap();
-    // One that has ended links nobody, and nothing comes of it.
-    struct Keep(Arc<Mutex<Option<Me>>>);
+    // A process that has exited can neither link nor monitor another process.
+    struct Keep(Arc<Mutex<Option<SelfHandle>>>);
     let kept = Keep(Arc::default());
     let keep = Keep(Arc::clone(&kept.0));
     let gone = rt.spawn(async move |ctx: Context| *keep.0.lock().unwrap() = Some(ctx.split().0));
@@ -220,7 +221,8 @@ fn linking_to_the_dead_is_an_error_or_an_event() {
     assert!(!living.is_finished());
 }
 
-/// 6.3: a second link changes nothing, from whichever side; to itself, a process is not linked.
+/// 6.3: a second link between two processes changes nothing, whichever of them makes it. A process cannot be linked
+/// with itself.
 #[test]
 fn linking_twice_is_one_exit_and_to_oneself_nothing() {
     let rt = lone();
@@ -241,7 +243,8 @@ fn linking_twice_is_one_exit_and_to_oneself_nothing() {
     assert!(matches!(rt.block_on(trapping), Err(Exit::Failed(_))));
 }
 
-/// 6.3: once an unlink has returned, nothing new comes of the other's end; what came before is there to be read.
+/// 6.3: after an unlink has returned, no new exit arrives through the link. An exit that arrived before can still be
+/// read.
 #[test]
 fn nothing_comes_after_an_unlink() {
     let rt = lone();
@@ -262,7 +265,7 @@ fn nothing_comes_after_an_unlink() {
         Ok(())
     });
     rt.block_on(rounds).unwrap();
-    // Against ends on other workers: what does not come before the unlink returns does not come at all.
+    // The same against exits on another worker: an exit that has not arrived when the unlink returns never arrives.
     within(60, || {
         let rt = two();
         let race = rt.spawn(async |mut ctx: Context| -> Result<usize, Exit> {
@@ -286,19 +289,19 @@ fn nothing_comes_after_an_unlink() {
     });
 }
 
-/// What is needed of `futures` here, under short names.
+/// The items of the `futures` crate that this file uses, under short names.
 mod futures {
     use ::futures::FutureExt as _;
     pub(super) use ::futures::executor::block_on;
     use procession::*;
 
-    /// An event that is there.
+    /// Returns the next event, or `None` if no event is queued.
     pub(super) fn poll_fn_once<M: Send + 'static>(ctx: &mut Context<M>) -> Option<Event<M>> {
         ctx.event().boxed().now_or_never()
     }
 }
 
-/// 6.3: monitoring the dead gives one down, `NoProcess`, and one only.
+/// 6.3: monitoring an exited process delivers exactly one down, with the reason `NoProcess`.
 #[test]
 fn monitoring_the_dead_gives_one_down() {
     let rt = lone();
@@ -310,20 +313,20 @@ fn monitoring_the_dead_gives_one_down() {
         let watch = ctx.monitor(pid);
         let down = ctx.event().await;
         assert!(
-            matches!(down, Event::Down { monitor, pid: of, reason: Exit::NoProcess } if (monitor, of) == (watch, pid)),
+            matches!(down, Event::Down { monitor, pid: of, exit: Exit::NoProcess } if (monitor, of) == (watch, pid)),
             "{down:?}"
         );
         assert!(!ctx.demonitor(watch));
         ctx.yield_now().await;
         assert!(futures::poll_fn_once(&mut ctx).is_none());
-        // Nobody is told of its own end.
+        // A process gets no down of its own exit.
         let own = ctx.monitor(ctx.pid());
         assert!(!ctx.demonitor(own));
     });
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: each monitor has its down, with the reason; a normal end is told as any other.
+/// 6.3: each monitor delivers one down with the reason, also after a normal exit.
 #[test]
 fn monitored_twice_is_told_twice() {
     let rt = lone();
@@ -336,7 +339,7 @@ fn monitored_twice_is_told_twice() {
             let mut told = HashSet::new();
             let mut last = None;
             for _ in 0..2 {
-                let Event::Down { monitor, pid, reason } = ctx.event().await else { panic!("no down") };
+                let Event::Down { monitor, pid, exit: reason } = ctx.event().await else { panic!("no down") };
                 assert!(told.insert(monitor) && watches.contains(&monitor) && pid == other.pid());
                 last = Some(reason.to_string());
             }
@@ -353,26 +356,27 @@ fn monitored_twice_is_told_twice() {
     }
 }
 
-/// 6.3: a monitor that is taken back says whether its down has come; with a flush one that was not read is gone too.
+/// 6.3: `demonitor` returns whether it removed the monitor before the down was queued. `demonitor_flush` also removes
+/// an unread down.
 #[test]
 fn a_monitor_is_taken_back_with_flush_and_with_info() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
         let other = spawn(&ctx);
-        // Taken back in time: true, and nothing comes.
+        // In time: the first call returns true, and no down arrives.
         let early = ctx.monitor(other.pid());
         assert!(ctx.demonitor(early) && !ctx.demonitor(early) && !ctx.demonitor_flush(early));
         let (late, flushed, read) = (ctx.monitor(other.pid()), ctx.monitor(other.pid()), ctx.monitor(other.pid()));
         other.send(Do::End)?;
         other.await?;
-        // Too late: the down stays, or is flushed.
+        // Late: the down stays queued, or is flushed.
         assert!(!ctx.demonitor(late) && !ctx.demonitor_flush(flushed));
         for expected in [late, read] {
             assert!(matches!(ctx.event().await, Event::Down { monitor, .. } if monitor == expected));
         }
         assert!(!ctx.demonitor_flush(read));
-        // Somebody else's is not one's own.
+        // A process cannot remove the monitor of another process.
         let other = spawn(&ctx);
         let watch = ctx.monitor(other.pid());
         let thief = ctx.spawn(async move |ctx: Context| assert!(!ctx.demonitor_flush(watch)));
@@ -385,7 +389,7 @@ fn a_monitor_is_taken_back_with_flush_and_with_info() {
     rt.block_on(body).unwrap();
 }
 
-/// 6.3: a link and a monitor on one process both tell.
+/// 6.3: a link and a monitor on the same process each deliver an event.
 #[test]
 fn a_link_and_a_monitor_both_tell() {
     let rt = lone();
@@ -396,8 +400,8 @@ fn a_link_and_a_monitor_both_tell() {
         let (mut exits, mut downs) = (0, 0);
         for _ in 0..2 {
             match ctx.event().await {
-                Event::Exit { from, reason: Exit::Failed(_) } if from == other.pid() => exits += 1,
-                Event::Down { monitor, reason: Exit::Failed(_), .. } if Some(monitor) == other.monitor_ref() => {
+                Event::Exit { from, exit: Exit::Failed(_) } if from == other.pid() => exits += 1,
+                Event::Down { monitor, exit: Exit::Failed(_), .. } if Some(monitor) == other.monitor_ref() => {
                     downs += 1
                 }
                 other => panic!("{other:?}"),
@@ -409,7 +413,8 @@ fn a_link_and_a_monitor_both_tell() {
     rt.block_on(body).unwrap();
 }
 
-/// A hand-written process that gives up in `init`: returns an error, panics, or is fine and ends in its first step.
+/// A hand-written process with a short lifetime: its `init` returns an error (0), panics (1), or succeeds, and then its
+/// first step fails.
 struct Brief(u8);
 
 impl Process for Brief {
@@ -429,8 +434,8 @@ impl Process for Brief {
     }
 }
 
-/// 6.3: `spawn_link`, `spawn_monitor` and both at once are set before anything of the child runs: no end is missed, in
-/// `init` neither.
+/// 6.3: the link and the monitor of `spawn_link`, `spawn_monitor` and both together are set before any code of the
+/// child runs. No exit is missed, not even one in `init`.
 #[test]
 fn ties_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
@@ -447,10 +452,10 @@ fn ties_are_set_before_the_child_begins() {
                         .into();
                 while !left.is_empty() {
                     match ctx.event().await {
-                        Event::Exit { from, reason } => {
+                        Event::Exit { from, exit: reason } => {
                             assert!(left.remove(&("exit", from)) && !matches!(reason, Exit::NoProcess));
                         }
-                        Event::Down { pid, monitor, reason } => {
+                        Event::Down { pid, monitor, exit: reason } => {
                             assert!(left.remove(&("down", pid)) && !matches!(reason, Exit::NoProcess));
                             assert!(monitor == watch || Some(monitor) == raw.monitor_ref());
                         }
@@ -461,7 +466,7 @@ fn ties_are_set_before_the_child_begins() {
             Ok(())
         });
         parent.await.unwrap();
-        // Not trapped, the child's end is the parent's.
+        // Without trapped exits, the exit of the child ends its parent.
         let parent = host.spawn(async |ctx: Context| {
             drop(ctx.process().link().spawn_process(Brief(0)).unwrap());
             std::future::pending::<()>().await;
@@ -471,7 +476,8 @@ fn ties_are_set_before_the_child_begins() {
     });
 }
 
-/// 6.3: a monitor that was set with the spawn is taken back as any other, and outlives neither of the two.
+/// 6.3: a monitor that was set with the spawn can be removed like any other monitor. It ends with the child or its
+/// parent.
 #[test]
 fn a_monitor_set_with_the_spawn_is_taken_back() {
     let rt = lone();
@@ -481,14 +487,14 @@ fn a_monitor_set_with_the_spawn_is_taken_back() {
         assert!(ctx.demonitor(watch) && !ctx.demonitor(watch) && !ctx.demonitor_flush(watch));
         child.send(())?;
         child.await?;
-        // Told and not read, it comes; or not, if it is flushed.
+        // After the down is queued: `demonitor` leaves it queued, and `demonitor_flush` removes it.
         for flush in [false, true] {
             let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
             child.await?;
             assert!(!if flush { ctx.demonitor_flush(watch) } else { ctx.demonitor(watch) });
             let next = futures::poll_fn_once(&mut ctx);
             match next {
-                Some(Event::Down { monitor, reason: Exit::Normal, .. }) => assert!(!flush && monitor == watch),
+                Some(Event::Down { monitor, exit: Exit::Normal, .. }) => assert!(!flush && monitor == watch),
                 None => assert!(flush),
                 other => panic!("{other:?}"),
             }
@@ -497,7 +503,7 @@ fn a_monitor_set_with_the_spawn_is_taken_back() {
         Ok(())
     });
     rt.block_on(body).unwrap();
-    // Whoever has ended watches nobody, though its hand is still there to spawn.
+    // A process that has exited can no longer monitor, even though its `SelfHandle` can still spawn.
     let parent = rt.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.split().0));
     let ended = rt.block_on(parent).unwrap();
     let (child, watch) = ended.spawn_monitor(async |_: Context| 7_u8.checked_add(1).ok_or("no"));
@@ -505,7 +511,8 @@ fn a_monitor_set_with_the_spawn_is_taken_back() {
     assert_eq!(rt.block_on(child).unwrap(), 8);
 }
 
-/// 6.3: the ends of a crowd that is ready cost its parent few turns: it comes behind them, and hears of many at once.
+/// 6.3: the exits of many runnable children cost their parent few turns. The parent is queued behind the children, so
+/// it receives many downs in one turn.
 #[test]
 fn a_crowd_that_ends_is_heard_in_few_turns() {
     const CROWD: usize = 1_000;
@@ -534,7 +541,7 @@ fn a_crowd_that_ends_is_heard_in_few_turns() {
     assert!(turns <= CROWD / 10, "{turns} turns for {CROWD} downs");
 }
 
-/// 6.3, 2.3: downs and exits wait for `event`; a receive leaves them queued, in their places.
+/// 6.3, 2.3: downs and exits wait for `event`. A receive leaves them queued in their order.
 #[test]
 fn downs_wait_for_event() {
     let rt = lone();
@@ -553,7 +560,7 @@ fn downs_wait_for_event() {
     rt.block_on(body).unwrap();
 }
 
-/// 2.3, 6.3: what a process sent before its end arrives before its down, and before its exit.
+/// 2.3, 6.3: the messages that a process sent before its exit arrive before its down and before its exit event.
 #[test]
 fn what_was_sent_before_a_death_arrives_before_it() {
     everywhere(async |host| {
@@ -583,7 +590,7 @@ fn what_was_sent_before_a_death_arrives_before_it() {
     });
 }
 
-/// 6.3, 2.5: whoever hears of an end finds the name free and nobody alive under the pid.
+/// 6.3, 2.5: a process that receives an exit or a down finds the name free and no live process under the pid.
 #[test]
 fn the_dead_is_gone_before_anybody_hears() {
     const NAME: Name<()> = Name::new("brief");
@@ -600,7 +607,7 @@ fn the_dead_is_gone_before_anybody_hears() {
                 }
                 assert_eq!(ctx.host().whereis(NAME), None);
                 assert!(child.is_finished() && ctx.host().address::<()>(child.pid()).is_none());
-                assert_eq!(ctx.send(child.pid(), ()).unwrap_err().refusal(), Refusal::NoProcess);
+                assert_eq!(ctx.send(child.pid(), ()).unwrap_err().refusal(), SendErrorKind::NoProcess);
                 assert_eq!(ctx.host().processes_alive(), 1);
             }
             Ok(())
@@ -609,7 +616,8 @@ fn the_dead_is_gone_before_anybody_hears() {
     });
 }
 
-/// Links processes as told, has the first fail, and holds that all of them die of it, each once.
+/// Links processes as `links` says, lets the first one fail, and asserts that each process exits exactly once, because
+/// of that failure.
 fn die_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     enum Msg {
         Link(Vec<Pid>, Reply<()>),
@@ -666,20 +674,20 @@ fn die_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'stat
     });
 }
 
-/// 6.3: a circle of a thousand dies, each once.
+/// 6.3: every process of a circle of a thousand linked processes exits, once.
 #[test]
 fn a_circle_dies_once() {
     die_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
-/// 6.3: a thousand that are all linked die, each once.
+/// 6.3: every process of a clique of a thousand linked processes exits, once.
 #[test]
 fn a_clique_dies_once() {
     die_together(1_000, |place| (0..place).collect());
 }
 
-/// 6.3: an exit that comes to a process that dies of something else is neither heard twice nor lost: it has one end, of
-/// one reason, which all that are tied to it hear, once.
+/// 6.3: an exit signal may reach a process that exits for another reason. The process then has one exit with one
+/// reason. Each link and each monitor delivers it exactly once.
 #[test]
 fn an_exit_meets_a_death() {
     everywhere(async |host| {
@@ -701,8 +709,8 @@ fn an_exit_meets_a_death() {
                 let (mut exits, mut downs) = (Vec::new(), Vec::new());
                 while exits.is_empty() || downs.is_empty() {
                     match ctx.event().await {
-                        Event::Exit { from, reason } => exits.push((from, reason)),
-                        Event::Down { pid, reason, .. } => downs.push((pid, reason)),
+                        Event::Exit { from, exit: reason } => exits.push((from, reason)),
+                        Event::Down { pid, exit: reason, .. } => downs.push((pid, reason)),
                         other => panic!("{other:?}"),
                     }
                     if round % 3 == 2 && other.is_finished() && exits.is_empty() && !middle.is_finished() {
@@ -728,7 +736,7 @@ fn an_exit_meets_a_death() {
     });
 }
 
-/// 6.3: two linked processes end at the same time: each is told of at most once, and both are gone.
+/// 6.3: two linked processes are killed at the same time. Both exit, and neither runs on.
 #[test]
 fn two_linked_ones_end_at_once() {
     within(60, || {
@@ -753,7 +761,7 @@ fn two_linked_ones_end_at_once() {
     });
 }
 
-/// A hand-written process that writes down what it hears of others.
+/// A hand-written process that records the events of other processes.
 struct Watcher {
     child: Option<JoinHandle<(), Do>>,
     heard: Vec<&'static str>,
@@ -775,15 +783,15 @@ impl Process for Watcher {
         }
         for event in events {
             match event {
-                Event::Down { reason: Exit::Failed(_), .. } => {
+                Event::Down { exit: Exit::Failed(_), .. } => {
                     self.heard.push("down");
                     let dead = self.child.as_ref().unwrap().pid();
                     let flushed = out.monitor(dead);
                     assert!(!out.demonitor_flush(flushed));
                     out.monitor(dead);
                 }
-                Event::Down { reason: Exit::NoProcess, .. } => self.heard.push("down of nobody"),
-                Event::Exit { reason: Exit::Failed(_), .. } => self.heard.push("exit"),
+                Event::Down { exit: Exit::NoProcess, .. } => self.heard.push("down of nobody"),
+                Event::Exit { exit: Exit::Failed(_), .. } => self.heard.push("exit"),
                 other => panic!("{other:?}"),
             }
         }
@@ -791,8 +799,8 @@ impl Process for Watcher {
     }
 }
 
-/// 1.4, 6.3: a hand-written process ties itself to others and hears of them as a body does; what it monitors in its own
-/// turn is told in that turn.
+/// 1.4, 6.3: a hand-written process links, monitors and receives the events like an async body. A monitor of an exited
+/// process that it sets in a turn delivers its down in that turn.
 #[test]
 fn a_hand_written_process_hears_of_others() {
     let rt = lone();
@@ -802,7 +810,8 @@ fn a_hand_written_process_hears_of_others() {
     assert_eq!(heard, ["down", "exit"]);
 }
 
-/// 6.3: ties reach from host to host of a runtime; of a pid of another runtime one is told so at once.
+/// 6.3: links and monitors work between the hosts of a runtime. A link to or a monitor of a pid of another runtime
+/// delivers `NodeDown` immediately.
 #[test]
 fn ties_reach_other_hosts_and_no_other_runtime() {
     let rt = lone();
@@ -818,17 +827,17 @@ fn ties_reach_other_hosts_and_no_other_runtime() {
         assert_eq!(ctx.link(there), Err(NoProcess(there)));
         let watch = ctx.monitor(there);
         let down = ctx.event().await;
-        assert!(matches!(down, Event::Down { monitor, reason: Exit::NodeDown, .. } if monitor == watch), "{down:?}");
+        assert!(matches!(down, Event::Down { monitor, exit: Exit::NodeDown, .. } if monitor == watch), "{down:?}");
         ctx.trap_exit(true);
         ctx.link(there)?;
-        assert!(matches!(ctx.event().await, Event::Exit { from, reason: Exit::NodeDown } if from == there));
+        assert!(matches!(ctx.event().await, Event::Exit { from, exit: Exit::NodeDown } if from == there));
         Ok(())
     });
     rt.block_on(body).unwrap();
 }
 
-/// 2.4, 6.3: a mailbox outside any process is tied as a process is: it watches, is watched, dies of a link, or traps; a
-/// long chain of them falls without end of the stack.
+/// 2.4, 6.3: a mailbox outside any process can monitor, be monitored, be ended by a link, and trap exits. Exits along a
+/// long chain of mailboxes do not overflow the stack.
 #[test]
 fn mailboxes_outside_are_tied_too() {
     let rt = lone();
@@ -837,14 +846,14 @@ fn mailboxes_outside_are_tied_too() {
     let watch = outside.monitor(first.pid());
     first.abort();
     let down = rt.block_on(outside.event());
-    assert!(matches!(down, Event::Down { monitor, reason: Exit::Killed, .. } if monitor == watch));
+    assert!(matches!(down, Event::Down { monitor, exit: Exit::Killed, .. } if monitor == watch));
     let (address, trapped) = (outside.pid(), rt.mailbox::<()>().1);
     trapped.trap_exit(true);
     trapped.link(address).unwrap();
     drop(outside);
     let mut trapped = trapped;
-    assert!(matches!(rt.block_on(trapped.event()), Event::Exit { from, reason: Exit::Normal } if from == address));
-    // A chain.
+    assert!(matches!(rt.block_on(trapped.event()), Event::Exit { from, exit: Exit::Normal } if from == address));
+    // A chain of 50,000 linked mailboxes.
     let mut chain: Vec<_> = (0..50_000).map(|_| rt.mailbox::<()>().1).collect();
     for pair in chain.windows(2) {
         pair[0].link(pair[1].pid()).unwrap();
@@ -853,27 +862,27 @@ fn mailboxes_outside_are_tied_too() {
     rt.kill(chain[0].pid()).unwrap();
     let exit = rt.block_on(trapped.event());
     let first = chain[0].pid();
-    assert!(matches!(exit, Event::Exit { reason: Exit::Linked { origin, .. }, .. } if origin == first), "{exit:?}");
+    assert!(matches!(exit, Event::Exit { exit: Exit::Linked { origin, .. }, .. } if origin == first), "{exit:?}");
     assert!(matches!(rt.block_on(chain[49_999].receive()), Err(Exit::Linked { origin, .. }) if origin == first));
 }
 
-/// 6.3: a spawn that is refused tells whoever would have been tied as an end does, unless the refusal is returned; a
-/// builder of a host has nobody to tie to.
+/// 6.3: a refused spawn delivers the same events as an exit, unless the refusal is returned as an error. The builder of
+/// a host has no parent, so it cannot link or monitor.
 #[test]
 fn a_refused_spawn_is_told() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         ctx.trap_exit(true);
         let refused = ctx.process().link().monitor().spawn(async |_: Context| {}).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnRefusal::Limit(1));
+        assert_eq!(*refused.refusal(), SpawnErrorKind::Limit(1));
         assert!(futures::poll_fn_once(&mut ctx).is_none());
         let (child, watch) = ctx.spawn_monitor(async |_: Context| {});
         assert!(matches!(child.await, Err(Exit::Refused(_))));
         let down = ctx.event().await;
-        assert!(matches!(down, Event::Down { monitor, reason: Exit::Refused(_), .. } if monitor == watch), "{down:?}");
+        assert!(matches!(down, Event::Down { monitor, exit: Exit::Refused(_), .. } if monitor == watch), "{down:?}");
         let child = ctx.spawn_link(async |_: Context| {});
         let exit = ctx.event().await;
-        assert!(matches!(exit, Event::Exit { from, reason: Exit::Refused(_) } if from == child.pid()), "{exit:?}");
+        assert!(matches!(exit, Event::Exit { from, exit: Exit::Refused(_) } if from == child.pid()), "{exit:?}");
         ctx.trap_exit(false);
         let _ = ctx.spawn_link(async |_: Context| {});
         std::future::pending::<()>().await;
@@ -882,13 +891,14 @@ fn a_refused_spawn_is_told() {
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(&exit, Exit::Linked { reason, .. } if matches!(**reason, Exit::Refused(_))), "{exit}");
     let refused = rt.process().monitor().spawn(async |_: Context| {}).unwrap_err();
-    assert_eq!(*refused.refusal(), SpawnRefusal::NoParent);
+    assert_eq!(*refused.refusal(), SpawnErrorKind::NoParent);
     let refused = rt.process().name("nobody").link().spawn_or_send((), async |_: Context<()>| {}).unwrap_err();
-    assert_eq!(*refused.refusal(), SpawnRefusal::NoParent);
+    assert_eq!(*refused.refusal(), SpawnErrorKind::NoParent);
     assert_eq!(rt.whereis("nobody"), None);
 }
 
-/// 6.3: ties keep nothing alive: a runtime that is dropped with many lets go of all that its processes held.
+/// 6.3: links and monitors keep no process alive. A runtime that is dropped releases everything that its linked and
+/// monitored processes own.
 #[test]
 fn ties_keep_nothing_alive() {
     let rt = two();
@@ -911,9 +921,9 @@ fn ties_keep_nothing_alive() {
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// 6.3: no table keeps a process after its tie is gone: an unlink removes the link from the tables of both processes, and
-/// a monitor is removed from the watched process when the watcher ends or takes it back. A table that keeps a process
-/// keeps its values, so their drop is seen.
+/// 6.3: no table keeps a process after its link or monitor is gone. An unlink removes the link from the tables of both
+/// processes. A monitor is removed from the monitored process when the monitoring process exits or removes it. A table
+/// that keeps a process also keeps its values, so the test observes when they are dropped.
 #[test]
 fn a_tie_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
@@ -939,7 +949,7 @@ fn a_tie_is_removed_from_both_processes() {
             reply.send(());
         }
     }
-    // What the first process does to the second, the third act by the second to the first.
+    // The acts of the first process on the second one, and then the acts of the second process on the first one.
     for (first, second) in [
         (&[Link, Unlink][..], &[][..]),
         (&[Link], &[Unlink]),
@@ -956,7 +966,7 @@ fn a_tie_is_removed_from_both_processes() {
             let both: Vec<_> =
                 values.iter().map(|value| rt.process().value(Arc::clone(value)).spawn(obey).unwrap()).collect();
             let pids = [both[0].pid(), both[1].pid()];
-            // In both tables there are other ties before and after.
+            // Both tables also have links with other processes, made before and after.
             let others: Vec<_> = (0..4).map(|_| spawn(&rt)).collect();
             for own in &both {
                 for other in &others[..2] {
@@ -987,8 +997,8 @@ fn a_tie_is_removed_from_both_processes() {
     }
 }
 
-/// 6.3: a crowd that links, unlinks, monitors, demonitors and dies at random, on two workers: everybody ends, and each
-/// down that was not taken back comes.
+/// 6.3: many processes link, unlink, monitor, demonitor and exit at random, on two workers. Every process exits. Each
+/// down arrives unless its monitor was removed.
 #[test]
 fn a_crowd_ties_and_dies() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
@@ -1023,7 +1033,7 @@ fn a_crowd_ties_and_dies() {
                     all.lock().unwrap().retain(|pid| *pid != ctx.pid());
                     let _ = ctx.spawn(async |_: Context| {});
                     ctx.trap_exit(true);
-                    // The others end sooner or later, by themselves or killed from outside.
+                    // The monitored processes exit sooner or later, by themselves or killed from outside.
                     while !watches.is_empty() {
                         if let Event::Down { monitor, .. } = ctx.event().await {
                             assert!(watches.remove(&monitor), "taken back, or told twice");
@@ -1046,8 +1056,8 @@ fn a_crowd_ties_and_dies() {
     });
 }
 
-/// 6.3: random graphs of links and monitors, and kills and failures one after the other, against an executable model:
-/// who dies, of whom, and who hears it.
+/// 6.3: random graphs of links, with kills, failures and normal exits one after another, behave like an executable
+/// model. The model predicts which processes exit, because of which process, and which exits each process receives.
 #[test]
 fn random_graphs_do_as_the_model_says() {
     for seed in 1..=60_u64 {
@@ -1079,7 +1089,7 @@ fn random_graphs_do_as_the_model_says() {
             handles[a].0.send(Do::LinkTo(handles[b].0.pid())).unwrap();
         }
         settle(&rt);
-        // By whom each died, and whom each heard of.
+        // For each process: the process that caused its exit, and the exits that it receives.
         let mut died: BTreeMap<usize, usize> = BTreeMap::new();
         let mut heard: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); count];
         for _ in 0..1 + chance(3) {
@@ -1124,7 +1134,7 @@ fn random_graphs_do_as_the_model_says() {
     }
 }
 
-/// 6.3: the program that shows it all, as a user writes it.
+/// 6.3: a complete program as a user writes it, with linked and monitored children.
 #[test]
 fn a_parent_hears_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {
@@ -1145,13 +1155,13 @@ fn a_parent_hears_of_all_its_children() {
         while told.len() < 4 {
             told.push(match ctx.event().await {
                 Event::Message(text) => text,
-                Event::Down { monitor, pid, reason } if monitor == watch => {
+                Event::Down { monitor, pid, exit: reason } if monitor == watch => {
                     assert_eq!(pid, child.pid());
                     format!("child {reason}")
                 }
                 Event::Down { monitor, .. } if monitor == m => "other".into(),
-                Event::Exit { from, reason } if from == linked.pid() => format!("linked {reason}"),
-                Event::Exit { reason, .. } => format!("other {reason}"),
+                Event::Exit { from, exit: reason } if from == linked.pid() => format!("linked {reason}"),
+                Event::Exit { exit: reason, .. } => format!("other {reason}"),
                 Event::Cancel { .. } => break,
                 _ => continue,
             });

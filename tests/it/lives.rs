@@ -1,4 +1,4 @@
-//! SPEC 6.1, 6.2, 6.5, 4.8: how processes end, and how a runtime does.
+//! 6.1, 6.2, 6.5, 4.8 of the specification: how processes exit, and how a runtime shuts down.
 
 use std::error::Error;
 use std::future::{pending, poll_fn};
@@ -18,28 +18,28 @@ use procession::*;
 use crate::time::{FOR_EVER, Late, timed};
 use crate::{alone, step_aside, two, within};
 
-/// Longer than any test takes.
+/// A duration that exceeds the time of every test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// A runtime that only the test's own thread drives.
+/// Returns a runtime without workers, which only the test's own thread drives.
 pub(crate) fn lone() -> Runtime {
     Runtime::builder().workers(0).build().expect("a runtime")
 }
 
-/// Runs everything that can run, on a runtime without workers.
+/// Runs everything that can run, in a runtime without workers.
 pub(crate) fn settle(rt: &Runtime) {
     for _ in 0..50 {
         rt.block_on(step_aside());
     }
 }
 
-/// Answered by whoever holds the completion.
+/// Command that is answered through its stored completion.
 pub(crate) struct Ask(pub(crate) u64);
 impl Command for Ask {
     type Reply = u64;
 }
 
-/// Where the handler of `Ask` leaves the completions.
+/// Handler of `Ask` that stores the completions for the test.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf(Arc<Mutex<Vec<Completion<u64>>>>);
 
@@ -60,7 +60,7 @@ impl Shelf {
     }
 }
 
-/// Counts what is done to it.
+/// Counts the calls of a process, and the states that are alive.
 #[derive(Clone, Default)]
 struct Tally {
     inits: Arc<AtomicUsize>,
@@ -71,7 +71,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Inits, steps, closes, cancels, and how many states there are that were not dropped.
+    /// Returns the numbers of inits, steps, closes and cancel events, and the number of states that were not dropped.
     fn counts(&self) -> (usize, usize, usize, usize, usize) {
         let cancels = self.cancels.lock().unwrap().len();
         let alive = Arc::strong_count(&self.alive) - 1;
@@ -79,7 +79,7 @@ impl Tally {
     }
 }
 
-/// Does nothing, and counts.
+/// A process that counts its calls, and otherwise only obeys its messages.
 struct Counting(Tally);
 
 impl Process for Counting {
@@ -89,7 +89,7 @@ impl Process for Counting {
         self.0.inits.fetch_add(1, SeqCst);
         Ok(())
     }
-    /// Message 0 yields, 1 and more end it.
+    /// Message 0 performs a command; each greater number ends the process with that number as its result.
     fn step(&mut self, events: Events<'_, u64>, out: &mut StepOutput<'_, u64>) -> Result<Next<u64>, Exit> {
         self.0.steps.fetch_add(1, SeqCst);
         for event in events {
@@ -127,17 +127,18 @@ impl Error for Wrapped {
 
 // ---- 6.1: exits and handles
 
-/// 6.1: `Normal` gives the result; any error is `Failed`, and is found in the exit by its type.
+/// 6.1: a normal exit gives the result. Any error is `Exit::Failed`, and the error can be found in the exit by its
+/// type.
 #[test]
 fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
     let rt = lone();
     let normal = rt.spawn(async |_: Context| Ok::<_, Exit>(5));
-    let ended = normal.ended();
+    let ended = normal.exited();
     assert_eq!(rt.block_on(normal).unwrap(), 5);
     assert!(rt.block_on(ended).is_normal());
 
     let failed = rt.spawn(async |_: Context| Err::<(), _>(std::io::Error::other("disk")));
-    let ended = failed.ended();
+    let ended = failed.exited();
     for exit in [rt.block_on(failed).unwrap_err(), rt.block_on(ended)] {
         assert!(matches!(exit, Exit::Failed(_)), "{exit:?}");
         assert_eq!(exit.error::<std::io::Error>().unwrap().to_string(), "disk");
@@ -150,7 +151,7 @@ fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
     assert_eq!(rt.block_on(text).unwrap_err().to_string(), "failed: only a text");
 }
 
-/// 6.1: the other reasons: a panic with its text, a kill, a failed start, a refused spawn.
+/// 6.1: the other exit reasons: a panic with its text, a kill, a failed start, and a refused spawn.
 #[test]
 fn every_other_end_has_its_reason() {
     let rt = lone();
@@ -159,7 +160,7 @@ fn every_other_end_has_its_reason() {
     let killed = rt.spawn(async |_: Context| pending::<()>().await);
     killed.abort();
     assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
-    let unknown = rt.block_on(rt.execute(Methods::<(), ()>::new(), "go", ())).unwrap_err();
+    let unknown = rt.block_on(rt.execute(EntryPoints::<(), ()>::new(), "go", ())).unwrap_err();
     assert!(matches!(&unknown, Exit::InitFailed(_)), "{unknown:?}");
     assert!(matches!(unknown.error::<InitError>(), Some(InitError::UnknownMethod { method, .. }) if method == "go"));
 
@@ -167,13 +168,13 @@ fn every_other_end_has_its_reason() {
     drop(rt);
     let refused = host.spawn(async |_: Context| {});
     assert!(refused.is_finished());
-    let (started, ended) = (refused.started(), refused.ended());
+    let (started, ended) = (refused.started(), refused.exited());
     assert!(matches!(block_on(started), Err(Exit::Refused(_))));
     assert!(matches!(block_on(ended), Exit::Refused(_)));
     assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
 }
 
-/// 6.1, 6.2: a cancel leaves a body by `?`, whatever error type it passes through.
+/// 6.1, 6.2: the `?` operator carries a cancellation out of a body, whatever error type it converts to.
 #[test]
 fn a_cancel_is_carried_out_by_the_question_mark() {
     async fn plain(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -189,13 +190,14 @@ fn a_cancel_is_carried_out_by_the_question_mark() {
     for handle in [rt.spawn(plain), rt.spawn(boxed), rt.spawn(wrapped)] {
         settle(&rt);
         rt.cancel(handle.pid(), "enough", LONG).unwrap();
-        let ended = handle.ended();
+        let ended = handle.exited();
         assert!(matches!(rt.block_on(handle), Err(Exit::Cancelled(reason)) if reason == "enough"));
         assert!(matches!(rt.block_on(ended), Exit::Cancelled(reason) if reason == "enough"));
     }
 }
 
-/// 6.1: what a process returned is dropped when nobody can want it any more, whoever keeps its address.
+/// 6.1: the result of a process is dropped when no handle can take it any more, even if an address of the process still
+/// exists.
 #[test]
 fn a_result_that_nobody_wants_is_dropped() {
     struct Noted(Arc<AtomicUsize>);
@@ -220,23 +222,23 @@ fn a_result_that_nobody_wants_is_dropped() {
     let end = |address: &Address<()>| {
         address.send(()).unwrap();
         settle(&rt);
-        assert!(rt.block_on(address.ended()).is_normal());
+        assert!(rt.block_on(address.exited()).is_normal());
     };
 
-    // The handle goes first.
+    // The handle is dropped before the exit.
     let (handle, _first) = spawn();
     drop(handle);
     end(&_first);
     assert_eq!(dropped.load(SeqCst), 1);
 
-    // It goes last, and has asked for nothing.
+    // The handle is dropped after the exit, and was never polled.
     let (handle, _second) = spawn();
     end(&_second);
     assert_eq!(dropped.load(SeqCst), 1);
     drop(handle);
     assert_eq!(dropped.load(SeqCst), 2);
 
-    // It goes when it has asked and waits; or then the result is there.
+    // The handle was polled, and is dropped before the exit or after it.
     for goes_first in [true, false] {
         let so_far = dropped.load(SeqCst);
         let (mut handle, address) = spawn();
@@ -252,7 +254,7 @@ fn a_result_that_nobody_wants_is_dropped() {
         assert_eq!(dropped.load(SeqCst), so_far + 1);
     }
 
-    // It was handed out: then it is whose it is.
+    // The handle has returned the result: now the caller owns it.
     let so_far = dropped.load(SeqCst);
     let (handle, address) = spawn();
     end(&address);
@@ -262,7 +264,7 @@ fn a_result_that_nobody_wants_is_dropped() {
     assert_eq!(dropped.load(SeqCst), so_far + 1);
 }
 
-/// 6.1: dropping the handle detaches: the process lives on and ends by itself.
+/// 6.1: dropping the handle detaches the process, which runs on and exits by itself.
 #[test]
 fn a_dropped_handle_detaches() {
     let rt = lone();
@@ -272,12 +274,13 @@ fn a_dropped_handle_detaches() {
     settle(&rt);
     assert_eq!(tally.counts(), (1, 1, 0, 0, 1));
     address.send(1).unwrap();
-    assert!(rt.block_on(address.ended()).is_normal());
+    assert!(rt.block_on(address.exited()).is_normal());
     assert_eq!(tally.counts(), (1, 2, 1, 0, 0));
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 6.1: polled by reference and dropped, the handle has taken nothing; afterwards it gives the result once.
+/// 6.1: a handle that is polled by reference keeps its result if that borrow is dropped. Later it returns the result
+/// once.
 #[test]
 fn a_handle_polled_by_reference_takes_nothing() {
     let rt = lone();
@@ -295,7 +298,7 @@ fn a_handle_polled_by_reference_takes_nothing() {
     assert!(again && futures::future::FusedFuture::is_terminated(&handle));
 }
 
-/// 6.1: a process that awaits its own handle gets an error at once, and others still get its result.
+/// 6.1: a process that awaits its own handle gets an error immediately. The handle still returns the result afterwards.
 #[test]
 fn a_process_that_joins_itself_gets_an_error() {
     let rt = lone();
@@ -314,7 +317,8 @@ fn a_process_that_joins_itself_gets_an_error() {
     assert!(rt.block_on(own).unwrap().contains("itself"));
 }
 
-/// 6.1: everybody who waits for an end hears of it, from inside and outside; a dead pid is `NoProcess` at once.
+/// 6.1: every waiter receives the exit, inside and outside the runtime. The pid of an exited process gives `NoProcess`
+/// immediately.
 #[test]
 fn everybody_hears_of_an_end() {
     within(20, || {
@@ -323,14 +327,14 @@ fn everybody_hears_of_an_end() {
         let pid = handle.pid();
         let waiting: Vec<_> = (0..20)
             .map(|n| {
-                let ended = if n % 2 == 0 { rt.ended(pid) } else { handle.ended() };
+                let ended = if n % 2 == 0 { rt.exited(pid) } else { handle.exited() };
                 rt.spawn(async move |_: Context| Ok::<_, Exit>(ended.await.is_normal()))
             })
             .collect();
         let outside: Vec<_> = (0..3)
             .map(|_| {
                 thread::spawn({
-                    let ended = rt.ended(pid);
+                    let ended = rt.exited(pid);
                     move || block_on(ended)
                 })
             })
@@ -339,20 +343,20 @@ fn everybody_hears_of_an_end() {
         assert_eq!(block_on(handle).unwrap(), 1);
         assert!(block_on(join_all(waiting)).into_iter().all(|normal| normal.unwrap()));
         assert!(outside.into_iter().all(|thread| thread.join().unwrap().is_normal()));
-        assert!(matches!(block_on(rt.ended(pid)), Exit::NoProcess));
+        assert!(matches!(block_on(rt.exited(pid)), Exit::NoProcess));
     });
 }
 
 // ---- 6.2: cancel
 
-/// 6.2: the cancel event comes once, with the first reason and deadline; asking again changes nothing.
+/// 6.2: the cancel event arrives once, with the first reason and deadline. Later cancellations change nothing.
 #[test]
 fn a_cancel_is_told_once() {
     check(0..10, async |host: Host| {
         let (handle, tally) = counting(&host);
         handle.started().await.unwrap();
         host.cancel(handle.pid(), "first", LONG).unwrap();
-        // Were its grace taken, the process would be killed at once.
+        // If this grace applied, the process would be killed immediately.
         host.cancel(handle.pid(), "second", Duration::ZERO).unwrap();
         host.cancel(handle.pid(), "third", Duration::from_millis(1)).unwrap();
         host.sleep(LONG / 2).await;
@@ -366,7 +370,7 @@ fn a_cancel_is_told_once() {
         assert_eq!(tally.counts(), (1, 3, 1, 1, 0));
         assert_eq!(host.cancel(pid, "dead", LONG), Err(NoProcess(pid)));
         assert_eq!(host.kill(pid), Err(NoProcess(pid)));
-        // One that goes on is killed at the first deadline, however much time it is given later.
+        // A process that continues is killed at the first deadline, even if a later cancellation grants more time.
         let (handle, tally) = counting(&host);
         let begun = host.now();
         host.cancel(handle.pid(), "first", LONG).unwrap();
@@ -377,7 +381,7 @@ fn a_cancel_is_told_once() {
     });
 }
 
-/// 6.2: a cancel before the first step is told in it.
+/// 6.2: a cancellation before the first step is delivered in that step.
 #[test]
 fn a_cancel_before_the_first_step_is_told() {
     let rt = lone();
@@ -390,7 +394,7 @@ fn a_cancel_before_the_first_step_is_told() {
     assert!(matches!(rt.block_on(body), Err(Exit::Cancelled(reason)) if reason == Reason::PARENT));
 }
 
-/// 6.2: after a cancel `receive` errs, now and ever after; what is queued can be drained.
+/// 6.2: after a cancellation every `receive` returns an error. Queued messages can still be drained.
 #[test]
 fn receive_errs_ever_after_a_cancel() {
     let rt = lone();
@@ -412,7 +416,7 @@ fn receive_errs_ever_after_a_cancel() {
     assert_eq!(rt.block_on(body).unwrap(), [0, 1, 2]);
 }
 
-/// 6.2: during the grace clean-up commands are answered as always.
+/// 6.2: during the grace, commands for the clean-up are answered as usual.
 #[test]
 fn the_grace_lets_clean_up_commands_run() {
     timed(async |host, late| {
@@ -434,8 +438,8 @@ fn the_grace_lets_clean_up_commands_run() {
     });
 }
 
-/// 6.2: whatever ignores its cancel is killed after the grace and not before, blocked and idle ones too; what it had
-/// yielded is cancelled.
+/// 6.2: a process that ignores its cancellation is killed when the grace has passed, and not before, even if it is
+/// blocked or idle. Its yields are cancelled.
 #[test]
 fn after_the_grace_it_is_killed() {
     async fn killed(host: Host, late: Late) {
@@ -462,7 +466,7 @@ fn after_the_grace_it_is_killed() {
     timed(killed);
 }
 
-/// 6.2, 11: no grace at all kills at once; the longest that there is never does.
+/// 6.2, 11: a grace of zero kills immediately; a grace of `Duration::MAX` never does.
 #[test]
 fn zero_and_enormous_graces_have_a_meaning() {
     timed(async |host, late| {
@@ -483,7 +487,7 @@ fn zero_and_enormous_graces_have_a_meaning() {
     });
 }
 
-/// 6.2: a body that is parked in a foreign future sees its cancel.
+/// 6.2: a body that waits for a future of another crate receives its cancellation.
 #[test]
 fn a_body_that_is_parked_elsewhere_sees_its_cancel() {
     within(20, || {
@@ -501,7 +505,8 @@ fn a_body_that_is_parked_elsewhere_sees_its_cancel() {
 
 // ---- 6.2: kill
 
-/// 6.2, 1.1: a process that is killed before its first step never runs: no init, no close; its state is dropped.
+/// 6.2, 1.1: a process that is killed before its first step never runs: neither `init` nor `close` is called, and its
+/// state is dropped.
 #[test]
 fn a_killed_process_that_never_started_never_runs() {
     let rt = lone();
@@ -526,7 +531,7 @@ fn a_killed_process_that_never_started_never_runs() {
     assert_eq!(rt.counters().dead_letters, 1);
 }
 
-/// 6.2: a kill reaches idle, blocked and ready processes; what they had yielded is cancelled, close runs once.
+/// 6.2: a kill reaches idle, blocked and runnable processes. Their yields are cancelled, and `close` runs once.
 #[test]
 fn a_kill_reaches_a_process_in_every_state() {
     let shelf = Shelf::default();
@@ -556,7 +561,8 @@ fn a_kill_reaches_a_process_in_every_state() {
     assert_eq!((rt.counters().spawned, rt.counters().exited, rt.counters().discarded), (3, 3, 1));
 }
 
-/// 6.2: a running process dies at its next scheduling point, however its step ends, unless that is its end.
+/// 6.2: a kill of a running process takes effect after its step, whatever the step returns. If the step ends the
+/// process, its own result is kept.
 #[test]
 fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     struct Kills(Option<Next<u64>>, Arc<AtomicUsize>);
@@ -581,7 +587,7 @@ fn a_kill_of_a_running_process_takes_effect_after_the_step() {
     }
 }
 
-/// A body that keeps its worker until it is released.
+/// A body that occupies its worker until it is released.
 struct Spinner {
     spins: Arc<AtomicBool>,
     release: Arc<AtomicBool>,
@@ -611,14 +617,14 @@ impl Drop for Spinner {
     }
 }
 
-/// 6.2: killed from another thread in the middle of a step, it ends when the step returns.
+/// 6.2: a process that another thread kills during a step exits when the step returns.
 #[test]
 fn a_kill_waits_for_the_step_that_runs() {
     within(20, || {
         let rt = two();
         let (spinner, handle) = Spinner::spawn(&rt);
         handle.abort();
-        // The other worker lives, and this one is not finished before its step returns.
+        // The other worker still runs processes, and the killed process has not exited before its step returns.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         assert!(!handle.is_finished());
         drop(spinner);
@@ -628,8 +634,8 @@ fn a_kill_waits_for_the_step_that_runs() {
 
 // ---- 6.5: shutdown
 
-/// 6.5: while it shuts down, work from outside is refused and clean-up commands are answered; afterwards everything
-/// is refused, with what was brought handed back.
+/// 6.5: during a shutdown, work from outside is refused and commands for the clean-up are answered. After it everything
+/// is refused, and messages and bodies are returned to the caller.
 #[test]
 fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     within(30, || {
@@ -647,7 +653,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         let refused = host.spawn(async |_: Context| {});
         assert!(matches!(block_on(refused), Err(Exit::Refused(_))));
         let refused = host.process().spawn(async |_: Context| {}).unwrap_err();
-        assert_eq!(*refused.refusal(), SpawnRefusal::ShutDown);
+        assert_eq!(*refused.refusal(), SpawnErrorKind::ShutDown);
         assert!(!shutdown.is_finished() && !cleans.is_finished());
         completion.complete(8);
         assert_eq!(shutdown.join().unwrap().left, []);
@@ -656,7 +662,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         let body = Arc::new(5);
         let captured = body.clone();
         let refused = host.process().spawn(async move |_: Context| drop(captured)).unwrap_err();
-        assert_eq!((*refused.refusal(), Arc::strong_count(&body)), (SpawnRefusal::ShutDown, 2));
+        assert_eq!((*refused.refusal(), Arc::strong_count(&body)), (SpawnErrorKind::ShutDown, 2));
         drop(refused.into_body());
         assert_eq!(Arc::strong_count(&body), 1);
         let tally = Tally::default();
@@ -665,11 +671,11 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
         assert_eq!(tally.counts(), (0, 0, 0, 0, 0));
 
         let refused = host.send(pid, 6_u64).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::ShutDown, 6));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::ShutDown, 6));
         let refused = address.send(7).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::ShutDown, 7));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::ShutDown, 7));
         assert!(matches!(block_on(host.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::ShutDown)));
-        assert!(matches!(block_on(host.ended(pid)), Exit::NoProcess));
+        assert!(matches!(block_on(host.exited(pid)), Exit::NoProcess));
         assert!(host.kill(pid).is_err() && host.cancel(pid, "late", LONG).is_err());
         assert!(block_on(host.spawn_blocking(|| ())).is_err());
         let (to, mut mailbox) = host.mailbox::<u64>();
@@ -681,7 +687,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
     });
 }
 
-/// 6.5: every process is told, in whatever state it is, and all of them end before it returns.
+/// 6.5: every process is cancelled, whatever its state, and all processes have exited when the shutdown returns.
 #[test]
 fn a_shutdown_tells_every_process() {
     for workers in [0, 2] {
@@ -707,15 +713,15 @@ fn a_shutdown_tells_every_process() {
     }
 }
 
-/// 6.5: of two concurrent shutdowns the earlier deadline holds, whichever begins first. A panic begins one here that has no
-/// deadline.
+/// 6.5: of two concurrent shutdowns the earlier deadline applies, whichever begins first. Here a panic begins a
+/// shutdown without a deadline.
 #[test]
 fn of_two_shutdowns_the_earlier_deadline_holds() {
     for panic_is_first in [true, false] {
         within(60, move || {
-            let rt = alone().on_panic(OnPanic::ShutDown).build().unwrap();
+            let rt = alone().on_panic(PanicPolicy::ShutDown).build().unwrap();
             let host = rt.host().clone();
-            // It ignores its cancel, and answers with the deadline that a new child is told.
+            // This process ignores its cancellation. It replies with the deadline that a newly spawned child receives.
             let asks = rt.spawn(async |mut ctx: Context<Option<Reply<Instant>>>| -> Result<(), Exit> {
                 loop {
                     match ctx.event().await {
@@ -740,7 +746,7 @@ fn of_two_shutdowns_the_earlier_deadline_holds() {
             }
             let panic_now = || {
                 panics.send(()).unwrap();
-                block_on(host.ended(panics.pid()));
+                block_on(host.exited(panics.pid()));
             };
             let deadline = || block_on(asks.call(Some)).unwrap();
             if panic_is_first {
@@ -762,7 +768,7 @@ fn of_two_shutdowns_the_earlier_deadline_holds() {
     }
 }
 
-/// 6.5: with nothing running it returns at once, whatever time it is given.
+/// 6.5: a shutdown without running processes returns immediately, whatever time it is given.
 #[test]
 fn a_shutdown_of_nothing_returns_at_once() {
     for workers in [0, 1, 2] {
@@ -785,7 +791,8 @@ fn a_shutdown_of_nothing_returns_at_once() {
     }
 }
 
-/// 6.5: it returns at its deadline even if a step never ends, and says who was left and what it was doing.
+/// 6.5: a shutdown returns at its deadline even if a step never returns. It reports the process that was left and what
+/// it was doing.
 #[test]
 fn a_shutdown_returns_although_a_step_never_ends() {
     within(20, || {
@@ -798,7 +805,7 @@ fn a_shutdown_returns_although_a_step_never_ends() {
         let left = &shutdown.left;
         assert_eq!(
             (left.len(), left[0].pid, left[0].state, left[0].outstanding),
-            (1, handle.pid(), Some(State::Running), 0)
+            (1, handle.pid(), Some(ProcessState::Running), 0)
         );
         assert!(left[0].to_string().contains("in a step that did not return"), "{}", left[0]);
         assert!(left[0].to_string().contains(&handle.pid().to_string()));
@@ -807,12 +814,12 @@ fn a_shutdown_returns_although_a_step_never_ends() {
     });
 }
 
-/// 6.5: who waits for an answer at the deadline is named too, and killed.
+/// 6.5: a process that waits for an answer at the deadline is reported and killed.
 #[test]
 fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
-    let is_told = |shutdown: Shutdown, handle: JoinHandle<u64, ()>, shelf: Shelf| {
+    let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
         let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
-        assert_eq!(names, [(handle.pid(), Some(State::Blocked), 1)]);
+        assert_eq!(names, [(handle.pid(), Some(ProcessState::Blocked), 1)]);
         assert!(shutdown.left[0].to_string().contains("waiting for 1 answer"), "{}", shutdown.left[0]);
         assert!(handle.is_finished() && shelf.take().is_cancelled());
         assert!(matches!(block_on(handle), Err(Exit::Killed)));
@@ -823,13 +830,13 @@ fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
             let rt = Runtime::builder().workers(workers).handler(shelf.clone()).build().unwrap();
             let handle = rt.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
             rt.block_on(handle.started()).unwrap();
-            // Long enough for a worker to look at it once more: its cancel has woken it.
+            // Long enough for a worker to run the process once more, because its cancellation has woken it.
             is_told(block_on(rt.shutdown(Duration::from_millis(300))), handle, shelf);
         });
     }
     for seed in 0..10 {
         let shelf = Shelf::default();
-        let mut simulation = Simulation::with(seed, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let mut simulation = Simulation::with_host(seed, HostBuilder::new("").handler(shelf.clone())).unwrap();
         let handle = simulation.spawn(async |ctx: Context<()>| ctx.perform(Ask(1)).await);
         simulation.run(handle.started()).unwrap();
         let (host, begun) = (simulation.host().clone(), simulation.now());
@@ -838,7 +845,7 @@ fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
     }
 }
 
-/// 6.5: what processes spawn while they end is cancelled too, and waited for.
+/// 6.5: processes that are spawned during a shutdown are cancelled too, and the shutdown waits for them.
 #[test]
 fn processes_spawned_during_a_shutdown_end_with_it() {
     fn family(mut ctx: Context<()>, depth: u32, ends: Arc<AtomicUsize>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -846,7 +853,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
             let exit = ctx.receive().await.unwrap_err();
             if depth > 0 {
                 let below = ends.clone();
-                // Nobody waits for it but the runtime.
+                // Only the runtime waits for this child.
                 drop(ctx.spawn(move |ctx| family(ctx, depth - 1, below)));
             }
             ends.fetch_add(1, SeqCst);
@@ -868,8 +875,8 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
     }
 }
 
-/// 6.5: spawns, sends and calls from several threads race a shutdown or a drop: nothing hangs, and everything is
-/// answered.
+/// 6.5: spawns, sends and calls from several threads race a shutdown or a drop of the runtime. Each of them gets an
+/// answer and does not hang.
 #[test]
 fn work_that_races_the_end_is_done_or_refused() {
     for round in 0..100 {
@@ -896,7 +903,7 @@ fn work_that_races_the_end_is_done_or_refused() {
                                         let _alive = alive;
                                         ctx.receive().await
                                     });
-                                    let (ended, sent) = (handle.ended(), handle.send(1));
+                                    let (ended, sent) = (handle.exited(), handle.send(1));
                                     match block_on(handle) {
                                         Ok(1) => assert!(sent.is_ok()),
                                         Err(Exit::Refused(_)) => assert!(sent.is_err()),
@@ -936,7 +943,7 @@ fn work_that_races_the_end_is_done_or_refused() {
     }
 }
 
-// ---- 4.8: what a panic means for the rest
+// ---- 4.8: the effect of a panic on the rest of the runtime
 
 #[derive(Clone, Default)]
 struct Hears(Arc<Mutex<Vec<(Pid, String)>>>);
@@ -947,7 +954,7 @@ impl Observer for Hears {
     }
 }
 
-/// 4.8: by default the observer is told, before the exit is known; nobody else is touched.
+/// 4.8: by default the observer is notified of a panic before the exit is delivered. No other process is affected.
 #[test]
 fn the_observer_is_told_of_a_panic() {
     let hears = Hears::default();
@@ -962,12 +969,12 @@ fn the_observer_is_told_of_a_panic() {
     assert_eq!(rt.block_on(other).unwrap(), 2);
 }
 
-/// 4.8: the call-back is called on the thread that ran the process; a panic in it goes no further.
+/// 4.8: the call-back is called on the thread that ran the process. A panic in the call-back is caught.
 #[test]
 fn the_call_back_is_called_at_a_panic() {
     let (tell, heard) = mpsc::channel();
     let tell = Mutex::new(tell);
-    let call = OnPanic::Call(Arc::new(move |pid, text: &str| {
+    let call = PanicPolicy::Call(Arc::new(move |pid, text: &str| {
         tell.lock().unwrap().send((pid, text.to_owned(), thread::current().id())).unwrap();
         panic!("in the call-back");
     }));
@@ -978,11 +985,12 @@ fn the_call_back_is_called_at_a_panic() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(pid, "loud".to_owned(), thread::current().id())]);
 }
 
-/// 4.8: with `ShutDown` a panic refuses new work and cancels everybody; clean-up still runs.
+/// 4.8: with `PanicPolicy::ShutDown` a panic makes the runtime refuse new work and cancels every process. Clean-up
+/// still runs.
 #[test]
 fn a_panic_can_shut_the_runtime_down() {
     within(20, || {
-        let rt = Runtime::builder().workers(2).on_panic(OnPanic::ShutDown).build().unwrap();
+        let rt = Runtime::builder().workers(2).on_panic(PanicPolicy::ShutDown).build().unwrap();
         let (told, rest) = (rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await), counting(&rt));
         drop(rt.spawn(async |_: Context| -> () { panic!("loud") }));
         assert!(matches!(block_on(told), Err(Exit::Cancelled(reason)) if reason == Reason::SHUTDOWN));
@@ -997,9 +1005,9 @@ fn a_panic_can_shut_the_runtime_down() {
     });
 }
 
-// ---- The runtime is dropped
+// ---- Drop of the runtime
 
-/// Counts itself while it is alive.
+/// A value whose live copies the test counts.
 #[derive(Clone)]
 struct Alive(#[expect(dead_code)] Arc<()>);
 
@@ -1008,8 +1016,8 @@ enum Mail {
     Keep(#[expect(dead_code)] Alive),
 }
 
-/// 8.3, 6.5: whatever is under way when a runtime is dropped ends, each value is dropped once, and what survives is an
-/// error from then on.
+/// 8.3, 6.5: when a runtime is dropped, everything in progress ends, and each value is dropped once. Objects that
+/// survive return errors from then on.
 #[test]
 fn everything_is_let_go_when_a_runtime_is_dropped() {
     struct Give;
@@ -1099,7 +1107,7 @@ fn everything_is_let_go_when_a_runtime_is_dropped() {
                     thread::yield_now();
                 }
             }
-            // Queued, and perhaps never run.
+            // A queued process that may never have run.
             let queued = rt.spawn({
                 let state = state();
                 async move |_: Context<()>| {
@@ -1110,7 +1118,7 @@ fn everything_is_let_go_when_a_runtime_is_dropped() {
             let (to, mut mailbox) = rt.mailbox::<Alive>();
             to.send(state()).unwrap();
             let (addresses, pid) = ((idle.address(), performs.address()), idle.pid());
-            let ended = host.ended(pid);
+            let ended = host.exited(pid);
             drop(rt);
 
             assert!(matches!(block_on(called), Err(CallError::Died(_) | CallError::Dropped)));
@@ -1121,22 +1129,23 @@ fn everything_is_let_go_when_a_runtime_is_dropped() {
             assert!(completion.is_cancelled());
             completion.complete(state());
             let refused = addresses.0.send(Mail::Keep(state())).unwrap_err();
-            assert_eq!(refused.refusal(), Refusal::ShutDown);
+            assert_eq!(refused.refusal(), SendErrorKind::ShutDown);
             drop(refused);
-            assert_eq!(addresses.1.send(()).unwrap_err().refusal(), Refusal::ShutDown);
+            assert_eq!(addresses.1.send(()).unwrap_err().refusal(), SendErrorKind::ShutDown);
             assert!(to.send(state()).is_err());
             let _last = block_on(mailbox.receive());
             assert!(block_on(mailbox.receive()).is_err());
             drop((_last, mailbox));
             assert_eq!(host.counters().spawned, host.counters().exited);
-            // The handler of `Ask` has one of its own, and lives as long as the host.
+            // The handler of `Ask` owns a copy, which lives as long as the host.
             drop((host, to, addresses, alive, kept));
             assert_eq!(Arc::strong_count(&counter), 1);
         });
     }
 }
 
-/// 8.3: a process that owns its runtime may drop it in a step; everybody else ends, and so does it.
+/// 8.3: a process that owns its runtime may drop it in a step. Every other process exits, and this process exits with
+/// its own result.
 #[test]
 fn a_process_may_drop_its_own_runtime() {
     for workers in [1, 2] {
@@ -1159,7 +1168,8 @@ fn a_process_may_drop_its_own_runtime() {
     }
 }
 
-/// 8.3: a runtime that lies unread in its own process's mailbox, or in its state, is dropped with it.
+/// 8.3: a runtime that is owned by one of its own processes, in its mailbox or in its state, is dropped with that
+/// process.
 #[test]
 fn a_runtime_inside_its_own_process_dies_with_it() {
     within(30, || {
@@ -1177,7 +1187,7 @@ fn a_runtime_inside_its_own_process_dies_with_it() {
     });
 }
 
-/// 8.3: handlers, inline and blocking, may drop the runtime too.
+/// 8.3: inline and blocking handlers may drop the runtime too.
 #[test]
 fn a_handler_may_drop_the_runtime() {
     for blocking in [false, true] {
@@ -1210,7 +1220,7 @@ fn a_handler_may_drop_the_runtime() {
     }
 }
 
-/// 8.3: a runtime may be dropped inside a process of another one, which goes on.
+/// 8.3: a runtime may be dropped inside a process of another runtime, which continues.
 #[test]
 fn a_runtime_may_be_dropped_inside_another() {
     within(30, || {
@@ -1226,11 +1236,12 @@ fn a_runtime_may_be_dropped_inside_another() {
     });
 }
 
-/// 3.2, 6.5: a closure that waits for a blocking thread when the runtime ends never runs, and its caller hears of it.
+/// 3.2, 6.5: a closure that waits for a blocking thread when the runtime ends never runs, and its caller receives an
+/// error.
 #[test]
 fn a_blocking_closure_that_never_ran_is_answered() {
     within(10, || {
-        let rt = Runtime::builder().workers(1).blocking_threads(1).build().unwrap();
+        let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let (release, gate) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel();
         let first = rt.spawn_blocking(move || {
@@ -1250,7 +1261,7 @@ fn a_blocking_closure_that_never_ran_is_answered() {
     });
 }
 
-/// 7.1, 8.3: a sleep that somebody else drives does not hang when its runtime has gone.
+/// 7.1, 8.3: a sleep that another executor polls does not hang when its runtime was dropped.
 #[test]
 fn a_sleep_outlives_its_runtime() {
     within(10, || {
@@ -1271,7 +1282,8 @@ fn a_sleep_outlives_its_runtime() {
     });
 }
 
-/// 1.3, 8.3: a mailbox that was split off and taken elsewhere does not wait for ever once its process has ended.
+/// 1.3, 8.3: a mailbox that was split off and moved to another thread does not wait for ever after its process has
+/// exited.
 #[test]
 fn a_mailbox_that_left_its_process_ends_with_it() {
     within(10, || {

@@ -1,4 +1,4 @@
-//! SPEC 1.5: processes that are not `Send` live on the thread that lends itself.
+//! 1.5 of the specification: processes that are not `Send` run only on the guest thread that owns their `Local`.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ impl Command for Ask {
     type Reply = ThreadId;
 }
 
-/// Notes on which thread it was dropped.
+/// Records the thread on which it was dropped.
 struct Dropped(Rc<Cell<Option<ThreadId>>>);
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -22,19 +22,20 @@ impl Drop for Dropped {
     }
 }
 
-/// 1.5: it is stepped on its own thread whoever wakes it, beside processes that move.
+/// 1.5: a local process runs only on its own thread, whichever thread wakes it. Other processes of the runtime move
+/// between threads meanwhile.
 #[test]
 fn a_local_process_stays_on_its_thread() {
     for workers in [0, 2] {
         let rt = Runtime::builder().workers(workers).handle_blocking(|_: Ask| thread::current().id()).build().unwrap();
-        let local = rt.local();
+        let local = rt.local_set();
         let (here, log) = (thread::current().id(), Rc::new(RefCell::new(Vec::new())));
         let own = Rc::clone(&log);
         let process = local.spawn(async move |mut ctx: Context<u64>| -> Result<(), Exit> {
             for _ in 0..3 {
                 let message = ctx.receive().await?;
                 own.borrow_mut().push((thread::current().id(), message));
-                // Answered, and so woken, by another thread.
+                // Another thread answers the command and so wakes the process.
                 assert_ne!(ctx.perform(Ask).await?, thread::current().id());
                 ctx.sleep(Duration::from_millis(1)).await;
                 let child = ctx.spawn(async |ctx: Context| Ok::<_, Exit>(ctx.pid()));
@@ -53,12 +54,13 @@ fn a_local_process_stays_on_its_thread() {
     }
 }
 
-/// 1.5: those that wait when their `Local` goes are killed, and end on their thread; what their handles say is that.
+/// 1.5: when a `Local` is dropped, its waiting processes are killed and dropped on their own thread. Their handles
+/// report `Exit::Killed`.
 #[test]
 fn a_local_process_ends_on_its_thread() {
     let rt = two();
     let gone = Rc::new(Cell::new(None));
-    let local = rt.local();
+    let local = rt.local_set();
     let spawn = |waits: bool| {
         let mine = Dropped(Rc::clone(&gone));
         local.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
@@ -78,11 +80,11 @@ fn a_local_process_ends_on_its_thread() {
     assert_eq!(rt.processes_alive(), 0);
 }
 
-/// 1.5: many of them, and one that never pauses: the future that drives them has its turn.
+/// 1.5: many local processes, and one that never waits, do not starve the future that drives them.
 #[test]
 fn local_processes_do_not_starve_their_driver() {
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let local = rt.local();
+    let local = rt.local_set();
     let turns = Rc::new(Cell::new(0_u64));
     let own = Rc::clone(&turns);
     let busy = local.spawn(async move |ctx: Context| {
@@ -106,7 +108,7 @@ fn local_processes_do_not_starve_their_driver() {
     assert!(matches!(local.block_on(busy), Err(Exit::Killed)));
 }
 
-/// 4.8: a panic ends the one process; a hand-written one is driven as well.
+/// 4.8: a panic ends only its local process. A hand-written local process runs too.
 #[test]
 fn a_local_process_that_panics_ends_alone() {
     struct Count(Rc<Cell<u64>>);
@@ -125,7 +127,7 @@ fn a_local_process_that_panics_ends_alone() {
         }
     }
     let rt = two();
-    let local = rt.local();
+    let local = rt.local_set();
     let panics = local.spawn(async |_: Context| -> Result<(), Exit> {
         let _here = Rc::new(());
         panic!("local")
@@ -137,12 +139,12 @@ fn a_local_process_that_panics_ends_alone() {
     assert_eq!(counted.unwrap(), 7);
 }
 
-/// 1.5, 8.1: no step of a process of this thread comes between the wake of the thread's own future and its next poll.
+/// 1.5, 8.1: after the thread's own future was woken, no local process takes a step before that future is polled.
 #[test]
 fn a_woken_future_comes_before_local_processes() {
     for blocks in [true, false] {
         let rt = Runtime::builder().workers(0).build().unwrap();
-        let local = rt.local();
+        let local = rt.local_set();
         let (wake, woken) = futures::channel::oneshot::channel();
         let steps = Rc::new(Cell::new(0_u64));
         let (mut wake, tenth) = (Some(wake), Rc::clone(&steps));
@@ -176,12 +178,12 @@ fn a_woken_future_comes_before_local_processes() {
     }
 }
 
-/// 8.1: a future whose polls take longer than a poll of the runtime may take, and that wakes itself, does not starve local
+/// 8.1: a future whose polls exceed the time limit of a guest's poll, and that wakes itself, does not starve local
 /// processes.
 #[test]
 fn a_long_future_that_wakes_itself_does_not_starve_local_processes() {
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let local = rt.local();
+    let local = rt.local_set();
     let done = Rc::new(Cell::new(false));
     let sets = Rc::clone(&done);
     let process = local.spawn(async move |ctx: Context| {

@@ -35,7 +35,7 @@ fn a_pid_prints_and_parses_back() {
     let again = Runtime::builder().workers(0).node(a.node()).build().unwrap();
     assert_eq!(again.node(), a.node());
     let stale = again.send(a, 1_u64).unwrap_err();
-    assert_eq!((stale.refusal(), stale.into_message()), (Refusal::NoProcess, 1));
+    assert_eq!((stale.refusal(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
 /// A message that owns a mailbox with a message that owns a mailbox.
@@ -130,7 +130,7 @@ fn a_stale_pid_never_reaches_the_new_tenant() {
             let tenant = rt.spawn(echo);
             assert!(!former.contains(&tenant.pid()));
             for stale in &former {
-                assert_eq!(rt.send(*stale, 666_u64).unwrap_err().refusal(), Refusal::NoProcess);
+                assert_eq!(rt.send(*stale, 666_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
                 assert!(rt.address::<u64>(*stale).is_none());
                 assert!(rt.kill(*stale).is_err());
             }
@@ -148,9 +148,9 @@ fn a_foreign_pid_is_refused() {
     let (here, there) = (two(), two());
     let pid = there.spawn(echo).pid();
     let refused = here.send(pid, 5_u64).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 5));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 5));
     let never: Pid = format!("<{}.4294967295.7>", here.node()).parse().unwrap();
-    assert_eq!(here.send(never, 5_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    assert_eq!(here.send(never, 5_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
 }
 
 /// 2.2: messages between one sender and one receiver arrive in order, whatever the others do.
@@ -245,7 +245,7 @@ fn a_message_before_a_death_arrives_before_the_exit_is_known() {
                 to.send(1)?;
                 Ok::<_, Exit>(())
             });
-            let ended = sender.ended();
+            let ended = sender.exited();
             drop(sender);
             assert!(ended.await.is_normal());
             assert_eq!(mailbox.try_receive(), Some(1));
@@ -306,7 +306,7 @@ fn an_outside_mailbox_has_a_pid() {
     address.send(4).unwrap();
     drop(mailbox);
     let refused = address.send(5).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 5));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 5));
     assert!(rt.send(pid, 6_u64).is_err());
 
     let (address, mut mailbox) = rt.mailbox::<u64>();
@@ -318,12 +318,12 @@ fn an_outside_mailbox_has_a_pid() {
 #[derive(Clone, Default)]
 struct Wire(Arc<Mutex<Vec<(Pid, u64)>>>);
 
-impl Receiver for Wire {
-    fn deliver(&self, package: Package) -> std::result::Result<(), SendError<Package>> {
+impl Deliver for Wire {
+    fn deliver(&self, package: Envelope) -> std::result::Result<(), SendError<Envelope>> {
         if !package.payload.is::<u64>() {
-            return Err(SendError::new(Refusal::WrongType { expected: "u64" }, package));
+            return Err(SendError::new(SendErrorKind::WrongType { expected: "u64" }, package));
         }
-        let Package { to, payload, .. } = package;
+        let Envelope { to, payload, .. } = package;
         self.0.lock().unwrap().push((to, payload.downcast().unwrap()));
         Ok(())
     }
@@ -337,9 +337,9 @@ fn receivers_are_attached_for_pids_and_for_nodes() {
     let pid = rt.attach(wire.clone()).unwrap();
     rt.send(pid, 7_u64).unwrap();
     let refused = rt.send(pid, "text").unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::WrongType { expected: "u64" }, "text"));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
     rt.kill(pid).unwrap();
-    assert_eq!(rt.send(pid, 8_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    assert_eq!(rt.send(pid, 8_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
 
     let far: Pid = "<4711-a.3.1>".parse().unwrap();
     assert!(rt.send(far, 9_u64).is_err());
@@ -347,7 +347,7 @@ fn receivers_are_attached_for_pids_and_for_nodes() {
     rt.send(far, 9_u64).unwrap();
     // The host is a receiver itself.
     let here = rt.spawn(echo);
-    rt.host().deliver(Package::new(here.pid(), Payload::new(5_u64))).unwrap();
+    rt.host().deliver(Envelope::new(here.pid(), Payload::new(5_u64))).unwrap();
     assert_eq!(rt.block_on(here).unwrap(), 5);
     assert_eq!(*wire.0.lock().unwrap(), [(pid, 7), (far, 9)]);
 }
@@ -468,7 +468,7 @@ fn a_death_is_told_to_the_callers_at_once() {
 fn a_hand_written_process_asks() {
     struct Asks {
         server: Address<Ask>,
-        asked: Option<Tag<Asked<u64>>>,
+        asked: Option<Tag<BuiltinCommand<u64>>>,
     }
     impl Process for Asks {
         type Message = ();
@@ -546,7 +546,7 @@ fn a_sink_hands_back_what_is_refused() {
     assert_eq!(came, ["a", "b", "c"]);
     drop(mailbox);
     let refused = rt.block_on(sink.send("d".into())).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message().as_str()), (Refusal::NoProcess, "d"));
+    assert_eq!((refused.refusal(), refused.into_message().as_str()), (SendErrorKind::NoProcess, "d"));
     fn shared<T: Send + Sync + Unpin + 'static>(_: &T) {}
     shared(&sink);
 }
@@ -559,8 +559,8 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
 /// dead letter, and counted.
 #[test]
 fn bounds_are_exact_and_policies_hold() {
-    use Bound::{DropNewest, DropOldest, Reject, Unbounded};
-    let table: [(Bound, &[u32], &[u32], usize); 6] = [
+    use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
+    let table: [(MailboxCapacity, &[u32], &[u32], usize); 6] = [
         (Unbounded, &[0, 1, 2, 3, 4], &[], 0),
         (Reject(3), &[0, 1, 2], &[], 2),
         (Reject(0), &[0], &[], 4),
@@ -575,11 +575,15 @@ fn bounds_are_exact_and_policies_hold() {
         let mut back = Vec::new();
         for n in 0..5 {
             if let Err(full) = address.send(n) {
-                assert_eq!(full.refusal(), Refusal::Full);
+                assert_eq!(full.refusal(), SendErrorKind::Full);
                 back.push(full.into_message());
             }
         }
-        assert_eq!((address.high_water(), rt.high_water(address.pid())), (read.len(), Some(read.len())), "{bound:?}");
+        assert_eq!(
+            (address.peak_mailbox_len(), rt.peak_mailbox_len(address.pid())),
+            (read.len(), Some(read.len())),
+            "{bound:?}"
+        );
         assert_eq!((drain(&mut mailbox), back.len()), (read.to_vec(), refused), "{bound:?}");
         let dead: Vec<u32> = drain(&mut letters).into_iter().map(|dead| dead.payload.downcast().unwrap()).collect();
         assert_eq!(dead, dropped, "{bound:?}");
@@ -589,7 +593,7 @@ fn bounds_are_exact_and_policies_hold() {
         // There is room again.
         address.send(9).unwrap();
         assert_eq!(mailbox.try_receive(), Some(9));
-        assert!(address.high_water() >= read.len());
+        assert!(address.peak_mailbox_len() >= read.len());
     }
 }
 
@@ -616,11 +620,11 @@ fn only_messages_count_against_a_bound() {
         });
         seen.len() == 4
     }
-    let handle = rt.process().mailbox(Bound::Reject(2)).spawn(body).unwrap();
+    let handle = rt.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn(body).unwrap();
     handle.send(1).unwrap();
     rt.cancel(handle.pid(), "enough", Duration::from_secs(9)).unwrap();
     handle.send(2).unwrap();
-    assert_eq!(handle.send(3).unwrap_err().refusal(), Refusal::Full);
+    assert_eq!(handle.send(3).unwrap_err().refusal(), SendErrorKind::Full);
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
@@ -629,7 +633,7 @@ fn only_messages_count_against_a_bound() {
 fn those_that_wait_for_room_come_in_one_after_the_other() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
-    for bound in [Bound::Reject(2), Bound::DropOldest(2), Bound::DropNewest(2)] {
+    for bound in [MailboxCapacity::Reject(2), MailboxCapacity::DropOldest(2), MailboxCapacity::DropNewest(2)] {
         let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
         let sent: Vec<bool> = (0..2).map(|n| address.send_wait(n).now_or_never().is_some()).collect();
         assert_eq!(sent, [true, true]);
@@ -647,7 +651,7 @@ fn those_that_wait_for_room_come_in_one_after_the_other() {
             assert!(futures::future::FusedFuture::is_terminated(&wait));
             assert!((&mut wait).now_or_never().is_none());
         }
-        assert_eq!(address.high_water(), 2);
+        assert_eq!(address.peak_mailbox_len(), 2);
     }
     assert_eq!(rt.counters().dropped_by_policy, 0);
     assert_eq!(rt.counters().messages, 3 * 5);
@@ -677,10 +681,13 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
             Ok(Next::Wait)
         }
     }
-    for bound in [Bound::Reject(BOUND), Bound::DropOldest(BOUND), Bound::DropNewest(BOUND)] {
+    for bound in
+        [MailboxCapacity::Reject(BOUND), MailboxCapacity::DropOldest(BOUND), MailboxCapacity::DropNewest(BOUND)]
+    {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (waiting, steps) = (Waiting::default(), Arc::default());
-        let drains = rt.process().mailbox(bound).spawn_process(Drains(waiting.clone(), Arc::clone(&steps))).unwrap();
+        let drains =
+            rt.process().mailbox_capacity(bound).spawn_process(Drains(waiting.clone(), Arc::clone(&steps))).unwrap();
         let address = drains.address();
         (0..3).for_each(|n| address.send(n).unwrap());
         for n in 3..10 {
@@ -693,7 +700,7 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
         let expected: [(Vec<u32>, usize); 4] =
             [(vec![0, 1, 2], 3), (vec![3, 4, 5], 3), (vec![6, 7, 8], 1), (vec![9], 0)];
         assert_eq!(steps, expected, "{bound:?}");
-        assert_eq!(address.high_water(), BOUND);
+        assert_eq!(address.peak_mailbox_len(), BOUND);
     }
 }
 
@@ -703,32 +710,37 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
 fn a_wait_for_room_ends_with_the_receiver() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let full =
-        rt.process().mailbox(Bound::Reject(1)).name("full").spawn(async |ctx: Context| drop(ctx.cancelled().await));
+    let full = rt
+        .process()
+        .mailbox_capacity(MailboxCapacity::Reject(1))
+        .name("full")
+        .spawn(async |ctx: Context| drop(ctx.cancelled().await));
     let full = full.unwrap();
     rt.send(full.pid(), 0_u8).unwrap();
     let text = || String::from("back");
     let mut waiting = [rt.send_wait(full.pid(), text()), rt.send_wait("full", text())];
     assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
-    let ends = full.ended();
+    let ends = full.exited();
     full.abort();
     assert!(matches!(rt.block_on(ends), Exit::Killed));
     for wait in waiting {
         let refused = rt.block_on(wait).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, text()));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, text()));
     }
     for to in [rt.send_wait(full.pid(), text()), rt.send_wait("full", text())] {
-        assert_eq!(rt.block_on(to).unwrap_err().refusal(), Refusal::NoProcess);
+        assert_eq!(rt.block_on(to).unwrap_err().refusal(), SendErrorKind::NoProcess);
     }
-    let mute =
-        rt.process().limits(Limits::new().mail(0)).spawn(async |ctx: Context<String>| drop(ctx.cancelled().await));
+    let mute = rt
+        .process()
+        .limits(Limits::new().mailbox_capacity(0))
+        .spawn(async |ctx: Context<String>| drop(ctx.cancelled().await));
     let mute = mute.unwrap();
-    assert_eq!(rt.block_on(mute.send_wait(text())).unwrap_err().refusal(), Refusal::Full);
+    assert_eq!(rt.block_on(mute.send_wait(text())).unwrap_err().refusal(), SendErrorKind::Full);
     let wrong = rt.block_on(rt.send_wait(mute.pid(), 5_u8)).unwrap_err();
-    assert!(matches!(wrong.refusal(), Refusal::WrongType { .. }));
+    assert!(matches!(wrong.refusal(), SendErrorKind::WrongType { .. }));
     assert_eq!(rt.counters().refused, 6);
     // The runtime ends: whoever waits is told.
-    let (address, mailbox) = rt.mailbox_with::<u8>(Bound::Reject(1));
+    let (address, mailbox) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(1));
     address.send(1).unwrap();
     let mut wait = address.send_wait(2);
     assert!((&mut wait).now_or_never().is_none());
@@ -782,7 +794,7 @@ fn room_is_neither_lost_nor_taken_twice() {
         // What is passed over counts: where one fits, nothing can be.
         for which in (0..3).filter(|which| (bound, *which) != (1, 1)) {
             let (read, high) = on_workers(async move |host| {
-                let to = host.process().mailbox(Bound::Reject(bound));
+                let to = host.process().mailbox_capacity(MailboxCapacity::Reject(bound));
                 let reader = match which {
                     0 => to.spawn(body).unwrap(),
                     1 => to.spawn(async move |ctx: Context<(u32, u32)>| selective(ctx).await).unwrap(),
@@ -800,7 +812,7 @@ fn room_is_neither_lost_nor_taken_twice() {
                     });
                 }
                 let address = reader.address();
-                (reader.await.unwrap(), address.high_water())
+                (reader.await.unwrap(), address.peak_mailbox_len())
             });
             assert_eq!(high, bound);
             for sender in 0..SENDERS {
@@ -825,13 +837,15 @@ fn waits_for_room_race_the_end_and_their_own() {
         let mut sent = 0;
         for round in 0..ROUNDS {
             let reads = Arc::clone(&read);
-            let reader = host.process().mailbox(Bound::Reject(1)).spawn(async move |mut ctx: Context<u64>| {
-                for _ in 0..round % 5 {
-                    ctx.receive().await?;
-                    reads.fetch_add(1, SeqCst);
-                }
-                Ok::<_, Exit>(())
-            });
+            let reader = host.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(
+                async move |mut ctx: Context<u64>| {
+                    for _ in 0..round % 5 {
+                        ctx.receive().await?;
+                        reads.fetch_add(1, SeqCst);
+                    }
+                    Ok::<_, Exit>(())
+                },
+            );
             let reader = reader.unwrap();
             let senders: Vec<_> = (0..4)
                 .map(|sender| {
@@ -860,7 +874,7 @@ fn waits_for_room_race_the_end_and_their_own() {
                                 Err(refused) => {
                                     assert_eq!(
                                         (refused.refusal(), refused.into_message()),
-                                        (Refusal::NoProcess, sender)
+                                        (SendErrorKind::NoProcess, sender)
                                     );
                                     return Ok::<_, Exit>(sent);
                                 }
@@ -890,9 +904,9 @@ fn waits_for_room_race_the_end_and_their_own() {
 /// policy may drop it, even while it is looked at.
 #[test]
 fn a_selective_receive_looks_once() {
-    for bound in [Bound::Unbounded, Bound::Reject(40), Bound::DropOldest(40)] {
+    for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
         let rt = Runtime::builder().workers(0).build().unwrap();
-        let handle = rt.process().mailbox(bound).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
+        let handle = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
             let mut looks = Vec::new();
             let picked = ctx.receive_where(|n| {
                 looks.push(n);
@@ -919,7 +933,7 @@ fn a_selective_receive_looks_once() {
     }
 
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::DropOldest(2));
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::DropOldest(2));
     let mut letters = rt.dead_letters();
     address.send(0).unwrap();
     address.send(1).unwrap();
@@ -938,7 +952,7 @@ fn a_selective_receive_looks_once() {
     assert_eq!((dead, rt.counters().dropped_by_policy), (vec![0, 1], 2));
 
     // A panic in the pick loses that message and no room.
-    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::Reject(1));
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(1));
     address.send(0).unwrap();
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         rt.block_on(mailbox.receive_where(|_| -> Result<u32, u32> { panic!("on purpose") }))
@@ -952,7 +966,7 @@ fn a_selective_receive_looks_once() {
 #[test]
 fn what_is_put_aside_comes_back_in_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
-    for bound in [Bound::Unbounded, Bound::Reject(3)] {
+    for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(3)] {
         let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
         let send = |from: u32| (from..from + 3).for_each(|n| address.send(n).unwrap());
         send(0);
@@ -1034,10 +1048,10 @@ fn what_comes_to_one_that_waits_is_read_in_order() {
         let send = |from: u64, to: u64| (from..to).for_each(|n| address.send(message(n)).unwrap());
         let run = || drop(rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)));
         let have_come = |count: u64, high: usize| {
-            assert_eq!(address.high_water(), high);
+            assert_eq!(address.peak_mailbox_len(), high);
             run();
             assert_eq!(*read.lock().unwrap(), (0..count).collect::<Vec<_>>());
-            assert_eq!(address.high_water(), high);
+            assert_eq!(address.peak_mailbox_len(), high);
         };
         run();
         send(0, 1);
@@ -1122,7 +1136,7 @@ fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
 fn a_sink_waits_for_room() {
     use futures::{FutureExt, SinkExt, StreamExt, stream};
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let (address, mut mailbox) = rt.mailbox_with::<u32>(Bound::Reject(2));
+    let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(2));
     let forward = stream::iter((0..100).map(Ok::<_, SendError<u32>>)).forward(address.sink());
     let read = async {
         let mut read = Vec::new();
@@ -1133,7 +1147,7 @@ fn a_sink_waits_for_room() {
     };
     let (forwarded, read) = rt.block_on(futures::future::join(forward, read));
     assert!(forwarded.is_ok());
-    assert_eq!((read, address.high_water()), ((0..100).collect::<Vec<_>>(), 2));
+    assert_eq!((read, address.peak_mailbox_len()), ((0..100).collect::<Vec<_>>(), 2));
     let mut sink = address.sink();
     for n in 0..3 {
         sink.feed(n).now_or_never().expect("it is ready").unwrap();
@@ -1150,7 +1164,7 @@ fn a_sink_waits_for_room() {
     }
     drop(mailbox);
     let refused = sink.flush().now_or_never().unwrap().unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 2));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 2));
 }
 
 /// 2.2, 2.3: a recipient sends one kind of message and gets back what is refused, as it was.
@@ -1163,16 +1177,16 @@ fn a_recipient_sends_what_converts() {
         }
     }
     let rt = Runtime::builder().workers(0).build().unwrap();
-    let (address, mut mailbox) = rt.mailbox_with::<Number>(Bound::Reject(1));
+    let (address, mut mailbox) = rt.mailbox_with::<Number>(MailboxCapacity::Reject(1));
     let recipient: Recipient<u32> = address.recipient();
     assert_eq!(recipient.pid(), address.pid());
     recipient.clone().send(5).unwrap();
     let refused = recipient.send(6).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 6));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 6));
     assert_eq!(mailbox.try_receive().unwrap().0, 5);
     drop(mailbox);
     let refused = recipient.send(7).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 7));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 7));
     assert_eq!(rt.counters().refused, 2);
 }
 

@@ -95,7 +95,7 @@ pub fn within<T: Send + 'static>(seconds: u64, f: impl FnOnce() -> T + Send + 's
 /// The operating system may keep the worker off its core for long; without the infinite `long_step` the monitor would
 /// take this for a long step.
 pub fn alone() -> procession::Builder {
-    Runtime::builder().workers(1).long_step(Duration::MAX)
+    Runtime::builder().workers(1).long_step_threshold(Duration::MAX)
 }
 
 /// Returns a runtime with two workers.

@@ -32,11 +32,11 @@ fn a_wrong_start_is_named() {
         Ok(u32::from(port))
     }
     let rt = lone();
-    let app = || Methods::new().method("port", port);
-    let unknown = rt.process().method("prot").spawn_process(app()).unwrap();
-    let wrong = rt.process().method("port").input("80").spawn_process(app()).unwrap();
-    let none = rt.process().method("port").spawn_process(app()).unwrap();
-    let body = rt.process().method("port").spawn(echo).unwrap();
+    let app = || EntryPoints::new().entry("port", port);
+    let unknown = rt.process().entry("prot").spawn_process(app()).unwrap();
+    let wrong = rt.process().entry("port").input("80").spawn_process(app()).unwrap();
+    let none = rt.process().entry("port").spawn_process(app()).unwrap();
+    let body = rt.process().entry("port").spawn(echo).unwrap();
     let (a, b, c, d) = (unknown.started(), wrong.started(), none.started(), body.started());
     let exits = rt.block_on(async move {
         let started = [a.await, b.await, c.await, d.await].map(Result::unwrap_err);
@@ -88,11 +88,11 @@ fn a_pid_that_names_nothing_is_an_error() {
     let before = rt.counters().refused;
     for pid in pids {
         let refused = rt.send(pid, 7_u64).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 7), "{pid}");
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 7), "{pid}");
         assert_eq!(rt.kill(pid), Err(NoProcess(pid)));
         assert_eq!(rt.cancel(pid, "no", LONG), Err(NoProcess(pid)));
         assert!(rt.address::<u64>(pid).is_none());
-        assert!(matches!(rt.block_on(rt.ended(pid)), Exit::NoProcess));
+        assert!(matches!(rt.block_on(rt.exited(pid)), Exit::NoProcess));
         assert!(matches!(rt.block_on(rt.call(pid, |_: Reply<()>| 1_u64)), Err(CallError::NoProcess)));
         let refused = rt.complete_yield(pid, Tag::chosen(1), Ok(Payload::new(1_u64))).unwrap_err();
         assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
@@ -113,7 +113,7 @@ fn a_wrong_type_is_refused_at_the_sender() {
     let (outside, _mailbox) = rt.mailbox::<u64>();
     for pid in [typed.pid(), outside.pid()] {
         let refused = rt.send(pid, "text").unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::WrongType { expected: "u64" }, "text"));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::WrongType { expected: "u64" }, "text"));
         let large = [7_u64; 9];
         assert_eq!(rt.send(pid, large).unwrap_err().into_message(), large);
         let refused = rt.send(pid, Payload::new(1_u32)).unwrap_err();
@@ -141,11 +141,12 @@ fn extreme_options_work_or_are_errors() {
         assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
     });
     within(10, || {
-        let none = Runtime::builder().workers(1).blocking_threads(0).blocking_queue(0).build().unwrap();
+        let none = Runtime::builder().workers(1).max_blocking_threads(0).blocking_queue_capacity(0).build().unwrap();
         assert!(block_on(none.spawn_blocking(|| 1)).is_err());
-        let huge = Runtime::builder().workers(1).blocking_threads(usize::MAX).blocking_queue(usize::MAX).build();
+        let huge =
+            Runtime::builder().workers(1).max_blocking_threads(usize::MAX).blocking_queue_capacity(usize::MAX).build();
         assert_eq!(block_on(huge.unwrap().spawn_blocking(|| 1)).unwrap(), 1);
-        let queue = Runtime::builder().workers(1).blocking_threads(1).blocking_queue(0).build().unwrap();
+        let queue = Runtime::builder().workers(1).max_blocking_threads(1).blocking_queue_capacity(0).build().unwrap();
         assert_eq!(block_on(queue.spawn_blocking(|| 1)).unwrap(), 1);
     });
 }
@@ -519,7 +520,7 @@ fn a_process_that_never_yields_stops_nobody_else() {
         assert!(matches!(block_on(server), Err(Exit::Cancelled(_))));
         let shutdown = block_on(rt.shutdown(Duration::from_millis(5)));
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
-        assert_eq!(left, [(greedy.pid(), Some(State::Running))]);
+        assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);
         // Its body ended in that step.
         block_on(greedy).unwrap();

@@ -36,7 +36,7 @@ fn a_name_leads_to_its_process_until_it_ends() {
     rt.send(SUM, 3).unwrap();
     rt.send("sum", 4_u64).unwrap();
     let wrong = rt.send("sum", 'x').unwrap_err();
-    assert_eq!((wrong.refusal(), wrong.into_message()), (Refusal::WrongType { expected: "u64" }, 'x'));
+    assert_eq!((wrong.refusal(), wrong.into_message()), (SendErrorKind::WrongType { expected: "u64" }, 'x'));
     let wrong = rt.block_on(rt.call("sum", |reply: Reply<()>| reply));
     assert!(matches!(wrong, Err(CallError::WrongType { expected: "u64" })), "{wrong:?}");
     let to = rt.block_on(rt.spawn(async |ctx: Context| {
@@ -48,7 +48,7 @@ fn a_name_leads_to_its_process_until_it_ends() {
     assert_eq!(rt.block_on(handle).unwrap(), 12);
     assert_eq!(rt.whereis(SUM), None);
     let refused = rt.send(SUM, 1).unwrap_err();
-    assert_eq!((refused.refusal(), refused.into_message()), (Refusal::NoProcess, 1));
+    assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 1));
     assert!(matches!(rt.block_on(rt.call("sum", |reply: Reply<()>| reply)), Err(CallError::NoProcess)));
 }
 
@@ -74,7 +74,7 @@ fn a_taken_name_says_by_whom() {
     let taken = NameError::Taken { name: "sum".into(), holder: first.pid() };
     assert_eq!(mailbox.register(SUM).unwrap_err(), taken);
     let second = rt.process().name("sum").spawn(sum).unwrap_err();
-    assert_eq!(*second.refusal(), SpawnRefusal::NameTaken(first.pid()));
+    assert_eq!(*second.refusal(), SpawnErrorKind::NameTaken(first.pid()));
     assert_eq!(rt.processes_alive(), alive);
     let body = second.into_body();
     let second = rt.spawn(body);
@@ -116,7 +116,7 @@ fn a_process_registers_and_unregisters() {
     let late = me.register("late").unwrap_err();
     assert_eq!(late, NameError::NoProcess { name: "late".into(), pid: me.pid() });
     assert_eq!(rt.whereis("late"), None);
-    me.join("late");
+    me.join_group("late");
     assert!(rt.members::<u64>("late").is_empty());
     assert!(!me.unregister("one"));
 }
@@ -143,7 +143,7 @@ fn a_name_is_free_before_the_end_is_heard() {
             } else {
                 address.send(0).unwrap()
             }
-            let heard = address.ended();
+            let heard = address.exited();
             let exit = if round % 5 == 0 { handle.await.map(drop) } else { Err(heard.await) };
             assert!(host.whereis(SUM).is_none(), "round {round}: {exit:?}");
             assert!(host.address::<u64>(address.pid()).is_none());
@@ -176,7 +176,7 @@ fn registering_races_the_end() {
                     let (barrier, me) = (&barrier, me.clone());
                     scope.spawn(move || {
                         barrier.wait();
-                        me.join("crowd");
+                        me.join_group("crowd");
                         match me.register(SUM) {
                             Ok(()) => {}
                             Err(NameError::Taken { holder, .. }) => assert_ne!(holder, me.pid()),
@@ -228,7 +228,7 @@ fn spawn_or_send_spawns_one_and_loses_nothing() {
                     .collect();
                 senders.into_iter().map(|sender| sender.join().unwrap()).collect()
             });
-            assert!(matches!(rt.block_on(rt.ended(pids[0])), Exit::Normal | Exit::NoProcess));
+            assert!(matches!(rt.block_on(rt.exited(pids[0])), Exit::Normal | Exit::NoProcess));
             assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
             assert_eq!((lives.load(SeqCst), total.load(SeqCst) as u64), (1, THREADS * (THREADS + 1) / 2));
         }
@@ -266,7 +266,7 @@ fn spawn_or_send_holds_while_processes_end() {
         });
         // The name is free before the mail of its last holder is buried; its pid is not forgotten before.
         for pid in pids.into_inner().unwrap() {
-            let _ = rt.block_on(rt.ended(pid));
+            let _ = rt.block_on(rt.exited(pid));
         }
         let dead = std::iter::from_fn(|| letters.try_receive()).count();
         assert_eq!(read.load(SeqCst) + dead, 2 * EACH as usize);
@@ -280,28 +280,28 @@ fn spawn_or_send_hands_back_what_is_refused() {
     let rt = lone();
     let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
     let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
-    let refusal = SpawnRefusal::MessageRefused(Refusal::WrongType { expected: "alloc::string::String" });
+    let refusal = SpawnErrorKind::MessageRefused(SendErrorKind::WrongType { expected: "alloc::string::String" });
     assert_eq!(*wrong.refusal(), refusal);
     let (message, body) = wrong.into_body();
-    let limited = rt.process().limits(Limits::new().mail(0)).spawn_or_send(message, body).unwrap_err();
-    assert_eq!(*limited.refusal(), SpawnRefusal::MessageRefused(Refusal::Full));
+    let limited = rt.process().limits(Limits::new().mailbox_capacity(0)).spawn_or_send(message, body).unwrap_err();
+    assert_eq!(*limited.refusal(), SpawnErrorKind::MessageRefused(SendErrorKind::Full));
     let (message, body) = limited.into_body();
     let pid = rt.process().spawn_or_send(message, body).unwrap();
     let to = rt.address::<u64>(pid).unwrap();
     to.send(0).unwrap();
-    assert!(matches!(rt.block_on(to.ended()), Exit::Normal));
+    assert!(matches!(rt.block_on(to.exited()), Exit::Normal));
     let host = rt.host().clone();
     drop(rt);
     let closed = host.process().name(SUM).spawn_or_send(6, sum).unwrap_err();
-    assert_eq!((*closed.refusal(), closed.into_body().0), (SpawnRefusal::ShutDown, 6));
+    assert_eq!((*closed.refusal(), closed.into_body().0), (SpawnErrorKind::ShutDown, 6));
 }
 
 const ROOM: Group<&str> = Group::new("room");
 
 /// Joins the room and says what it hears first.
 async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
-    ctx.join(ROOM);
-    ctx.join("room");
+    ctx.join_group(ROOM);
+    ctx.join_group("room");
     ctx.receive().await
 }
 
@@ -320,7 +320,7 @@ fn a_group_has_its_members() {
         assert_eq!(pids(&rt), guests.iter().map(|guest| guest.pid()).collect::<Vec<_>>());
         assert!(rt.members::<u64>("room").is_empty(), "they take texts");
         guests[1].abort();
-        guests[1].ended().await;
+        guests[1].exited().await;
         assert_eq!(pids(&rt), [guests[0].pid(), guests[2].pid()]);
         assert_eq!((rt.broadcast(ROOM, "hush"), rt.broadcast("room", 5), rt.broadcast("void", 5)), (2, 0, 0));
         for (guest, heard) in guests.into_iter().zip([Ok("hush"), Err(()), Ok("hush")]) {
@@ -328,10 +328,10 @@ fn a_group_has_its_members() {
         }
         assert!(pids(&rt).is_empty());
         let leaves = rt.spawn(async |ctx: Context<&'static str>| {
-            ctx.join(ROOM);
+            ctx.join_group(ROOM);
             let joined = ctx.host().members(ROOM).len();
-            ctx.leave("room");
-            ctx.leave("another");
+            ctx.leave_group("room");
+            ctx.leave_group("another");
             (joined == 1 && ctx.host().members(ROOM).is_empty()).then_some(()).ok_or("it is still there")
         });
         leaves.await.unwrap();
@@ -350,7 +350,7 @@ fn a_crowd_joins_and_ends() {
         let passes: Vec<_> = (0..CROWD)
             .map(|_| {
                 host.spawn(async |ctx: Context<&'static str>| {
-                    ctx.join(ROOM);
+                    ctx.join_group(ROOM);
                     ctx.yield_now().await;
                 })
             })

@@ -60,25 +60,25 @@ fn of_the_runtime() -> Vec<Setting<Builder>> {
     all.push(setting("thread_name(long)", |b: Builder| b.thread_name("x".repeat(100_000))));
     all.extend(each("stack_size", &[0, 1, 65_537, isize::MAX as usize, usize::MAX], Builder::stack_size));
     all.extend(each("workers", &[0, 1, 2, 49, usize::MAX], Builder::workers));
-    all.extend(each("blocking_threads", &COUNTS, Builder::blocking_threads));
-    all.extend(each("blocking_queue", &COUNTS, Builder::blocking_queue));
-    all.extend(each("blocking_idle", &TIMES, Builder::blocking_idle));
-    all.extend(each("when_blocking_full", &[WhenFull::Refuse, WhenFull::DropOldest], Builder::when_blocking_full));
+    all.extend(each("blocking_threads", &COUNTS, Builder::max_blocking_threads));
+    all.extend(each("blocking_queue", &COUNTS, Builder::blocking_queue_capacity));
+    all.extend(each("blocking_idle", &TIMES, Builder::blocking_keep_alive));
+    all.extend(each("when_blocking_full", &[Overflow::Reject, Overflow::DropOldest], Builder::blocking_overflow));
     all.extend(each("node", &[0, 1, u32::MAX], Builder::node));
     all.extend(each("seed", &[0, 1, u64::MAX], Builder::seed));
-    all.extend(each("local_order", &[LocalOrder::Fifo], Builder::local_order));
+    all.extend(each("local_order", &[QueueOrder::Fifo], Builder::local_order));
     all.extend(each("shuffle", &[false, true], Builder::shuffle));
-    all.extend(each("exact_times", &[false, true], Builder::exact_times));
-    all.extend(each("long_step", &TIMES, Builder::long_step));
-    all.extend(each("substitutes", &COUNTS, Builder::substitutes));
+    all.extend(each("exact_times", &[false, true], Builder::sample_every_step));
+    all.extend(each("long_step", &TIMES, Builder::long_step_threshold));
+    all.extend(each("substitutes", &COUNTS, Builder::max_replacement_threads));
     all.extend(each("max_processes", &COUNTS, Builder::max_processes));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: Builder, most| b.limits(Limits::new().steps(most))));
     all.extend(each("limits.time", &TIMES, |b: Builder, most| b.limits(Limits::new().time(most))));
-    all.extend(each("limits.mail", &COUNTS, |b: Builder, most| b.limits(Limits::new().mail(most))));
+    all.extend(each("limits.mail", &COUNTS, |b: Builder, most| b.limits(Limits::new().mailbox_capacity(most))));
     all.push(setting("handle", |b: Builder| b.handle(|ask: Ask| ask.0)));
     all.push(setting("handle_blocking", |b: Builder| b.handle_blocking(|ask: Ask| ask.0)));
     all.push(setting("handler_named", |b: Builder| {
-        b.handler_named("", |_: Named, completion: Completion<Payload>| completion.complete(Payload::new(())))
+        b.handler_named("", |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(())))
     }));
     #[cfg(feature = "affinity")]
     {
@@ -142,7 +142,12 @@ fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
 #[test]
 fn the_number_of_substitutes_may_be_unlimited() {
     within(20, || {
-        let rt = Runtime::builder().workers(1).substitutes(usize::MAX).long_step(Duration::MAX).build().unwrap();
+        let rt = Runtime::builder()
+            .workers(1)
+            .max_replacement_threads(usize::MAX)
+            .long_step_threshold(Duration::MAX)
+            .build()
+            .unwrap();
         let (ends, end) = std::sync::mpsc::channel();
         let other = rt.spawn(async move |mut ctx: Context<()>| {
             ctx.receive().await?;
@@ -165,9 +170,9 @@ fn every_option_of_a_simulation_works() {
         for choices in [0, 1, u64::MAX] {
             for most in COUNTS {
                 for time in TIMES {
-                    let limits = Limits::new().mail(most).time(time).steps(most as u64);
+                    let limits = Limits::new().mailbox_capacity(most).time(time).steps(most as u64);
                     let host = HostBuilder::new("\0").max_processes(most).limits(limits).handle(|ask: Ask| ask.0);
-                    let mut simulation = Simulation::with(seed, host).unwrap().choices(choices);
+                    let mut simulation = Simulation::with_host(seed, host).unwrap().random_choices(choices);
                     let asks = simulation.spawn(async |ctx: Context| {
                         ctx.sleep(NS).await;
                         ctx.perform(Ask(1)).await
@@ -188,7 +193,7 @@ fn every_option_of_a_simulation_works() {
 fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
     let mut all = Vec::new();
     for name in ["", "\0", "serve", "ä€😀"] {
-        all.push(setting(format!("method({name:?})"), move |b: ProcessBuilder| b.method(name)));
+        all.push(setting(format!("method({name:?})"), move |b: ProcessBuilder| b.entry(name)));
         all.push(setting(format!("name({name:?})"), move |b: ProcessBuilder| b.name(name)));
     }
     all.push(setting("name(long)", |b: ProcessBuilder| b.name("x".repeat(1 << 20))));
@@ -196,12 +201,12 @@ fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
     all.push(setting("value", |b: ProcessBuilder| b.value(()).value([0_u64; 1000])));
     all.extend(each("limits.steps", &[0, 1, u64::MAX], |b: ProcessBuilder, n| b.limits(Limits::new().steps(n))));
     all.extend(each("limits.time", &TIMES, |b: ProcessBuilder, time| b.limits(Limits::new().time(time))));
-    all.extend(each("limits.mail", &COUNTS, |b: ProcessBuilder, most| b.limits(Limits::new().mail(most))));
-    for bound in [Bound::Reject, Bound::DropOldest, Bound::DropNewest] {
-        all.extend(each("mailbox", &COUNTS.map(bound), ProcessBuilder::mailbox));
+    all.extend(each("limits.mail", &COUNTS, |b: ProcessBuilder, most| b.limits(Limits::new().mailbox_capacity(most))));
+    for bound in [MailboxCapacity::Reject, MailboxCapacity::DropOldest, MailboxCapacity::DropNewest] {
+        all.extend(each("mailbox", &COUNTS.map(bound), ProcessBuilder::mailbox_capacity));
     }
     all.extend(each("priority", &[Priority::High, Priority::Normal, Priority::Low], ProcessBuilder::priority));
-    all.push(setting("ready_by_hand", ProcessBuilder::ready_by_hand));
+    all.push(setting("ready_by_hand", ProcessBuilder::manual_start));
     all.push(setting("link", ProcessBuilder::link));
     all.push(setting("monitor", ProcessBuilder::monitor));
     let cancelled = CancelToken::new();
@@ -242,10 +247,10 @@ fn every_option_of_a_pool_works() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let options: Vec<Setting<Pool<Reply<u64>, _>>> = [
-            each("up_to", &COUNTS, Pool::up_to),
-            each("idle", &TIMES, Pool::idle),
-            each("mailbox", &COUNTS, Pool::mailbox),
-            each("queue", &COUNTS, Pool::queue),
+            each("up_to", &COUNTS, Pool::max_size),
+            each("idle", &TIMES, Pool::idle_timeout),
+            each("mailbox", &COUNTS, Pool::member_capacity),
+            each("queue", &COUNTS, Pool::queue_capacity),
             each("restarts", &TIMES, |pool: Pool<_, _>, time| pool.restarts(0, time)),
             each("restarts(MAX)", &TIMES, |pool: Pool<_, _>, time| pool.restarts(u32::MAX, time)),
             vec![setting("round_robin", Pool::round_robin), setting("by_key", |pool: Pool<_, _>| pool.by_key(|_| ()))],
@@ -275,7 +280,7 @@ fn every_option_of_a_supervisor_works() {
                 TIMES.map(|first| Backoff::new(first, time).factor(most).jitter(most == 1).reset_after(first));
             for backoff in backoffs {
                 let mut simulation = Simulation::new(1);
-                let child = Child::new(CHILD, echo).backoff(backoff).shutdown(time).restart(Restart::Transient);
+                let child = Child::new(CHILD, echo).backoff(backoff).shutdown(time).restart(RestartPolicy::Transient);
                 let supervisor = Supervisor::one_for_all().intensity(most, time).add(child);
                 let supervisor = simulation.spawn_process(supervisor);
                 let host = simulation.host().clone();
@@ -299,9 +304,9 @@ fn every_option_of_a_layer_works() {
     for time in TIMES {
         for count in [0, 1, u32::MAX] {
             for most in COUNTS {
-                let rate = RateLimit::new(inner(), count, time).burst(count).queue(most);
-                hosts.push(HostBuilder::new("rate").handler(rate.when_full(WhenFull::DropOldest)));
-                let places = ConcurrencyLimit::new(inner(), most).queue(count as usize);
+                let rate = RateLimit::new(inner(), count, time).burst(count).queue_capacity(most);
+                hosts.push(HostBuilder::new("rate").handler(rate.overflow(Overflow::DropOldest)));
+                let places = ConcurrencyLimit::new(inner(), most).queue_capacity(count as usize);
                 hosts.push(HostBuilder::new("concurrency").handler(places));
             }
             let retry = Retry::new(inner(), count, time).ceiling(time).jitter();
@@ -311,7 +316,7 @@ fn every_option_of_a_layer_works() {
     }
     for host in hosts {
         let name = format!("{host:?}");
-        let mut simulation = Simulation::with(1, host).unwrap();
+        let mut simulation = Simulation::with_host(1, host).unwrap();
         let asks = simulation.spawn(async |ctx: Context| {
             for n in 0..3 {
                 match ctx.perform(Ask(n)).timeout(MS).await {

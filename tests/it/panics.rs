@@ -164,7 +164,7 @@ fn a_panic_in_a_hand_written_process_ends_it_alone() {
             let scene = Scene::new(Runtime::builder());
             let closed = Arc::new(AtomicUsize::new(0));
             let handle = scene.rt.spawn_process(Victim { sites, closes: closed.clone(), steps: 0 });
-            let (pid, ended) = (handle.pid(), handle.ended());
+            let (pid, ended) = (handle.pid(), handle.exited());
             let _ = block_on(handle.started());
             if sites.contains(&CancelStep) {
                 scene.rt.cancel(pid, "cancel", LONG).unwrap();
@@ -206,7 +206,7 @@ fn what_was_returned_in_vain_may_panic_when_it_is_dropped() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let handle = scene.rt.spawn_process(Spoilt);
-        let ended = handle.ended();
+        let ended = handle.exited();
         panicked(block_on(handle), "spoilt");
         panicked::<()>(Err(block_on(ended)), "spoilt");
         scene.stays_unhurt(1);
@@ -417,7 +417,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     settle(&rt);
     giver.give(|| Bomb(true));
     killed.abort();
-    let ended = killed.ended();
+    let ended = killed.exited();
     let exit = rt.block_on(killed).unwrap_err();
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
     let told = rt.block_on(ended);
@@ -491,7 +491,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
             ctx.yield_now().await;
             Ok::<_, Exit>(Bomb(true))
         });
-        let ended = result.ended();
+        let ended = result.exited();
         drop(result);
         assert!(block_on(ended).is_normal());
         scene.stays_unhurt(0);
@@ -500,7 +500,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
             ctx.yield_now().await;
             Err::<(), _>(Explodes(Mutex::new(Bomb(true))))
         });
-        let ended = error.ended();
+        let ended = error.exited();
         drop(error);
         // The exit is kept here: elsewhere it may be the last one.
         let exit = block_on(ended);
@@ -669,7 +669,7 @@ fn a_waker_that_panics_does_not_hurt_who_ends() {
         });
         block_on(ends.started()).unwrap();
         let completion = shelf.take();
-        let (mut ended, mut unwanted, other) = (ends.ended(), completion.cancelled(), ends.ended());
+        let (mut ended, mut unwanted, other) = (ends.exited(), completion.cancelled(), ends.exited());
         assert!(poll_with(&mut ended, &waker).is_pending());
         assert!(poll_with(&mut unwanted, &waker).is_pending());
         let hears = thread::spawn(move || block_on(other));
@@ -691,7 +691,7 @@ fn a_joiners_waker_that_panics_hurts_nobody() {
         let (waker, bad) = bad();
         let mut ends = scene.rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
         assert!(poll_with(&mut ends, &waker).is_pending());
-        let ended = ends.ended();
+        let ended = ends.exited();
         ends.send(5).unwrap();
         assert!(block_on(ended).is_normal());
         assert_eq!(block_on(ends).unwrap(), 5);
@@ -728,7 +728,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
             });
             let others: Vec<_> = (0..3).map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await)).collect();
             settle(&rt);
-            let ended = waits.ended();
+            let ended = waits.exited();
             let host = rt.host().clone();
             match end {
                 End::Cancel => {
@@ -829,7 +829,7 @@ fn an_observer_that_panics_changes_nothing() {
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
-        let scene = Scene::new(Runtime::builder().blocking_threads(1));
+        let scene = Scene::new(Runtime::builder().max_blocking_threads(1));
         let failure = block_on(scene.rt.spawn_blocking(|| -> u64 { panic!("closure") })).unwrap_err();
         assert!(matches!(&failure, Failure::Panicked(text) if *text == "closure"), "{failure:?}");
         let bomb = Bomb(true);

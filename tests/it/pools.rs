@@ -70,7 +70,7 @@ fn every_message_is_read_once() {
                     read.lock().unwrap().entry(sender).or_default().push((ctx.pid(), n));
                 }
             };
-            let pool = Pool::new(3, body).queue(8).mailbox(4);
+            let pool = Pool::new(3, body).queue_capacity(8).member_capacity(4);
             let pool = host.spawn_pool(match routing {
                 0 => pool,
                 1 => pool.round_robin(),
@@ -130,7 +130,7 @@ fn the_least_loaded_gets_it() {
 #[test]
 fn round_robin_is_in_turn() {
     let rt = lone();
-    let pool = rt.spawn_pool(Pool::new(3, work).round_robin().mailbox(1));
+    let pool = rt.spawn_pool(Pool::new(3, work).round_robin().member_capacity(1));
     rt.block_on(async {
         let mut order = Vec::new();
         for _ in 0..6 {
@@ -163,7 +163,7 @@ fn a_full_pool_refuses_and_hands_back() {
             ctx.receive().await?;
             std::future::pending().await
         })
-        .queue(3),
+        .queue_capacity(3),
     );
     rt.block_on(async {
         // One in each hand, one before each, three in the queue.
@@ -176,12 +176,12 @@ fn a_full_pool_refuses_and_hands_back() {
             settle().await;
         }
         let refused = pool.send(7).unwrap_err();
-        assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 7));
+        assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 7));
         let mut waits = Box::pin(pool.send_wait(8));
         assert!(futures::poll!(&mut waits).is_pending());
         assert_eq!(rt.counters().refused, 1);
         rt.cancel(pool.pid(), "enough", Duration::ZERO).unwrap();
-        let ended = pool.ended().await;
+        let ended = pool.exited().await;
         assert!(matches!(ended, Exit::Killed | Exit::Cancelled(_)), "{ended}");
         let refused = waits.await.unwrap_err();
         assert_eq!(refused.into_message(), 8);
@@ -207,7 +207,7 @@ fn a_key_has_one_member() {
             }
         }
     };
-    let pool = rt.spawn_pool(Pool::new(4, body).by_key(|key: &u8| *key).mailbox(2));
+    let pool = rt.spawn_pool(Pool::new(4, body).by_key(|key: &u8| *key).member_capacity(2));
     rt.block_on(async {
         for round in 0..4 {
             for key in 0..32 {
@@ -231,7 +231,7 @@ fn a_key_has_one_member() {
         settle().await;
         pool.send(0).unwrap();
         pool.send(0).unwrap();
-        assert_eq!(pool.send(0).unwrap_err().refusal(), Refusal::Full);
+        assert_eq!(pool.send(0).unwrap_err().refusal(), SendErrorKind::Full);
         // One that waits for the member that is full does not stand before those for others.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
@@ -265,7 +265,7 @@ fn a_dead_member_is_replaced_and_its_mail_goes_on() {
                 }
             }
         };
-        let pool = Pool::new(2, body).restarts(1_000, LONG).mailbox(30);
+        let pool = Pool::new(2, body).restarts(1_000, LONG).member_capacity(30);
         let pool = rt.spawn_pool(match routing {
             0 => pool,
             1 => pool.round_robin(),
@@ -342,7 +342,7 @@ fn a_pool_whose_members_keep_dying_fails() {
 fn it_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
         check(0..10, async |host: Host| {
-            let pool = host.spawn_pool(Pool::new(least, work).up_to(3).idle(LONG));
+            let pool = host.spawn_pool(Pool::new(least, work).max_size(3).idle_timeout(LONG));
             let members = || host.processes_alive() - 1;
             host.sleep(TICK).await;
             assert_eq!(members(), least);
@@ -387,7 +387,7 @@ fn a_member_that_was_just_busy_stays() {
     // Until after the look at which the third has gone, and until after the next one.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
-            let pool = host.spawn_pool(Pool::new(1, takes_long).up_to(3).idle(LONG));
+            let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
             let members = || host.processes_alive() - 1;
             let job = |time| pool.call(move |reply| (time, reply)).start();
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
@@ -413,7 +413,7 @@ fn a_member_that_was_just_busy_stays() {
 #[test]
 fn a_full_key_makes_it_grow() {
     let rt = lone();
-    let pool = rt.spawn_pool(Pool::new(1, work).by_key(|_| 0).mailbox(1).up_to(2));
+    let pool = rt.spawn_pool(Pool::new(1, work).by_key(|_| 0).member_capacity(1).max_size(2));
     rt.block_on(async {
         settle().await;
         let in_hand = long(&pool);
@@ -478,7 +478,7 @@ fn a_pool_is_a_process_like_others() {
 #[test]
 fn a_refused_first_member_is_tried_again() {
     for seed in 0..10 {
-        let mut simulation = Simulation::with(seed, HostBuilder::new("").max_processes(2)).unwrap();
+        let mut simulation = Simulation::with_host(seed, HostBuilder::new("").max_processes(2)).unwrap();
         let host = simulation.host().clone();
         simulation.run(async {
             let other = host.spawn(async |_: Context| std::future::pending::<()>().await);
@@ -509,7 +509,7 @@ fn nothing_is_lost_in_a_storm_of_kills() {
         let crew = Group::<u64>::new("crew");
         let (seen, hands) = (Arc::clone(&read), Arc::clone(&begun));
         let body = async move |mut ctx: Context<u64>| -> Result<(), Exit> {
-            ctx.join(crew);
+            ctx.join_group(crew);
             loop {
                 ctx.receive().await?;
                 hands.fetch_add(1, SeqCst);
@@ -517,7 +517,7 @@ fn nothing_is_lost_in_a_storm_of_kills() {
                 seen.fetch_add(1, SeqCst);
             }
         };
-        let pool = rt.spawn_pool(Pool::new(1, body).up_to(4).queue(16).restarts(u32::MAX, LONG));
+        let pool = rt.spawn_pool(Pool::new(1, body).max_size(4).queue_capacity(16).restarts(u32::MAX, LONG));
         let over = Arc::new(AtomicBool::new(false));
         let killer = {
             let (host, over) = (rt.host().clone(), Arc::clone(&over));

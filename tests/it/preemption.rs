@@ -69,7 +69,7 @@ fn only_one_that_runs_is_asked() {
 #[test]
 fn a_long_step_is_asked_to_end() {
     within(60, || {
-        let rt = Runtime::builder().workers(1).long_step(Duration::from_millis(20)).build().unwrap();
+        let rt = Runtime::builder().workers(1).long_step_threshold(Duration::from_millis(20)).build().unwrap();
         let long = rt.spawn(async |ctx: Context| {
             while ctx.host().counters().long_steps == 0 {
                 std::hint::spin_loop();

@@ -105,7 +105,7 @@ fn an_unknown_method_names_those_that_exist() {
     async fn migrate(_: Context, from: u32) -> Result<u32, std::num::ParseIntError> {
         Ok(from + "1".parse::<u32>()?)
     }
-    let app = || Methods::new().method("serve", serve).method("migrate", migrate);
+    let app = || EntryPoints::new().entry("serve", serve).entry("migrate", migrate);
     on_workers(async move |host| {
         assert_eq!(host.execute(app(), "serve", 80_u16).await.unwrap(), 80);
         assert_eq!(host.execute(app(), "migrate", 3_u32).await.unwrap(), 4);
@@ -132,9 +132,9 @@ fn started_waits_for_the_first_step_or_for_ready() {
         let failing = host.spawn(async |_: Context| Err::<(), _>("at once"));
         assert!(matches!(failing.started().await, Err(Exit::Failed(_))));
 
-        let by_hand = host.process().ready_by_hand().spawn(async |mut ctx: Context<u8>| {
+        let by_hand = host.process().manual_start().spawn(async |mut ctx: Context<u8>| {
             while ctx.receive().await? != 2 {}
-            ctx.ready();
+            ctx.mark_started();
             ctx.receive().await
         });
         let by_hand = by_hand.unwrap();
@@ -485,7 +485,7 @@ fn a_wrong_type_is_refused_and_handed_back() {
     everywhere(async |host| {
         let typed = host.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
         let refused = host.send(typed.pid(), "a text").unwrap_err();
-        assert_eq!(refused.refusal(), Refusal::WrongType { expected: "u64" });
+        assert_eq!(refused.refusal(), SendErrorKind::WrongType { expected: "u64" });
         assert_eq!(refused.into_message(), "a text");
         let refused = host.send(typed.pid(), Payload::new(1_u8)).unwrap_err();
         assert_eq!(refused.into_message().downcast::<u8>().unwrap(), 1);

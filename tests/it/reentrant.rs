@@ -53,7 +53,7 @@ impl Clone for Thing {
 /// Acts once, when it is dropped or when it is woken.
 struct Act {
     world: Arc<World>,
-    me: Me<Thing>,
+    me: SelfHandle<Thing>,
     action: Action,
     done: AtomicUsize,
 }
@@ -89,7 +89,7 @@ impl Wake for Lazy {
 /// Drops what a call returned, whatever it is.
 fn ignore<T>(_: T) {}
 
-type Action = fn(&Arc<World>, &Me<Thing>);
+type Action = fn(&Arc<World>, &SelfHandle<Thing>);
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Cx::from_waker(Waker::noop()))
@@ -127,10 +127,10 @@ const ACTIONS: [(&str, Action); 22] = [
         let _ = me.register("kept");
     }),
     ("join, broadcast and leave", |world, me| {
-        me.join("group");
+        me.join_group("group");
         world.host.broadcast("group", Thing::Plain);
-        me.leave("group");
-        me.join("kept");
+        me.leave_group("group");
+        me.join_group("kept");
         me.monitor_group("kept");
     }),
     ("set timers and cancel one", |_, me| {
@@ -142,7 +142,7 @@ const ACTIONS: [(&str, Action); 22] = [
     ("call the process itself", |_, me| {
         drop(poll_once(me.call(me.pid(), |_: Reply<u64>| Thing::Plain)));
     }),
-    ("ask how the process ended", |world, me| drop(poll_once(world.host.ended(me.pid())))),
+    ("ask how the process ended", |world, me| drop(poll_once(world.host.exited(me.pid())))),
     ("preempt the process itself", |world, me| ignore(world.host.preempt(me.pid()))),
 ];
 
@@ -199,7 +199,7 @@ struct Stage {
     /// The receivers of the full mailboxes.
     full: Vec<Mailbox<Thing>>,
     handle: Option<JoinHandle<Option<Act>, Thing>>,
-    me: Me<Thing>,
+    me: SelfHandle<Thing>,
     observed: Slot,
     panicked: Slot,
 }
@@ -209,7 +209,7 @@ impl Stage {
         let (observed, panicked) = (Slot::default(), Slot::default());
         let policy = Watches(panicked.clone());
         let rt = Runtime::builder().workers(0).observer(Watches(observed.clone()));
-        let rt = rt.on_panic(OnPanic::Call(Arc::new(move |_, _| policy.act()))).build().unwrap();
+        let rt = rt.on_panic(PanicPolicy::Call(Arc::new(move |_, _| policy.act()))).build().unwrap();
         let (told, hears) = mpsc::channel();
         let handle = rt.spawn(async move |ctx: Context<Thing>| {
             let _ = told.send((*ctx).clone());
@@ -220,7 +220,7 @@ impl Stage {
             let _ = ctx.receive().await;
         });
         settle(&rt);
-        let bounds = [Bound::Reject(1), Bound::DropOldest(1), Bound::DropNewest(1)];
+        let bounds = [MailboxCapacity::Reject(1), MailboxCapacity::DropOldest(1), MailboxCapacity::DropNewest(1)];
         let (to, full) =
             bounds.map(|bound| rt.mailbox_with::<Thing>(bound)).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
         to.iter().for_each(|to| drop(to.send(Thing::Plain)));
@@ -324,7 +324,7 @@ const SITES: [(&str, Site); 24] = [
         settle(&stage.rt);
     }),
     ("the waker of an end", |stage, act| {
-        let mut ended = stage.rt.ended(stage.me.pid());
+        let mut ended = stage.rt.exited(stage.me.pid());
         poll_with(&mut ended, &Waker::from(Arc::new(act)));
         stage.kill();
         settle(&stage.rt);

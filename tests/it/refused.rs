@@ -117,10 +117,10 @@ impl Starts {
     }
 }
 
-async fn until_up(tree: &Address<SupervisorMessage>) -> TreeChild {
+async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
     loop {
-        let family = tree.call(SupervisorMessage::List).await.expect("the supervisor lives");
-        if family.children[0].state == ChildState::Up {
+        let family = tree.call(SupervisorMessage::WhichChildren).await.expect("the supervisor lives");
+        if family.children[0].state == ChildState::Running {
             return family.children[0].clone();
         }
         step_aside().await;
@@ -141,7 +141,7 @@ fn a_refused_restart_is_tried_again_in_later_turns() {
             let address = tree.address();
             few.send(A, Do::End).unwrap();
             starts.reach(3).await;
-            assert!(tree.call(SupervisorMessage::Count).await.unwrap() == 0, "it answers between two attempts");
+            assert!(tree.call(SupervisorMessage::CountChildren).await.unwrap() == 0, "it answers between two attempts");
             starts.reach(5).await;
             starts.unblock().await;
             let child = until_up(&address).await;
@@ -189,7 +189,7 @@ fn refused_restarts_reach_the_intensity() {
             tree.started().await.unwrap();
             few.send(A, Do::End).unwrap();
             let exit = tree.await.unwrap_err();
-            let gave_up = exit.error::<GaveUp>().unwrap();
+            let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
             assert!(gave_up.last.to_string().contains(obstacle.text()), "{gave_up}");
             // One first start, and as many restarts as are allowed.
             assert_eq!(starts.count(), 1 + 4);
@@ -210,9 +210,9 @@ fn a_group_waits_for_a_member_whose_restart_is_refused() {
             let b = host.whereis(B);
             host.send(A, Do::End).unwrap();
             starts.reach(4).await;
-            assert_eq!((tree.call(SupervisorMessage::Count).await.unwrap(), host.whereis(B)), (0, None));
+            assert_eq!((tree.call(SupervisorMessage::CountChildren).await.unwrap(), host.whereis(B)), (0, None));
             starts.unblock().await;
-            while tree.call(SupervisorMessage::Count).await.unwrap() < 2 {
+            while tree.call(SupervisorMessage::CountChildren).await.unwrap() < 2 {
                 step_aside().await;
             }
             host.call(A, Do::Ping).await.unwrap();
@@ -262,7 +262,7 @@ fn a_refused_first_start_fails_the_supervisor() {
             let exit = tree.started().await.unwrap_err();
             let failed = exit.error::<StartFailed>().unwrap();
             assert_eq!(failed.child, "a");
-            assert!(failed.reason.to_string().contains(text), "{failed}");
+            assert!(failed.exit.to_string().contains(text), "{failed}");
             assert!(exit.to_string().contains("the child a could not be started"), "{exit}");
             assert!(tree.await.is_err());
             assert_eq!(*log.lock().unwrap(), ["+b", "+c", "-c", "-b"]);
@@ -291,7 +291,7 @@ fn a_refused_first_start_fails_the_supervisors_above() {
         let exit = tree.await.unwrap_err();
         let failed = exit.error::<StartFailed>().unwrap();
         assert_eq!(failed.child, "sub");
-        assert_eq!(failed.reason.error::<StartFailed>().unwrap().child, "a");
+        assert_eq!(failed.exit.error::<StartFailed>().unwrap().child, "a");
         taken.abort();
         while log.lock().unwrap().len() < 4 {
             step_aside().await;
@@ -313,25 +313,25 @@ fn refused_starts_at_run_time_are_answered() {
             let refuses = |answer: Result<Pid, Exit>| {
                 let exit = answer.unwrap_err();
                 assert!(exit.to_string().contains(obstacle.text()), "{exit}");
-                assert!(exit.error::<SpawnRefusal>().is_some(), "{exit:?}");
+                assert!(exit.error::<SpawnErrorKind>().is_some(), "{exit:?}");
             };
-            let add = || tree.call(|reply| SupervisorMessage::Add(Child::new(A, obey), reply));
+            let add = || tree.call(|reply| SupervisorMessage::StartChild(Child::new(A, obey), reply));
             let blocker = obstacle.put(&few);
             refuses(add().await.unwrap());
-            assert!(tree.call(SupervisorMessage::List).await.unwrap().children.is_empty());
+            assert!(tree.call(SupervisorMessage::WhichChildren).await.unwrap().children.is_empty());
             blocker.abort();
             let _ = blocker.await;
             let pid = add().await.unwrap().unwrap();
 
-            assert!(tree.call(|reply| SupervisorMessage::Stop(pid.into(), reply)).await.unwrap());
+            assert!(tree.call(|reply| SupervisorMessage::TerminateChild(pid.into(), reply)).await.unwrap());
             let blocker = obstacle.put(&few);
-            let restart = || tree.call(|reply| SupervisorMessage::Restart(A.into(), reply));
+            let restart = || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply));
             for _ in 0..5 {
                 refuses(restart().await.unwrap());
             }
-            let family = tree.call(SupervisorMessage::List).await.unwrap();
+            let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
             let states: Vec<_> = family.children.iter().map(|child| (child.state, child.restarts)).collect();
-            assert_eq!(states, [(ChildState::Down, 0)]);
+            assert_eq!(states, [(ChildState::Stopped, 0)]);
             blocker.abort();
             let _ = blocker.await;
             restart().await.unwrap().unwrap();
@@ -479,7 +479,7 @@ fn a_refused_first_member_fails_the_pool() {
             counts.fetch_add(1, SeqCst);
         }));
         let exit = pool.started().await.unwrap_err();
-        assert_eq!(exit.error(), Some(&SpawnRefusal::Limit(3)));
+        assert_eq!(exit.error(), Some(&SpawnErrorKind::Limit(3)));
         assert_eq!(tries.load(SeqCst), 3);
         assert!(pool.await.is_err());
         while few.processes_alive() > 0 {

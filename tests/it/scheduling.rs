@@ -164,7 +164,7 @@ fn a_million_processes_are_alive_at_once() {
         assert_eq!(is_done.recv(), Err(mpsc::RecvError));
         assert_eq!(sum.load(Ordering::Relaxed), count * (count - 1) / 2 + count);
         assert_eq!(rt.processes_alive() as u64, count);
-        let ended: Vec<_> = all.iter().map(Address::ended).collect();
+        let ended: Vec<_> = all.iter().map(Address::exited).collect();
         all.iter().for_each(|one| one.send(0).unwrap());
         for ended in ended {
             assert!(block_on(ended).is_normal());
@@ -412,7 +412,7 @@ fn wakes_between_workers_are_not_lost() {
 fn what_is_too_much_for_a_local_queue_is_run() {
     for workers in [1, 2] {
         within(120, move || {
-            let rt = Runtime::builder().workers(workers).long_step(Duration::MAX).build().unwrap();
+            let rt = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap();
             let (busy, spawned) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicBool::new(false)));
             for _ in 1..workers {
                 let (busy, spawned) = (busy.clone(), spawned.clone());
@@ -451,7 +451,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
         within(120, move || {
             // Without a long-step limit no thread replaces a worker that the system has preempted: such a thread walks a part
             // of the tree at the same time, so that more processes are alive.
-            let rt = Runtime::builder().workers(workers).long_step(Duration::MAX).build().unwrap();
+            let rt = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap();
             let host = rt.host().clone();
             let alive = Arc::new(Alive::default());
             let depth = many(16, 12) as u32;
@@ -547,7 +547,7 @@ fn the_same_programs_run_shuffled() {
 fn the_same_programs_run_newest_first() {
     for workers in [1, 2, 4] {
         within(120, move || {
-            let rt = Runtime::builder().workers(workers).local_order(LocalOrder::Lifo).build().unwrap();
+            let rt = Runtime::builder().workers(workers).local_order(QueueOrder::Lifo).build().unwrap();
             let depth = many(14, 10) as u32;
             assert_eq!(block_on(rt.spawn(tree(depth))).unwrap(), (2 << depth) - 1);
             let sum = block_on(rt.spawn(|ctx| fan_out_and_in(ctx, 400, 20))).unwrap();
@@ -582,7 +582,7 @@ fn newest_first_starves_nobody() {
                 })
             }
         }
-        let rt = alone().local_order(LocalOrder::Lifo).build().unwrap();
+        let rt = alone().local_order(QueueOrder::Lifo).build().unwrap();
         let links = Arc::new(AtomicU64::new(0));
         let seen = links.clone();
         let parent = rt.spawn(async move |ctx: Context| {

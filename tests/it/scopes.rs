@@ -187,7 +187,7 @@ fn children_do_not_outlive_it() {
     let refused = rt.block_on(kept.spawn(async |_: Context| ())).unwrap_err();
     assert!(matches!(&refused, Exit::Refused(reason) if *reason == "the scope is over"), "{refused}");
     let refused = kept.spawn_with(|process| process.name("late"), async |_: Context| ()).unwrap_err();
-    assert_eq!(*refused.refusal(), SpawnRefusal::ScopeOver);
+    assert_eq!(*refused.refusal(), SpawnErrorKind::ScopeOver);
     let killed = rt.spawn(async |ctx: Context| {
         ctx.scope(async |scope| {
             drop(

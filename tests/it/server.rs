@@ -118,10 +118,10 @@ impl Server for Clerk {
         Ok(Next::Wait)
     }
 
-    async fn info(&mut self, event: Event<Msg>, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+    async fn handle_info(&mut self, event: Event<Msg>, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
         self.note(match event {
-            Event::Down { reason, .. } => format!("down: {reason}"),
-            Event::Exit { reason, .. } => format!("exit: {reason}"),
+            Event::Down { exit: reason, .. } => format!("down: {reason}"),
+            Event::Exit { exit: reason, .. } => format!("exit: {reason}"),
             Event::Joined { group, .. } => format!("joined: {group}"),
             other => format!("{:?}", std::mem::discriminant(&other)),
         });
@@ -132,7 +132,7 @@ impl Server for Clerk {
         self.deadline
     }
 
-    async fn timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+    async fn handle_timeout(&mut self, ctx: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
         self.late.check(ctx.now(), self.deadline.expect("it has one"));
         if self.once {
             self.deadline = None;
@@ -142,7 +142,7 @@ impl Server for Clerk {
         Ok(Next::Wait)
     }
 
-    async fn again(&mut self, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
+    async fn handle_continue(&mut self, _: &mut Context<Msg>) -> Result<Next<u64>, Exit> {
         if self.pieces == 0 {
             self.note("all pieces");
             return Ok(Next::Wait);
@@ -207,7 +207,7 @@ fn a_server_has_started_when_its_init_is_over() {
         }
         async fn handle(&mut self, (): (), ctx: &mut Context<()>) -> Result<Next<()>, Exit> {
             self.1.lock().unwrap().push("handle".into());
-            ctx.ready();
+            ctx.mark_started();
             Ok(Next::Wait)
         }
         async fn terminate(self, _: &Exit, _: &mut Context<()>) {
@@ -242,7 +242,7 @@ fn a_server_has_started_when_its_init_is_over() {
         assert_eq!(read(&log), ["init"]);
         log.lock().unwrap().clear();
         let by_hand = Late(How::ByHand, Arc::clone(&log));
-        let by_hand = host.process().ready_by_hand().spawn(|ctx| by_hand.serve(ctx)).unwrap();
+        let by_hand = host.process().manual_start().spawn(|ctx| by_hand.serve(ctx)).unwrap();
         by_hand.send(()).unwrap();
         by_hand.started().await.unwrap();
         assert_eq!(read(&log), ["init", "handle"]);
@@ -268,7 +268,7 @@ fn infos_come_in_order_with_messages() {
                     ctx.monitor_group("server: room");
                     let back = ctx.address();
                     let child = async move |ctx: Context<()>| -> Result<(), Exit> {
-                        ctx.join("server: room");
+                        ctx.join_group("server: room");
                         back.send(Order::Message)?;
                         Err(Exit::failed("gone"))
                     };
@@ -278,7 +278,7 @@ fn infos_come_in_order_with_messages() {
             }
             Ok(Next::Wait)
         }
-        async fn info(&mut self, event: Event<Order>, _: &mut Context<Order>) -> Result<Next<()>, Exit> {
+        async fn handle_info(&mut self, event: Event<Order>, _: &mut Context<Order>) -> Result<Next<()>, Exit> {
             let mut log = self.0.lock().unwrap();
             log.push(match event {
                 Event::Joined { .. } => "joined".into(),
@@ -450,7 +450,7 @@ fn a_deadline_comes_in_its_turn() {
         fn deadline(&self) -> Option<Instant> {
             Some(self.1)
         }
-        async fn timeout(&mut self, ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
+        async fn handle_timeout(&mut self, ctx: &mut Context<()>) -> Result<Next<u64>, Exit> {
             self.2.check(ctx.now(), self.1);
             Ok(Next::Done(self.0))
         }
@@ -561,7 +561,7 @@ fn a_supervisor_keeps_a_server() {
         let tree = host.spawn_process(tree);
         tree.started().await.unwrap();
         assert_eq!((read(&one).len(), read(&log).len()), (1, 1));
-        let down = host.ended(host.whereis(SECOND).unwrap());
+        let down = host.exited(host.whereis(SECOND).unwrap());
         host.send(FIRST, Msg::Panic).unwrap();
         down.await;
         while host.call(SECOND, Msg::Read).await.is_err() {

@@ -68,7 +68,7 @@ fn tools(host: &Host) -> Host {
             }
         })
         .handle_blocking(|c: Blocks| c.0)
-        .handle_stream(async |_: Numbers, mut to: Replier<Numbers>| {
+        .handle_stream(async |_: Numbers, mut to: StreamCompletion<Numbers>| {
             for n in 0..5 {
                 to.send(n).await?;
             }
@@ -264,7 +264,7 @@ fn every_order_comes() {
 fn it_takes_one_thread() {
     let here = thread::current().id();
     let is_here = move || assert_eq!(thread::current().id(), here);
-    let mut simulation = Simulation::with(
+    let mut simulation = Simulation::with_host(
         1,
         HostBuilder::new("")
             .handle_blocking(move |c: Blocks| {
@@ -293,7 +293,7 @@ fn it_takes_one_thread() {
     assert_eq!(simulation.run(process).unwrap(), 12);
     assert_eq!(simulation.counters().spawned, 1);
     assert!(matches!(
-        Simulation::with(1, HostBuilder::new("").handle(|_: Inline| 1).handle(|_: Inline| 2)),
+        Simulation::with_host(1, HostBuilder::new("").handle(|_: Inline| 1).handle(|_: Inline| 2)),
         Err(BuildError::DuplicateHandler { .. })
     ));
 }
@@ -354,7 +354,7 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     assert!(text.contains(&format!("check({seed}..{}, …)", seed + 1)) && text.contains("an update was lost"), "{text}");
     assert!(text.contains("<0.1.1> complete\n"), "{text}");
     let run = |choices| {
-        let mut simulation = Simulation::new(seed).choices(choices);
+        let mut simulation = Simulation::new(seed).random_choices(choices);
         let host = simulation.host().clone();
         let failed = simulation.run(lost_update(host)).is_err();
         (failed, simulation.trace())

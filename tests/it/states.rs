@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use procession::State::{Blocked, Complete, Idle, Ready, Running};
+use procession::ProcessState::{Blocked, Complete, Idle, Ready, Running};
 use procession::*;
 
 use crate::{step_aside, within};
 
 /// Every arrow of the diagram above `State`, and no other.
-const ARROWS: [(Option<State>, State); 8] = [
+const ARROWS: [(Option<ProcessState>, ProcessState); 8] = [
     (None, Ready),
     (Some(Ready), Running),
     (Some(Running), Ready),
@@ -51,12 +51,12 @@ impl Observer for Log {
 
 impl Log {
     /// The states that a process went through.
-    fn of(&self, pid: Pid) -> Vec<State> {
+    fn of(&self, pid: Pid) -> Vec<ProcessState> {
         self.0.processes.lock().unwrap().get(&pid).map_or(Vec::new(), |all| all.iter().map(|t| t.to).collect())
     }
 
     /// Takes the states that a process went through since this was asked last.
-    fn news(&self, pid: Pid) -> Vec<State> {
+    fn news(&self, pid: Pid) -> Vec<ProcessState> {
         let mut processes = self.0.processes.lock().unwrap();
         let all = processes.entry(pid).or_default();
         let news = all.iter().map(|t| t.to).collect();
@@ -581,7 +581,7 @@ fn an_idle_runtime_uses_no_cpu() {
         let opened = books.clone();
         let rt = Runtime::builder()
             .workers(2)
-            .around_worker(move |work| {
+            .wrap_threads(move |work| {
                 opened.lock().unwrap().extend(book());
                 work();
             })

@@ -198,7 +198,7 @@ fn messages_without_end_stay_within_the_bounds() {
     const MOST: usize = 100;
     const SENDERS: u64 = 3;
     let (messages, seconds) = amount(150_000, 100_000_000);
-    for bound in [Bound::Reject(MOST), Bound::DropOldest(MOST), Bound::DropNewest(MOST)] {
+    for bound in [MailboxCapacity::Reject(MOST), MailboxCapacity::DropOldest(MOST), MailboxCapacity::DropNewest(MOST)] {
         within(seconds, move || {
             let rt = two();
             let bystander = rt.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
@@ -208,7 +208,7 @@ fn messages_without_end_stay_within_the_bounds() {
             });
             let each = messages / 3 / SENDERS;
             let storm = Arc::new(Storm::default());
-            let receiver = rt.process().mailbox(bound).spawn(async |mut ctx: Context<Option<Alive>>| {
+            let receiver = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<Option<Alive>>| {
                 let mut received = 0_u64;
                 // `None` is the last one, sent when there is room for it.
                 while ctx.receive().await?.is_some() {

@@ -22,7 +22,7 @@ impl StreamCommand for Count {
     const BUFFER: usize = 3;
 }
 
-async fn count(command: Count, mut replies: Replier<Count>) -> Result<(), Failure> {
+async fn count(command: Count, mut replies: StreamCompletion<Count>) -> Result<(), Failure> {
     for n in 0..command.0 {
         replies.send(n).await?;
     }
@@ -32,16 +32,16 @@ async fn count(command: Count, mut replies: Replier<Count>) -> Result<(), Failur
 
 /// Where a handler leaves its repliers.
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<Vec<Replier<Count>>>>);
+struct Shelf(Arc<Mutex<Vec<StreamCompletion<Count>>>>);
 
 impl StreamHandler<Count> for Shelf {
-    fn handle(&self, _: Count, replies: Replier<Count>) {
+    fn handle(&self, _: Count, replies: StreamCompletion<Count>) {
         self.0.lock().unwrap().push(replies);
     }
 }
 
 impl Shelf {
-    fn take(&self) -> Replier<Count> {
+    fn take(&self) -> StreamCompletion<Count> {
         loop {
             if let Some(replies) = self.0.lock().unwrap().pop() {
                 return replies;
@@ -128,10 +128,10 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
 fn items_come_in_order_and_then_the_reply() {
     let builders = [
         Runtime::builder().handle_stream(count),
-        Runtime::builder().stream_handler(|command: Count, replies: Replier<Count>| {
+        Runtime::builder().stream_handler(|command: Count, replies: StreamCompletion<Count>| {
             thread::spawn(move || block_on(count(command, replies)));
         }),
-        Runtime::builder().handle_stream(|command: Count, mut replies: Replier<Count>| async move {
+        Runtime::builder().handle_stream(|command: Count, mut replies: StreamCompletion<Count>| async move {
             for n in 0..command.0 {
                 step_aside().await;
                 replies.send(n).await?;
@@ -168,7 +168,7 @@ fn a_handler_waits_for_the_puller() {
     let counts = sent.clone();
     let rt = Runtime::builder()
         .workers(0)
-        .handle_stream(move |_: Count, mut replies: Replier<Count>| {
+        .handle_stream(move |_: Count, mut replies: StreamCompletion<Count>| {
             let counts = counts.clone();
             async move {
                 loop {
@@ -260,10 +260,10 @@ fn a_hand_written_process_pulls_at_its_pace() {
 /// 3.3: whatever ends a stream, it comes after the items that were sent before it.
 #[test]
 fn every_end_comes_after_the_items() {
-    type Handle = fn(Count, Replier<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
+    type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
     fn with(
-        end: impl FnOnce(Replier<Count>) -> Result<(), BoxError> + Send + 'static,
-        mut replies: Replier<Count>,
+        end: impl FnOnce(StreamCompletion<Count>) -> Result<(), BoxError> + Send + 'static,
+        mut replies: StreamCompletion<Count>,
     ) -> futures::future::BoxFuture<'static, Result<(), BoxError>> {
         async move {
             replies.send(0).await?;
@@ -373,7 +373,7 @@ fn a_handler_hears_that_nobody_pulls() {
     // A limit passes that it was given from the first, or when it flew already: on threads, and to the tick.
     async fn limited(host: Host, limit: Duration, from_the_first: bool) -> Duration {
         let (tell, mut told) = futures::channel::mpsc::unbounded();
-        let handler = move |_: Count, replies: Replier<Count>| tell.unbounded_send(replies).unwrap();
+        let handler = move |_: Count, replies: StreamCompletion<Count>| tell.unbounded_send(replies).unwrap();
         let host = host.add_host(HostBuilder::new("streams").stream_handler(handler)).unwrap();
         let (full, is_full) = futures::channel::oneshot::channel::<()>();
         let (go, gate) = futures::channel::oneshot::channel::<()>();
@@ -428,7 +428,7 @@ fn a_stream_handlers_future_ends_with_its_stream() {
     let told = Mutex::new(told);
     let rt = Runtime::builder()
         .workers(2)
-        .handle_stream(move |_: Count, mut replies: Replier<Count>| {
+        .handle_stream(move |_: Count, mut replies: StreamCompletion<Count>| {
             let told = Told(told.lock().unwrap().clone());
             async move {
                 let _told = told;
@@ -452,7 +452,7 @@ fn a_stream_without_handler_fails_by_name() {
         let mut items = ctx.stream(Count(1));
         assert!(items.next().await.is_none());
         let typed = items.last().await.unwrap_err();
-        let named = ctx.stream(Named::new("tail")).last().await.unwrap_err();
+        let named = ctx.stream(NamedCommand::new("tail")).last().await.unwrap_err();
         Ok::<_, Exit>((typed.to_string(), named.to_string()))
     });
     let (typed, named) = rt.block_on(body).unwrap();
@@ -468,7 +468,7 @@ fn a_stream_without_handler_fails_by_name() {
 /// 3.1: hosts of scripts stream by name.
 #[test]
 fn streams_by_name_reach_their_handler() {
-    let handle = |command: Named, replies: Replier<Named>| {
+    let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
         thread::spawn(move || {
             let mut replies = replies;
             for payload in command.payloads {
@@ -479,11 +479,11 @@ fn streams_by_name_reach_their_handler() {
     };
     let rt = Runtime::builder().workers(0).stream_handler_named("echo", handle).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
-        let mut items = ctx.stream(Named::new("echo").with(1_u64).with(String::from("two")));
+        let mut items = ctx.stream(NamedCommand::new("echo").arg(1_u64).arg(String::from("two")));
         assert_eq!(items.next().await.unwrap().downcast::<u64>().unwrap(), 1);
         assert_eq!(items.next().await.unwrap().downcast::<String>().unwrap(), "two");
         assert_eq!(items.last().await?.downcast::<&str>().unwrap(), "done");
-        let unknown = ctx.stream(Named::new("else")).last().await.unwrap_err();
+        let unknown = ctx.stream(NamedCommand::new("else")).last().await.unwrap_err();
         assert_eq!(unknown.to_string(), "no handler for the command else, as a stream");
         Ok::<_, Exit>(())
     });
@@ -514,7 +514,7 @@ fn items_are_dropped_once() {
     let counts = dropped.clone();
     let rt = Runtime::builder()
         .workers(0)
-        .handle_stream(move |_: Give, mut replies: Replier<Give>| {
+        .handle_stream(move |_: Give, mut replies: StreamCompletion<Give>| {
             let counts = counts.clone();
             async move {
                 for _ in 0..4 {
@@ -551,7 +551,7 @@ fn many_streams_flow_at_once() {
     within(60, || {
         let rt = Runtime::builder()
             .workers(2)
-            .handle_stream(|command: Count, mut replies: Replier<Count>| async move {
+            .handle_stream(|command: Count, mut replies: StreamCompletion<Count>| async move {
                 for n in 0..command.0 {
                     if n % 7 == 0 {
                         step_aside().await;
@@ -588,7 +588,7 @@ fn a_stream_outside_its_process_fails() {
     let counts = called.clone();
     let rt = Runtime::builder()
         .workers(0)
-        .stream_handler(move |_: Count, _: Replier<Count>| {
+        .stream_handler(move |_: Count, _: StreamCompletion<Count>| {
             counts.fetch_add(1, Ordering::SeqCst);
         })
         .build()

@@ -96,7 +96,7 @@ async fn who(host: &Host, name: Name<Do>) -> Pid {
 async fn another_life(host: &Host, name: Name<Do>, how: Do) -> Pid {
     let before = who(host, name).await;
     host.send(name, how).unwrap();
-    host.ended(before).await;
+    host.exited(before).await;
     let after = who(host, name).await;
     assert_ne!(before, after);
     after
@@ -127,11 +127,11 @@ fn a_child_is_restarted_under_its_name() {
         assert_eq!(host.whereis(B), Some(b));
         let killed = who(&host, A).await;
         host.kill(killed).unwrap();
-        host.ended(killed).await;
+        host.exited(killed).await;
         until(|| host.whereis(A).is_none_or(|pid| pid != killed)).await;
         // Four are more than three within five seconds.
         let exit = tree.await.unwrap_err();
-        let gave_up = exit.error::<GaveUp>().unwrap();
+        let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
         assert_eq!((gave_up.child.as_str(), gave_up.restarts), ("a", 3));
         assert!(matches!(gave_up.last, Exit::Killed));
         assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
@@ -150,7 +150,7 @@ fn a_child_is_restarted_under_its_name() {
         }
         let now = host.now();
         host.send(A, Do::Fail).unwrap();
-        assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
+        assert!(tree.await.unwrap_err().error::<RestartIntensityExceeded>().is_some());
         assert_eq!(host.now(), now);
     });
 }
@@ -173,19 +173,19 @@ fn children_start_in_order_and_stop_in_reverse() {
                         let _ = opened.await;
                     }
                     log.note("ready b");
-                    ctx.ready();
+                    ctx.mark_started();
                     obey(ctx).await
                 }
             })
-            .options(ProcessBuilder::ready_by_hand)
+            .options(ProcessBuilder::manual_start)
         };
         let tree = Supervisor::one_for_one().add(noted(A, &log)).add(slow).add(noted(C, &log));
         let tree = host.spawn_process(tree);
         until(|| host.whereis(B).is_some()).await;
         assert_eq!(host.whereis(C), None);
-        let family = tree.call(SupervisorMessage::List).await.unwrap();
+        let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         let states: Vec<_> = family.children.iter().map(|child| child.state).collect();
-        assert_eq!(states, [ChildState::Up, ChildState::Starting, ChildState::Waiting]);
+        assert_eq!(states, [ChildState::Running, ChildState::Starting, ChildState::Restarting]);
         open.send(()).unwrap();
         tree.started().await.unwrap();
         host.cancel(tree.pid(), "enough", SECOND).unwrap();
@@ -206,7 +206,7 @@ fn one_for_all_restarts_all() {
         host.send(B, Do::Fail).unwrap();
         until(|| log.0.lock().unwrap().len() == 6).await;
         assert_eq!(log.take(), ["-b", "-c", "-a", "+a", "+b", "+c"]);
-        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 3);
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 3);
     });
 }
 
@@ -231,20 +231,20 @@ fn rest_for_one_restarts_those_after() {
 fn restart_policies_are_kept() {
     everywhere(async |host| {
         let tree = Supervisor::one_for_one()
-            .add(Child::new(A, obey).restart(Restart::Transient))
-            .add(Child::new(B, obey).restart(Restart::Temporary));
+            .add(Child::new(A, obey).restart(RestartPolicy::Transient))
+            .add(Child::new(B, obey).restart(RestartPolicy::Temporary));
         let tree = started(&host, tree).await;
         another_life(&host, A, Do::Fail).await;
         for (name, how) in [(A, Do::End), (B, Do::Panic)] {
             let pid = who(&host, name).await;
             host.send(name, how).unwrap();
-            host.ended(pid).await;
+            host.exited(pid).await;
         }
         until(|| host.whereis(A).is_none() && host.whereis(B).is_none()).await;
         // Its own mail comes after the news of its children only by chance: it is asked until it has heard.
         let family = loop {
-            let family = tree.call(SupervisorMessage::List).await.unwrap();
-            if family.children.len() == 1 && family.children[0].state == ChildState::Down {
+            let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
+            if family.children.len() == 1 && family.children[0].state == ChildState::Stopped {
                 break family;
             }
             step_aside().await;
@@ -253,7 +253,7 @@ fn restart_policies_are_kept() {
         assert_eq!(family.children[0].restarts, 1);
         assert!(matches!(family.children[0].last, Some(Exit::Normal)));
         // One that is down can be had again.
-        let pid = tree.call(|reply| SupervisorMessage::Restart(A.into(), reply)).await.unwrap().unwrap();
+        let pid = tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(pid));
     });
 }
@@ -269,13 +269,13 @@ fn failed_starts_count() {
             panic!("no process")
         });
         let never_ready =
-            Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::ready_by_hand);
+            Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::manual_start);
         for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
             // The first one has to be stopped before the tree ends, which does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
-            let gave_up = exit.error::<GaveUp>().unwrap();
+            let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
             assert!(gave_up.last.to_string().contains(last), "{gave_up}");
             assert!(tree.await.is_err());
         }
@@ -299,36 +299,36 @@ impl Process for Raw {
 fn children_come_and_go() {
     timed(async |host, late| {
         let tree = started(&host, Supervisor::one_for_one()).await;
-        let ask = |child| tree.call(|reply| SupervisorMessage::Add(child, reply));
+        let ask = |child| tree.call(|reply| SupervisorMessage::StartChild(child, reply));
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(a));
         // Of the same name: it stays as it was.
         assert!(matches!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(_))));
         // One that fails at its first start is none.
-        let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::ready_by_hand);
+        let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::manual_start);
         assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
         // It does not heed its cancel.
         let raw = ask(Child::unnamed_process(|| Raw).shutdown(ms(10))).await.unwrap().unwrap();
         let body = ask(Child::unnamed(obey)).await.unwrap().unwrap();
-        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 3);
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 3);
 
-        assert!(tree.call(|reply| SupervisorMessage::Stop(A.into(), reply)).await.unwrap());
+        assert!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)).await.unwrap());
         assert_eq!(host.whereis(A), None);
-        let again = tree.call(|reply| SupervisorMessage::Restart("a".into(), reply)).await.unwrap().unwrap();
+        let again = tree.call(|reply| SupervisorMessage::RestartChild("a".into(), reply)).await.unwrap().unwrap();
         assert_ne!(again, a);
-        let other = tree.call(|reply| SupervisorMessage::Restart(body.into(), reply)).await.unwrap().unwrap();
+        let other = tree.call(|reply| SupervisorMessage::RestartChild(body.into(), reply)).await.unwrap().unwrap();
         assert_ne!(other, body);
         let until = host.now() + ms(10);
-        assert!(tree.call(|reply| SupervisorMessage::Remove(raw.into(), reply)).await.unwrap());
+        assert!(tree.call(|reply| SupervisorMessage::DeleteChild(raw.into(), reply)).await.unwrap());
         late.check(host.now(), until);
-        for key in [ChildKey::from(raw), ChildKey::from(body), String::from("b").into()] {
-            assert!(!tree.call(|reply| SupervisorMessage::Remove(key.clone(), reply)).await.unwrap());
-            assert!(!tree.call(|reply| SupervisorMessage::Stop(key.clone(), reply)).await.unwrap());
-            let refused = tree.call(|reply| SupervisorMessage::Restart(key.clone(), reply)).await.unwrap();
+        for key in [ChildId::from(raw), ChildId::from(body), String::from("b").into()] {
+            assert!(!tree.call(|reply| SupervisorMessage::DeleteChild(key.clone(), reply)).await.unwrap());
+            assert!(!tree.call(|reply| SupervisorMessage::TerminateChild(key.clone(), reply)).await.unwrap());
+            let refused = tree.call(|reply| SupervisorMessage::RestartChild(key.clone(), reply)).await.unwrap();
             assert!(matches!(refused, Err(Exit::NoProcess)));
         }
-        assert!(tree.call(|reply| SupervisorMessage::Remove(A.into(), reply)).await.unwrap());
-        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), 1);
+        assert!(tree.call(|reply| SupervisorMessage::DeleteChild(A.into(), reply)).await.unwrap());
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 1);
         // The name is free again.
         ask(Child::new(A, obey)).await.unwrap().unwrap();
     });
@@ -369,7 +369,7 @@ fn a_kept_mailbox_outlives_its_child() {
         late.check(host.now(), begun + ms(2 + 4 + 8 + 16 + 32));
         assert_eq!(read.take(), (0..50).map(|n: u64| n.to_string()).collect::<Vec<_>>());
         assert_eq!(host.whereis(A), Some(address));
-        let family = tree.call(SupervisorMessage::List).await.unwrap();
+        let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
 
         // Killed by the pid that everybody knows, it begins anew.
@@ -385,9 +385,9 @@ fn a_kept_mailbox_outlives_its_child() {
         assert_ne!(host.whereis(A), Some(address));
 
         let mut dead = host.dead_letters();
-        assert!(tree.call(|reply| SupervisorMessage::Stop(A.into(), reply)).await.unwrap());
+        assert!(tree.call(|reply| SupervisorMessage::TerminateChild(A.into(), reply)).await.unwrap());
         host.send(A, Do::Add(1)).unwrap();
-        assert!(tree.call(|reply| SupervisorMessage::Remove(A.into(), reply)).await.unwrap());
+        assert!(tree.call(|reply| SupervisorMessage::DeleteChild(A.into(), reply)).await.unwrap());
         assert!(matches!(dead.receive().await.unwrap().payload.downcast(), Ok(Do::Add(1))));
         assert!(host.send(A, Do::Add(2)).is_err());
     });
@@ -505,7 +505,7 @@ fn a_backoff_grows() {
             .add(fails.backoff(Backoff::new(ms(5), ms(20)).jitter(false)))
             .child(B, obey);
         let tree = host.spawn_process(tree);
-        assert!(tree.await.unwrap_err().error::<GaveUp>().is_some());
+        assert!(tree.await.unwrap_err().error::<RestartIntensityExceeded>().is_some());
         let births = births.lock().unwrap();
         assert_eq!(births.len(), 6);
         for (pair, wait) in births.windows(2).zip([5, 10, 20, 20, 20]) {
@@ -526,7 +526,8 @@ fn a_requested_restart_resets_the_back_off() {
         });
         let child = child.backoff(Backoff::new(ms(5), SECOND * 60).jitter(false));
         let tree = started(&host, Supervisor::one_for_one().intensity(1_000, SECOND).add(child)).await;
-        let restart = async || tree.call(|reply| SupervisorMessage::Restart(A.into(), reply)).await.unwrap().unwrap();
+        let restart =
+            async || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
         // The waits after each of four ends.
         let dies = async |waits: [u64; 4]| {
             for wait in waits {
@@ -541,7 +542,7 @@ fn a_requested_restart_resets_the_back_off() {
         // The next life would begin after 80 ms. It begins at once instead.
         let (pid, now) = (who(&host, A).await, host.now());
         host.send(A, Do::Fail).unwrap();
-        host.ended(pid).await;
+        host.exited(pid).await;
         restart().await;
         late.check(*births.lock().unwrap().last().unwrap(), now);
         dies([5, 10, 20, 40]).await;
@@ -561,14 +562,14 @@ fn what_one_can_not_mend_the_next_one_does() {
         let (sub, c) = (host.whereis(SUB).unwrap(), host.whereis(C));
         another_life(&host, A, Do::Fail).await;
         host.send(A, Do::Fail).unwrap();
-        host.ended(sub).await;
+        host.exited(sub).await;
         until(|| host.whereis(SUB).is_some_and(|pid| pid != sub)).await;
         who(&host, B).await;
         assert_eq!(host.whereis(C), c);
-        let family = host.tree(&tree).await.unwrap();
+        let family = host.supervision_tree(&tree).await.unwrap();
         let below = family.children[0].below.as_ref().unwrap();
         assert_eq!((family.children[0].restarts, below.children.len()), (1, 2));
-        assert!(family.children[0].last.as_ref().unwrap().error::<GaveUp>().is_some());
+        assert!(family.children[0].last.as_ref().unwrap().error::<RestartIntensityExceeded>().is_some());
         let printed = family.to_string();
         let lines: Vec<_> = printed.lines().collect();
         assert!(lines[0].starts_with("one for one, 3 restarts within 5s <"), "{printed}");
@@ -682,19 +683,19 @@ fn all_are_back_after_all_were_killed() {
             tree = tree.add(Child::unnamed(obey));
         }
         let tree = started(&host, tree).await;
-        let before = tree.call(SupervisorMessage::List).await.unwrap();
+        let before = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         for child in &before.children {
             host.kill(child.pid.unwrap()).unwrap();
         }
         let after = loop {
-            let after = tree.call(SupervisorMessage::List).await.unwrap();
-            if after.children.iter().all(|child| child.restarts == 1 && child.state == ChildState::Up) {
+            let after = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
+            if after.children.iter().all(|child| child.restarts == 1 && child.state == ChildState::Running) {
                 break after;
             }
             step_aside().await;
         };
         assert_eq!(after.children.len(), many as usize);
-        assert_eq!(tree.call(SupervisorMessage::Count).await.unwrap(), many as usize);
+        assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), many as usize);
     });
 }
 

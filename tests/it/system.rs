@@ -124,7 +124,7 @@ fn a_forked_child_has_no_workers() {
     let (more, less) = (parked.clone(), parked.clone());
     let rt = Runtime::builder()
         .workers(2)
-        .long_step(Duration::MAX)
+        .long_step_threshold(Duration::MAX)
         .on_thread_park(move || {
             more.fetch_add(1, SeqCst);
         })
@@ -253,7 +253,7 @@ fn a_stopped_program_goes_on() {
     let counted = ticks.clone();
     let interval = rt.spawn(async move |ctx: Context| {
         let (begun, every) = (ctx.now(), Duration::from_millis(20));
-        let mut interval = ctx.interval(every).missed(Missed::Skip);
+        let mut interval = ctx.interval(every).missed_tick_behavior(MissedTickBehavior::Skip);
         while !over.load(SeqCst) {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);

@@ -579,7 +579,7 @@ fn a_nearer_deadline_is_kept_after_a_runtime_was_dropped() {
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
         for _ in 0..20 {
-            let rt = Runtime::builder().workers(2).long_step(Duration::MAX).build().unwrap();
+            let rt = Runtime::builder().workers(2).long_step_threshold(Duration::MAX).build().unwrap();
             let (tell, told) = mpsc::channel::<()>();
             let second = rt.spawn(async move |ctx: Context| {
                 ctx.sleep(ms(20)).await;
@@ -658,14 +658,14 @@ fn missed_ticks_follow_the_policy() {
     check(0..10, async |host: Host| {
         // When each was due, and when it came.
         let policies = [
-            (Missed::Burst, [(10, 45), (20, 45), (30, 45), (40, 45), (50, 50), (60, 60)]),
-            (Missed::Delay, [(10, 45), (55, 55), (65, 65), (75, 75), (85, 85), (95, 95)]),
-            (Missed::Skip, [(10, 45), (50, 50), (60, 60), (70, 70), (80, 80), (90, 90)]),
+            (MissedTickBehavior::Burst, [(10, 45), (20, 45), (30, 45), (40, 45), (50, 50), (60, 60)]),
+            (MissedTickBehavior::Delay, [(10, 45), (55, 55), (65, 65), (75, 75), (85, 85), (95, 95)]),
+            (MissedTickBehavior::Skip, [(10, 45), (50, 50), (60, 60), (70, 70), (80, 80), (90, 90)]),
         ];
         let begun = host.now();
         let late = policies.map(|(policy, expected)| {
             host.spawn(async move |ctx: Context| {
-                let mut every = ctx.interval(ms(10)).missed(policy);
+                let mut every = ctx.interval(ms(10)).missed_tick_behavior(policy);
                 ctx.sleep(ms(45)).await;
                 for (due, came) in expected {
                     assert_eq!((every.tick().await - begun, ctx.now() - begun), (ms(due), ms(came)), "{policy:?}");
@@ -816,7 +816,7 @@ fn a_process_ends_by_its_deadline() {
         let done = done.unwrap();
         let control = done.address();
         done.await.unwrap();
-        assert!(matches!(control.ended().await, Exit::Normal));
+        assert!(matches!(control.exited().await, Exit::Normal));
         host.sleep(HOUR).await;
     });
 }

@@ -128,12 +128,12 @@ impl Stage {
         } else {
             let fails = fails.clone();
             let body = move |ctx| leaf(ctx, stage.clone(), supervisor, place, fails.clone());
-            Child::new(Name::new(name(place)), body).options(ProcessBuilder::ready_by_hand)
+            Child::new(Name::new(name(place)), body).options(ProcessBuilder::manual_start)
         };
         child.restart(match policy {
-            Policy::Permanent => Restart::Permanent,
-            Policy::Transient => Restart::Transient,
-            Policy::Temporary => Restart::Temporary,
+            Policy::Permanent => RestartPolicy::Permanent,
+            Policy::Transient => RestartPolicy::Transient,
+            Policy::Temporary => RestartPolicy::Temporary,
         })
     }
 }
@@ -161,7 +161,7 @@ async fn leaf(
     }
     log('+');
     let _ = ctx.send(stage.watcher, Do::Watch(ctx.pid(), place));
-    ctx.ready();
+    ctx.mark_started();
     loop {
         match ctx.receive().await {
             Ok(Do::LinkTo(peer)) => ctx.link(peer)?,
@@ -189,10 +189,10 @@ async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
                 // That it is over by then comes as an exit.
                 let _ = ctx.link(pid);
             }
-            Event::Down { pid, reason, .. } => {
+            Event::Down { pid, exit: reason, .. } => {
                 seen.lock().unwrap().downs.entry(places[&pid]).or_default().push(how(&reason));
             }
-            Event::Exit { from, reason } => {
+            Event::Exit { from, exit: reason } => {
                 seen.lock().unwrap().exits.entry(places[&from]).or_default().push(how(&reason));
             }
             _ => return,
@@ -292,20 +292,20 @@ impl Act {
             Self::Tell(leaf, End::Panicked) => rt.send(pid(leaf), Do::Panic).unwrap(),
             Self::Tell(leaf, _) => rt.send(pid(leaf), Do::Fail).unwrap(),
             Self::Stop(child) => {
-                let stop = |reply| SupervisorMessage::Stop(name(child).into(), reply);
+                let stop = |reply| SupervisorMessage::TerminateChild(name(child).into(), reply);
                 assert!(rt.block_on(rt.call(above(child), stop)).unwrap());
             }
             Self::Remove(child) => {
-                let remove = |reply| SupervisorMessage::Remove(name(child).into(), reply);
+                let remove = |reply| SupervisorMessage::DeleteChild(name(child).into(), reply);
                 assert!(rt.block_on(rt.call(above(child), remove)).unwrap());
             }
             Self::Restart(child) => {
-                let restart = |reply| SupervisorMessage::Restart(name(child).into(), reply);
+                let restart = |reply| SupervisorMessage::RestartChild(name(child).into(), reply);
                 let _ = rt.block_on(rt.call(above(child), restart));
             }
             Self::Add(supervisor, policy) => {
                 let child = stage.child(supervisor, model.nodes.len(), policy, &BTreeSet::new());
-                let add = |reply| SupervisorMessage::Add(child, reply);
+                let add = |reply| SupervisorMessage::StartChild(child, reply);
                 assert!(rt.block_on(rt.call(pid(supervisor), add)).unwrap().is_ok());
             }
             Self::ShutDown => rt.cancel(root, "enough", HOUR).unwrap(),
@@ -380,13 +380,13 @@ impl View {
             Some(root) => match rt.block_on(root).unwrap_err() {
                 Exit::Killed => Life::Over(End::Killed),
                 Exit::Cancelled(_) => Life::Over(End::Stopped),
-                exit if exit.error::<GaveUp>().is_some() => Life::Over(End::GaveUp),
+                exit if exit.error::<RestartIntensityExceeded>().is_some() => Life::Over(End::GaveUp),
                 exit => panic!("{exit}"),
             },
         };
         let mut families = BTreeMap::new();
         if let Some(root) = root {
-            fill(&mut families, 0, &rt.block_on(rt.tree(&*root)).unwrap());
+            fill(&mut families, 0, &rt.block_on(rt.supervision_tree(&*root)).unwrap());
         }
         let mut seen = stage.seen();
         let (logs, ends) = (std::mem::take(&mut seen.logs), std::mem::take(&mut seen.downs));
@@ -406,15 +406,15 @@ impl View {
     }
 }
 
-fn fill(families: &mut BTreeMap<Place, Vec<(String, bool, u64)>>, place: Place, tree: &Tree) {
+fn fill(families: &mut BTreeMap<Place, Vec<(String, bool, u64)>>, place: Place, tree: &SupervisionTree) {
     let mut family = Vec::new();
     for child in &tree.children {
         let called = child.name.clone().unwrap();
-        assert!(matches!(child.state, ChildState::Up | ChildState::Down), "nothing moves any more: {tree}");
+        assert!(matches!(child.state, ChildState::Running | ChildState::Stopped), "nothing moves any more: {tree}");
         if let Some(below) = &child.below {
             fill(families, usize::from(called.as_bytes()[0] - b'a'), below);
         }
-        family.push((called, child.state == ChildState::Up, child.restarts));
+        family.push((called, child.state == ChildState::Running, child.restarts));
     }
     families.insert(place, family);
 }

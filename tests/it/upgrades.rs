@@ -82,12 +82,12 @@ fn all_that_others_know_of_it_stays() {
             ctx.trap_exit(true);
             ctx.link(pid)?;
             let watch = ctx.monitor(pid);
-            ctx.ready();
+            ctx.mark_started();
             let mut told = vec![];
             while told.len() < 2 {
                 match ctx.event().await {
-                    Event::Exit { from: pid, reason, .. } => told.push(format!("exit {pid} {reason}")),
-                    Event::Down { monitor, pid, reason, .. } if monitor == watch => {
+                    Event::Exit { from: pid, exit: reason, .. } => told.push(format!("exit {pid} {reason}")),
+                    Event::Down { monitor, pid, exit: reason, .. } if monitor == watch => {
                         told.push(format!("down {pid} {reason}"));
                     }
                     _ => {}
@@ -167,9 +167,9 @@ fn one_that_is_ready_by_hand_says_so_itself() {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
         let held = count.clone();
-        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context<Ask>| {
+        let process = rt.process().manual_start().spawn(async move |ctx: Context<Ask>| {
             let _held = Counted::new(&held);
-            ctx.ready();
+            ctx.mark_started();
             let (ctx, exit) = ctx
                 .upgrade(async |ctx: Context<Ask>| {
                     // Looks as if it had started, and fails.
@@ -184,7 +184,7 @@ fn one_that_is_ready_by_hand_says_so_itself() {
                 ctx.upgrade(async |mut ctx: Context<Ask>| {
                     ctx.receive().await?.send("not ready yet".into());
                     ctx.receive().await?.send("ready".into());
-                    ctx.ready();
+                    ctx.mark_started();
                     serve(ctx, "new").await
                 })
                 .await
@@ -208,8 +208,8 @@ fn ends_come_to_whoever_is_in_charge() {
     within(60, || {
         let rt = rt();
         // A cancel while the new one starts ends that one, and the old one hears of it too.
-        let process = rt.process().ready_by_hand().spawn(async |ctx: Context| {
-            ctx.ready();
+        let process = rt.process().manual_start().spawn(async |ctx: Context| {
+            ctx.mark_started();
             let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;
             assert!(matches!(exit, Exit::Cancelled(_)), "{exit}");
             assert!(matches!(ctx.receive().await, Err(Exit::Cancelled(_))));
@@ -224,7 +224,7 @@ fn ends_come_to_whoever_is_in_charge() {
         for by_hand in [true, false] {
             let count = Arc::new(AtomicUsize::new(0));
             let (old, new) = (count.clone(), count.clone());
-            let builder = if by_hand { rt.process().ready_by_hand() } else { rt.process() };
+            let builder = if by_hand { rt.process().manual_start() } else { rt.process() };
             let process = builder.spawn(async move |ctx: Context| {
                 let _held = Counted::new(&old);
                 let body = async move |mut ctx: Context| {
@@ -266,7 +266,7 @@ fn it_works_inside_combinators() {
         let rt = rt();
         for beside in [true, false] {
             let process = rt.spawn(async move |ctx: Context<Ask>| {
-                let me = Me::clone(&ctx);
+                let me = SelfHandle::clone(&ctx);
                 let upgrade = ctx.upgrade(|ctx| serve(ctx, "new")).boxed();
                 if beside {
                     let ticks = async move {
@@ -336,9 +336,9 @@ fn an_upgrade_can_be_given_up_until_it_has_started() {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
         let held = count.clone();
-        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context| {
-            let me = Me::clone(&ctx);
-            me.ready();
+        let process = rt.process().manual_start().spawn(async move |ctx: Context| {
+            let me = SelfHandle::clone(&ctx);
+            me.mark_started();
             let new = held.clone();
             let body = async move |mut ctx: Context| {
                 let _held = Counted::new(&new);
@@ -406,7 +406,7 @@ fn many_upgrades_leave_nothing_behind() {
 fn methods_and_local_bodies_are_upgraded_too() {
     within(60, || {
         let rt = rt();
-        let app = Methods::new().method("old", async |ctx: Context, n: u32| {
+        let app = EntryPoints::new().entry("old", async |ctx: Context, n: u32| {
             Err::<u32, _>(
                 ctx.upgrade(async move |ctx: Context| {
                     ctx.yield_now().await;
@@ -418,7 +418,7 @@ fn methods_and_local_bodies_are_upgraded_too() {
         });
         assert_eq!(rt.block_on(rt.execute(app, "old", 3_u32)).expect("it ends"), 4);
 
-        let local = rt.local();
+        let local = rt.local_set();
         let process = local.spawn(async |ctx: Context| {
             let _not_send = std::rc::Rc::new(());
             Err::<u32, Exit>(

@@ -26,7 +26,7 @@ fn panic_of(f: impl FnOnce()) -> Option<String> {
 }
 
 /// What a check of one seed says. `None` if the seed passes.
-fn verdict<T: Outcome>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
+fn verdict<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
     panic_of(|| check(0..1, scenario))
 }
 
@@ -168,18 +168,18 @@ fn an_exit_is_observed_if_something_receives_it() {
     // A future of the end that waits is a monitor.
     case!([], async |host| {
         let handle = host.spawn(fails);
-        let ended = handle.ended();
+        let ended = handle.exited();
         drop(handle);
         assert!(matches!(ended.await, Exit::Failed(_)));
     });
     case!(["<0.0.1>"], async |host| {
         let handle = host.spawn(fails);
-        let ended = handle.ended();
+        let ended = handle.exited();
         drop((handle, ended));
     });
     // Owners: a supervisor, a scope, a pool.
     case!([], async |host| {
-        let child = Child::unnamed(fails).restart(Restart::Temporary);
+        let child = Child::unnamed(fails).restart(RestartPolicy::Temporary);
         let tree = host.spawn_process(Supervisor::one_for_one().add(child));
         tree.started().await?;
         host.sleep(HOUR).await;
@@ -302,7 +302,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
                         }
                     }
                     _ => {
-                        let ended = handle.ended();
+                        let ended = handle.exited();
                         rt.block_on(async { drop(handle) });
                         assert!(matches!(rt.block_on(ended), Exit::Failed(_)));
                     }
@@ -321,7 +321,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
 }
 
 /// The message of a check of this scenario, which passes, and is not deterministic.
-fn difference<T: Outcome>(scenario: impl AsyncFn(Host) -> T) -> String {
+fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
     let text = verdict(scenario).expect("a difference");
     assert!(text.starts_with("the scenario is not deterministic: two runs under seed 0 differ in step "), "{text}");
     let line = |before: &str| text.lines().find_map(|line| line.strip_prefix(before).map(str::to_owned)).unwrap();
@@ -443,12 +443,12 @@ fn a_pid_belongs_to_one_simulation() {
     let of_runtime = rt.spawn(counts);
     for host in [other.host(), rt.host()] {
         let pid = first.pid();
-        assert_eq!(host.send(pid, 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+        assert_eq!(host.send(pid, 1_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
         assert_eq!(host.kill(pid), Err(NoProcess(pid)));
         assert!(host.address::<u64>(pid).is_none());
     }
-    assert_eq!(one.send(of_runtime.pid(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
-    assert_eq!(one.send(second.pid(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    assert_eq!(one.send(of_runtime.pid(), 1_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
+    assert_eq!(one.send(second.pid(), 1_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
     let text = second.pid().to_string();
     let host = other.host().clone();
     let counted = other.run(async {
@@ -459,7 +459,7 @@ fn a_pid_belongs_to_one_simulation() {
     });
     assert_eq!(counted.unwrap(), 7);
     // Outside a run the text names no process.
-    assert_eq!(one.send(text.parse::<Pid>().unwrap(), 1_u64).unwrap_err().refusal(), Refusal::NoProcess);
+    assert_eq!(one.send(text.parse::<Pid>().unwrap(), 1_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
     one.send(first.pid(), 3_u64).unwrap();
     assert_eq!(one.run(first).unwrap(), 3);
 }
@@ -660,7 +660,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
         let (address, _mailbox) = host.mailbox::<Reply<()>>();
         let caller = host.spawn(async move |ctx: Context| {
-            ctx.ready();
+            ctx.mark_started();
             address.call(|reply| reply).await.map_err(Exit::failed)
         });
         caller.started().await

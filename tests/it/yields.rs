@@ -259,7 +259,7 @@ fn a_command_without_handler_fails_by_name() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let typed = ctx.perform(Ask(1)).await.unwrap_err();
-        let named = ctx.perform(Named::new("fs.read")).await.unwrap_err();
+        let named = ctx.perform(NamedCommand::new("fs.read")).await.unwrap_err();
         Ok::<_, Exit>((typed.to_string(), named.to_string()))
     });
     let (typed, named) = rt.block_on(body).unwrap();
@@ -272,7 +272,7 @@ fn a_command_without_handler_fails_by_name() {
 fn a_duplicate_handler_is_an_error_when_building() {
     let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name.contains("Ask")), "{twice}");
-    let named = |_: Named, completion: Completion<Payload>| completion.complete(Payload::new(()));
+    let named = |_: NamedCommand, completion: Completion<Payload>| completion.complete(Payload::new(()));
     let twice = Runtime::builder().handler_named("x", named).handler_named("x", named).build().unwrap_err();
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
 }
@@ -282,14 +282,14 @@ fn a_duplicate_handler_is_an_error_when_building() {
 fn commands_by_name_reach_their_handler() {
     let rt = Runtime::builder()
         .workers(0)
-        .handler_named("add", |c: Named, completion: Completion<Payload>| {
+        .handler_named("add", |c: NamedCommand, completion: Completion<Payload>| {
             let sum: u64 = c.payloads.into_iter().filter_map(|n| n.downcast::<u64>().ok()).sum();
             completion.complete(Payload::new(sum));
         })
         .build()
         .unwrap();
     let body = rt.spawn(async |ctx: Context| {
-        let sum = ctx.perform(Named::new("add").with(2_u64).with(3_u64)).await?;
+        let sum = ctx.perform(NamedCommand::new("add").arg(2_u64).arg(3_u64)).await?;
         Ok::<_, Exit>(sum.downcast::<u64>().unwrap())
     });
     assert_eq!(rt.block_on(body).unwrap(), 5);
@@ -360,7 +360,7 @@ fn a_dropped_completion_is_abandoned() {
 fn a_handler_sees_the_cancellation() {
     let shelf = Shelf::default();
     let limit = Duration::from_secs(1);
-    let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+    let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
     let body = simulation.spawn(async move |ctx: Context| ctx.perform(Ask(1)).timeout(limit).await);
     let exit = simulation.run(body).unwrap_err();
     assert!(matches!(exit.error::<Failure>(), Some(Failure::TimedOut)), "{exit:?}");
@@ -454,7 +454,7 @@ fn the_blocking_pool_runs_closures() {
         Ok::<_, Exit>(n)
     });
     assert_eq!(rt.block_on(body).unwrap(), 5);
-    let none = Runtime::builder().workers(0).blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
+    let none = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
     let refused = none.block_on(none.spawn_blocking(|| 1)).unwrap_err();
     assert!(refused.to_string().contains("blocking"), "{refused}");
     let refused = none.block_on(none.spawn(async |ctx: Context| ctx.perform(Ask(1)).await)).unwrap_err();
@@ -545,11 +545,11 @@ fn many_commands_of_a_step_leave_in_their_order() {
                 others.lock().unwrap().push(c.0);
                 c.0
             })
-            .stream_handler(move |c: Count, replies: Replier<Count>| {
+            .stream_handler(move |c: Count, replies: StreamCompletion<Count>| {
                 counts.lock().unwrap().push(c.0);
                 replies.complete(());
             });
-        let mut simulation = Simulation::with(seed, host).unwrap();
+        let mut simulation = Simulation::with_host(seed, host).unwrap();
         // Runs of the same, as long as they please.
         let mut chance = seed;
         let mut draw = |below: u64| {
@@ -575,7 +575,7 @@ fn many_commands_of_a_step_leave_in_their_order() {
 fn what_a_step_yields_is_outstanding() {
     for count in 0..40 {
         let shelf = Shelf::default();
-        let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
         let mut moves = vec![Now::Ask; count];
         moves.extend([Now::GiveUp; 3]);
         moves.push(Now::Ask);
@@ -603,7 +603,7 @@ fn what_a_step_that_panics_has_yielded_leaves_too() {
     }
     for count in [0, 1, 2, 3, 4, 9, 30] {
         let shelf = Shelf::default();
-        let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+        let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
         let falls = simulation.spawn_process(Falls(count));
         let exit = simulation.run(falls).unwrap_err();
         assert!(matches!(&exit, Exit::Panicked(text) if text.as_str().contains("in its step")), "{exit}");
@@ -633,7 +633,7 @@ fn any_of_many_commands_may_have_a_limit() {
                 for n in 0..30 {
                     let tag = out.perform(Ask(n));
                     if n % 3 == 0 {
-                        out.limit(tag, Duration::from_secs(n));
+                        out.set_timeout(tag, Duration::from_secs(n));
                     }
                     self.0.insert(tag, n);
                 }
@@ -642,7 +642,7 @@ fn any_of_many_commands_may_have_a_limit() {
         }
     }
     let shelf = Shelf::default();
-    let mut simulation = Simulation::with(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
+    let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
     let begun = simulation.now();
     let limits = simulation.spawn_process(Limits(Default::default()));
     let mut left = simulation.run(limits).unwrap();

@@ -1,8 +1,9 @@
-//! Who of a pool gets a message.
+//! The members of a pool, and how a member is chosen for a message.
 //!
-//! Senders come here on their own threads, look at a list of the members that is replaced as a whole when it changes, and
-//! put the message into the mailbox of one of them. What no member takes they leave in the mailbox of the pool, where its
-//! keeper sees to it. A member that ended is found by its closed mailbox, until the keeper has replaced it.
+//! Senders run this code on their own threads. They read a list of members that is replaced as a whole when it changes,
+//! and push the message into the mailbox of one member. A message that no member takes goes into the mailbox of the
+//! pool, from which the keeper forwards it. A member that has exited has a closed mailbox and takes no message, until
+//! the keeper has replaced it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,10 +17,10 @@ use crate::process::exit::Exit;
 use crate::process::mailbox::{Router, Unrouted, Unsent, Wakes};
 use crate::process::state::{Ref, Weak};
 
-/// How many messages are handed on from the queue in a turn.
+/// Maximum number of messages that the keeper forwards from the queue in one turn.
 const AT_ONCE: usize = 64;
 
-/// How a member is chosen.
+/// How a member is chosen for a message.
 pub(crate) enum Routing<M> {
     LeastLoaded,
     RoundRobin,
@@ -32,13 +33,13 @@ type List<M> = Arc<[Ref<Control<M>>]>;
 pub(crate) struct Members<M: Send + 'static> {
     routing: Routing<M>,
     list: Mutex<List<M>>,
-    /// Whose turn it is.
+    /// Counter of the round robin.
     turn: AtomicUsize,
-    /// How many there may be.
+    /// Maximum number of members.
     most: usize,
-    /// One that had no room was the only one that would do: there should be more.
+    /// Set when the only possible member for a message was full: the pool should grow.
     pressed: AtomicBool,
-    /// The process that keeps the pool.
+    /// The process that runs the pool.
     pool: Weak<Control<M>>,
 }
 
@@ -78,7 +79,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// All of them now.
+    /// Returns the present list of members.
     pub(crate) fn list(&self) -> List<M> {
         Arc::clone(&self.list.lock())
     }
@@ -87,7 +88,7 @@ impl<M: Send + 'static> Members<M> {
         matches!(self.routing, Routing::LeastLoaded)
     }
 
-    /// Whether there should be more of them, asked once.
+    /// Returns whether the pool should grow, and clears that request.
     pub(crate) fn is_pressed(&self) -> bool {
         self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::AcqRel)
     }
@@ -100,7 +101,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Whether it is the message that says who gets it.
+    /// Returns whether the message determines its member.
     fn by_key(&self) -> bool {
         matches!(self.routing, Routing::Key(_))
     }
@@ -113,7 +114,7 @@ impl<M: Send + 'static> Members<M> {
         changed
     }
 
-    /// Puts a member at a place, or behind the last one. By the keeper alone.
+    /// Replaces the member at `place`, or appends it. Only the keeper calls this.
     pub(crate) fn set(&self, place: usize, member: Ref<Control<M>>) {
         let former = self.change(|members| match members.get_mut(place) {
             Some(former) => Some(std::mem::replace(former, member)),
@@ -125,25 +126,26 @@ impl<M: Send + 'static> Members<M> {
         drop(former);
     }
 
-    /// Takes out the last one. By the keeper alone.
+    /// Removes the last member. Only the keeper calls this.
     pub(crate) fn pop(&self) -> Option<Ref<Control<M>>> {
         self.change(Vec::pop)
     }
 
-    /// Takes out all of them, for good. By the keeper alone.
+    /// Removes all members. Only the keeper calls this.
     pub(crate) fn clear(&self) -> Vec<Ref<Control<M>>> {
         self.change(std::mem::take)
     }
 
-    /// Has the keeper told by this waker when a member makes room. All are watched: one that has room now may have none
-    /// when the keeper gets there, by a sender that was on its way.
+    /// Registers the keeper's waker with every member, which wakes it when the member makes room. One member is not
+    /// enough: a concurrent sender may fill its room before the keeper gets there.
     pub(crate) fn watch(&self, waker: &Waker) {
         for member in &*self.list() {
             member.inbox.watch(waker.clone());
         }
     }
 
-    /// Hands on what waits in the queue. Says whether some is left that nobody has room for; nothing if its turn is over.
+    /// Forwards the messages in the queue. Returns whether messages are left for which no member has room, or `None` if
+    /// this turn has forwarded its maximum.
     pub(crate) fn hand_on(&self, queue: &mut Mailbox<M>, cx: &mut Context<'_>) -> Result<Option<bool>, Exit> {
         let mut left = AT_ONCE;
         let mut blocked = BTreeSet::new();
@@ -160,11 +162,11 @@ impl<M: Send + 'static> Members<M> {
         Ok(Some(some_left))
     }
 
-    /// Hands a message on from the queue, oldest first. `blocked` are the places of members that did not take one that
-    /// is older; none that is for the same member goes before that.
+    /// Forwards a message from the queue; messages come oldest first. `blocked` contains the places of members that did
+    /// not take an older message. No later message may overtake that one on its way to the same member.
     fn route_in_order(&self, message: M, blocked: &mut BTreeSet<usize>) -> Result<(), M> {
         let Routing::Key(key) = &self.routing else {
-            // What waits here was counted when it came.
+            // A queued message was already counted when it was sent.
             return self.route(message, &|| {}).map_err(|unrouted| match unrouted {
                 Unrouted::Later(message) | Unrouted::Full(message) => message,
             });
@@ -183,7 +185,7 @@ impl<M: Send + 'static> Members<M> {
         })
     }
 
-    /// Hands a message to the one member that will do, from its sender.
+    /// Pushes a message to the only possible member, during its send.
     fn route_to(
         &self,
         member: &Control<M>,
@@ -192,7 +194,9 @@ impl<M: Send + 'static> Members<M> {
         members: usize,
     ) -> Result<(), Unrouted<M>> {
         let Some(pool) = self.pool.upgrade() else { return Err(Unrouted::Later(message)) };
-        // Under the lock of the queue: what that member left unread, and the sender sent before, may be there by now.
+        // The push runs under the lock of the pool's queue, and only if that queue is empty. Otherwise it could
+        // overtake earlier messages of this sender: the member may have exited and left its unread messages to the
+        // queue.
         let mut message = Some(message);
         let push = || member.inbox.push(member, message.take().expect("just put there"), accepted);
         let pushed = pool.inbox.if_none_waits(push);
@@ -201,7 +205,8 @@ impl<M: Send + 'static> Members<M> {
                 wakes.wake();
                 Ok(())
             }
-            // No other one will do: whoever can wait is not to stand before messages for others.
+            // No other member may take this message. In the queue of the pool it would use up the room for other
+            // members' messages. Therefore the send is refused, or the sender waits.
             Some(Err(Untaken::Full(message))) => {
                 if members < self.most {
                     self.press();
@@ -213,7 +218,7 @@ impl<M: Send + 'static> Members<M> {
         }
     }
 
-    /// Where to look first, and then one after the other.
+    /// Returns the place at which the search for a member begins.
     fn first(&self, members: &[Ref<Control<M>>]) -> usize {
         if let Routing::RoundRobin = self.routing {
             return self.turn.fetch_add(1, Ordering::Relaxed) % members.len();
@@ -250,7 +255,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>> {
-        // Before all that came after its end: for one key the order holds.
+        // The unread messages go before all messages that were sent after the member's exit. This keeps the messages of
+        // one key in order.
         match self.pool.upgrade() {
             Some(pool) => pool.inbox.put_first(&*pool, unread).map(Wakes::wake),
             None => Err(unread),
@@ -258,8 +264,8 @@ impl<M: Send + 'static> Router<M> for Members<M> {
     }
 }
 
-/// A number below `buckets` for a key, such that where there is one more of them no more keys move than must: jump
-/// consistent hash (Lamping and Veach, 2014).
+/// Maps a key to a number below `buckets`. If the number of buckets grows by one, the minimum number of keys moves:
+/// jump consistent hash (Lamping and Veach, 2014).
 fn jump(mut key: u64, buckets: usize) -> usize {
     let (mut bucket, mut next) = (0, 0.0);
     while next < buckets as f64 {

@@ -1,4 +1,5 @@
-//! One child of a supervisor: what is said of it once, and how each of its lives is made and watched.
+//! A child of a supervisor: its specification, and how each of its instances is spawned and watched. When to start or
+//! stop an instance is decided in `plan.rs`.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -12,12 +13,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::behaviour::pool::members::{Members, Routing};
-use crate::behaviour::supervisor::plan::{Id, Policy, Restart};
+use crate::behaviour::supervisor::plan::{Id, Policy, RestartPolicy};
 use crate::behaviour::supervisor::{Supervisor, SupervisorMessage};
 use crate::context::Context;
-use crate::context::address::Ended;
+use crate::context::address::Exited;
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::names::Name;
 use crate::context::step::Process;
 use crate::host::control::{AnyControl, Control};
@@ -26,17 +27,17 @@ use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::catch;
 use crate::process::error::SpawnError;
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::Bound;
+use crate::process::mailbox::MailboxCapacity;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 use crate::task::body::{BodyFuture, Large, is_large};
 use crate::task::join::{JoinHandle, KillOnDrop, Started};
 use crate::task::spawn::ProcessBuilder;
 
-/// What a [`Supervisor`] is to keep alive, and how.
+/// Specification of a child of a [`Supervisor`]: what to start, and how to supervise it.
 ///
-/// A child is made anew for each of its lives: its body is a function that is called again. What it captured it clones,
-/// or it is given a seed that is cloned for it ([`with`](Self::with)).
+/// Each instance of the child is created anew: its body is a function that is called for each start. The body must
+/// clone what it captured, or it receives a clone of a seed ([`with_args`](Self::with_args)).
 ///
 /// ```
 /// use procession::{Backoff, Bound, Child, Context, Exit, Name, Restart};
@@ -48,7 +49,7 @@ use crate::task::spawn::ProcessBuilder;
 ///         println!("{prefix}{}", ctx.receive().await?);
 ///     }
 /// }
-/// let child = Child::with(LOG, String::from("> "), log)
+/// let child = Child::with_args(LOG, String::from("> "), log)
 ///     .restart(Restart::Transient)
 ///     .backoff(Backoff::new(Duration::from_millis(10), Duration::from_secs(1)))
 ///     .options(|process| process.mailbox(Bound::Reject(1_000)))
@@ -61,11 +62,11 @@ pub struct Child {
     pub(super) make: Box<dyn Make>,
 }
 
-/// What is said of a child.
+/// The options of a child.
 pub(super) struct Spec {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) policy: Policy,
-    /// How long it may take to end before it is killed; `None` for as long as it likes.
+    /// How long the child may take to exit before it is killed; `None` means without limit.
     pub(super) shutdown: Option<Duration>,
     pub(super) is_supervisor: bool,
     kept: bool,
@@ -79,7 +80,7 @@ impl fmt::Debug for Child {
 }
 
 impl Child {
-    /// An async body, under this name.
+    /// Creates a child with an async body and this name.
     pub fn new<N, F, Fut>(name: Name<N>, body: F) -> Self
     where
         N: Send + 'static,
@@ -89,8 +90,8 @@ impl Child {
         Self::of_body(Some(name.as_str().into()), body)
     }
 
-    /// An async body that is given a clone of this seed in each of its lives.
-    pub fn with<N, S, F, Fut>(name: Name<N>, seed: S, body: F) -> Self
+    /// Creates a child with an async body that receives a clone of `seed` at each start.
+    pub fn with_args<N, S, F, Fut>(name: Name<N>, seed: S, body: F) -> Self
     where
         N: Send + 'static,
         S: Clone + Send + Sync + 'static,
@@ -100,12 +101,13 @@ impl Child {
         Self::new(name, move |ctx| body(ctx, seed.clone()))
     }
 
-    /// A hand-written process, or another [`Supervisor`]; made on the worker that runs its supervisor.
+    /// Creates a child that is a hand-written process, or another [`Supervisor`]. `make` is called on the worker that
+    /// runs the supervisor.
     pub fn process<Q: Process + Send>(name: Name<Q::Message>, make: impl Fn() -> Q + Send + Sync + 'static) -> Self {
         Self::of_process(Some(name.as_str().into()), make)
     }
 
-    /// An async body without a name. Its supervisor knows it by its pid.
+    /// Creates a child with an async body and without a name. The supervisor identifies it by its pid.
     pub fn unnamed<N, F, Fut>(body: F) -> Self
     where
         N: Send + 'static,
@@ -115,7 +117,7 @@ impl Child {
         Self::of_body(None, body)
     }
 
-    /// A hand-written process without a name.
+    /// Creates a child that is a hand-written process without a name.
     pub fn unnamed_process<Q: Process + Send>(make: impl Fn() -> Q + Send + Sync + 'static) -> Self {
         Self::of_process(None, make)
     }
@@ -139,7 +141,7 @@ impl Child {
     ) -> Self {
         let is_supervisor = std::any::TypeId::of::<Q>() == std::any::TypeId::of::<Supervisor>();
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
-            // In a box, for a process may be too large for the stack, and is moved on from here.
+            // The process is boxed, because it may be too large for the stack, and it is moved further from here.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
             let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.brood));
             let spawned = if const { is_large::<Q, ()>() } {
@@ -159,7 +161,7 @@ impl Child {
     {
         let spec = Spec {
             name,
-            policy: Policy { restart: Restart::default(), backoff: None },
+            policy: Policy { restart: RestartPolicy::default(), backoff: None },
             shutdown: if is_supervisor { None } else { Some(Duration::from_secs(5)) },
             is_supervisor,
             kept: false,
@@ -168,42 +170,45 @@ impl Child {
         Self { spec, make: Box::new(Maker { spawn, kept: None }) }
     }
 
-    /// Which of its exits are followed by another life: all, if nothing else is said.
-    pub fn restart(mut self, when: Restart) -> Self {
+    /// Sets which exits are followed by a restart. Default: [`RestartPolicy::Permanent`], all exits.
+    pub fn restart(mut self, when: RestartPolicy) -> Self {
         self.spec.policy.restart = when;
         self
     }
 
-    /// How long to wait before another life, in place of not at all. A child that goes with another one
-    /// ([`Supervisor::one_for_all`]) waits for that one's.
+    /// Sets the delay before each restart. Default: no delay. A child that is restarted together with another child
+    /// ([`Supervisor::one_for_all`]) waits for the delay of that child.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.spec.policy.backoff = Some(backoff);
         self
     }
 
-    /// How long it may take to end when its supervisor tells it to, before it is killed: 5 s; a supervisor as long as it
-    /// likes. With zero it is killed at once.
+    /// Sets how long the child may take to exit after its supervisor has cancelled it, before it is killed. Default: 5
+    /// s; for a supervisor, no limit. With zero the child is killed immediately.
     pub fn shutdown(mut self, within: Duration) -> Self {
         self.spec.shutdown = Some(within);
         self
     }
 
-    /// Its mailbox outlives it: what it had not read is there for its next life, in order, and what is sent in between
-    /// too; nobody who uses its name is refused meanwhile. What it had taken and not finished is lost. Without this, what
-    /// is unread goes to [dead letters](crate::Host::dead_letters), and a send in between is refused.
+    /// Keeps the mailbox of the child across restarts. Default: each instance has its own mailbox. The next instance
+    /// receives, in order, the messages that the previous instance had not read, and those that were sent in between. A
+    /// send to the name is not refused meanwhile. A message that an instance had taken but not finished is lost. This
+    /// includes the message that made it crash.
     ///
-    /// Its name then leads to that mailbox, whose pid stays the same through all lives; killed, that takes the present life
-    /// with it. A message that makes it crash is gone, for it was read. A [`Bound`] that drops messages refuses them
-    /// instead.
+    /// Without this option, unread messages go to [dead letters](crate::Host::dead_letters), and a send between two
+    /// instances is refused.
+    ///
+    /// With this option, the name belongs to the kept mailbox, whose pid stays the same across restarts. Killing that
+    /// pid kills the running instance. A [`MailboxCapacity`] that drops messages refuses them instead.
     pub fn keep_mailbox(mut self) -> Self {
         self.spec.kept = true;
         self
     }
 
-    /// Options for each of its lives: limits, values, a bound of the mailbox, [`ready_by_hand`]. A name that is given
-    /// there does not hold.
+    /// Sets options of each instance, for example limits, values, the bound of the mailbox, or [`manual_start`]. The
+    /// function is called for each start. A name that it sets is ignored.
     ///
-    /// [`ready_by_hand`]: ProcessBuilder::ready_by_hand
+    /// [`manual_start`]: ProcessBuilder::manual_start
     pub fn options(mut self, options: impl Fn(ProcessBuilder) -> ProcessBuilder + Send + 'static) -> Self {
         self.spec.options = Some(Box::new(options));
         self
@@ -212,13 +217,18 @@ impl Child {
 
 type Spawned<T, N> = (JoinHandle<T, N>, Option<Arc<LiveChildren>>);
 
-/// What makes the lives of a child.
+/// Creates the instances of a child.
 pub(super) trait Make: Send {
-    /// Begins a life.
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Instance), NotMade>;
+    /// Spawns an instance.
+    fn make(
+        &mut self,
+        supervisor: &SelfHandle<SupervisorMessage>,
+        id: Id,
+        spec: &Spec,
+    ) -> Result<(Member, Instance), NotMade>;
 }
 
-/// Why a life did not begin.
+/// Why no instance was spawned.
 #[derive(Debug)]
 pub(super) enum NotMade {
     /// A function of the child panicked.
@@ -250,7 +260,12 @@ where
     N: Send + 'static,
     S: Fn(ProcessBuilder) -> Result<Spawned<T, N>, NotMade> + Send,
 {
-    fn make(&mut self, supervisor: &Me<SupervisorMessage>, id: Id, spec: &Spec) -> Result<(Member, Instance), NotMade> {
+    fn make(
+        &mut self,
+        supervisor: &SelfHandle<SupervisorMessage>,
+        id: Id,
+        spec: &Spec,
+    ) -> Result<(Member, Instance), NotMade> {
         let mut process = supervisor.process();
         if let Some(options) = &spec.options {
             process = catch(|| options(process)).map_err(NotMade::panicked)?;
@@ -291,17 +306,18 @@ where
     }
 }
 
-/// A child that lives, to whoever does not know its type.
+/// A running child, without its type.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) control: Ref<dyn AnyControl>,
-    /// The children of this one, if it is a supervisor.
+    /// The children of this child, if it is a supervisor.
     brood: Option<Arc<LiveChildren>>,
-    /// What leads to it.
+    /// Pid under which the child is reached: its own, or that of its kept mailbox.
     pub(super) pid: Pid,
 }
 
-/// The children of a supervisor that live: to be found when it has been killed, and could not wait for them.
+/// The running children of a supervisor. A supervisor above it uses this list to wait for them, if the supervisor was
+/// killed and so could not wait itself.
 #[derive(Debug, Default)]
 pub(super) struct LiveChildren(Mutex<BTreeMap<Id, Member>>);
 
@@ -322,12 +338,13 @@ impl LiveChildren {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Resolves when all of them have ended, and theirs. For after the supervisor's own end.
+    /// Resolves when all these children, and the children of supervisors among them, have exited. To be called after
+    /// the exit of the supervisor.
     fn gone(&self) -> BoxFuture<'_, ()> {
         async {
             loop {
                 let Some((_, member)) = self.0.lock().pop_first() else { return };
-                Ended::new(Some(member.control)).await;
+                Exited::new(Some(member.control)).await;
                 if let Some(brood) = member.brood {
                     brood.gone().await;
                 }
@@ -337,14 +354,14 @@ impl LiveChildren {
     }
 }
 
-/// A life that is watched: tells when it has started and when it has ended. Dropped, it kills.
+/// A running instance that is watched: it reports its start and its exit. Dropping it kills the process.
 pub(super) struct Instance {
     id: Id,
     started: Option<Started>,
     ended: BoxFuture<'static, Exit>,
 }
 
-/// What a life has to tell.
+/// A report of an instance.
 pub(super) enum ChildReport {
     Started,
     Ended(Exit),
@@ -356,7 +373,7 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// The next news of a life, which comes back with it if there is more to come.
+/// Future of the next report of an instance. It returns the instance too, if a further report follows.
 #[derive(Debug)]
 pub(super) struct NextNews(pub(super) Option<Instance>);
 
@@ -372,7 +389,7 @@ impl Future for NextNews {
                     life.started = None;
                     return Poll::Ready((id, ChildReport::Started, self.0.take()));
                 }
-                // Its end says the same.
+                // The instance exited before it started. Its exit is the next report.
                 Poll::Ready(Err(_)) => life.started = None,
                 Poll::Pending => {}
             }
@@ -381,7 +398,7 @@ impl Future for NextNews {
     }
 }
 
-/// The end of a life; meanwhile, what waits in its kept mailbox is handed on.
+/// Future of the exit of an instance. Meanwhile it forwards the messages that wait in the kept mailbox.
 struct Watched<T, N: Send + 'static> {
     handle: KillOnDrop<T, N>,
     kept: Option<Arc<PersistentMailbox<N>>>,
@@ -394,7 +411,7 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
         if let Some(kept) = &self.kept
             && kept.hand_on(cx).is_err()
         {
-            // Somebody has killed the mailbox, which is to say the child.
+            // The kept mailbox was killed, which counts as killing the child.
             self.handle.0.abort();
             self.kept = None;
         }
@@ -402,19 +419,19 @@ impl<T, N: Send + 'static> Future for Watched<T, N> {
     }
 }
 
-/// A mailbox that outlives its readers: what comes there goes on to the present one, by the way in which a pool of one
-/// member does it.
+/// A mailbox that survives its instances. It forwards each message to the running instance, in the same way as a pool
+/// with one member.
 struct PersistentMailbox<N: Send + 'static> {
     address: Ref<Control<N>>,
     members: Arc<Members<N>>,
-    /// Taken out while it is read, so that nothing runs under the lock.
+    /// Taken out of the mutex while it is read, so that no code runs under the lock.
     queue: Mutex<Option<Mailbox<N>>>,
 }
 
 impl<N: Send + 'static> PersistentMailbox<N> {
-    fn open(supervisor: &Me<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
-        // With a bound, though it is never reached: only such a queue takes back what was handed on.
-        let address = supervisor.host().outside_control(Bound::Reject(usize::MAX));
+    fn open(supervisor: &SelfHandle<SupervisorMessage>, name: Option<Cow<'static, str>>) -> Result<Arc<Self>, Exit> {
+        // The bound is never reached. It is set because only a bounded queue takes back messages that were forwarded.
+        let address = supervisor.host().outside_control(MailboxCapacity::Reject(usize::MAX));
         let queue = Mailbox::new(address.clone());
         if let Some(name) = name {
             queue.register(name)?;
@@ -432,13 +449,13 @@ impl<N: Send + 'static> PersistentMailbox<N> {
         self.address.head.has_ended()
     }
 
-    /// What comes goes to this life from now on, and what it leaves unread comes back.
+    /// Forwards messages to this instance from now on. Messages that it leaves unread return to the kept mailbox.
     fn lead_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());
     }
 
-    /// Hands on what waits, in order, as far as there is room.
+    /// Forwards the waiting messages in order, as far as the instance has room.
     fn hand_on(&self, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let Some(mut queue) = self.queue.lock().take() else { return Ok(()) };
         let handed = self.hand_on_from(&mut queue, cx);
@@ -449,7 +466,8 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     fn hand_on_from(&self, queue: &mut Mailbox<N>, cx: &mut Cx<'_>) -> Result<(), Exit> {
         let mut left = self.members.hand_on(queue, cx)?;
         if left == Some(true) {
-            // Whoever makes room after this wakes; whoever did before is found now.
+            // An instance that makes room after this call wakes the supervisor. Room that was made before is found by
+            // the second attempt.
             self.members.watch(cx.waker());
             left = self.members.hand_on(queue, cx)?;
         }

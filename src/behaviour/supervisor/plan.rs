@@ -1,12 +1,11 @@
-//! What a supervisor decides: exits and time in, starts and stops out. Pure data; who starts and stops is
-//! `supervisor.rs`.
+//! The decisions of a supervisor, as pure data: exits and times are the input, starts and stops are the output.
+//! `supervisor.rs` executes the starts and stops.
 //!
-//! The order of the children is the order in which they were added. What is to be stopped is stopped from the last to
-//! the first, one after another; what is to be started together is started from the first to the last, each when the one
-//! before it has started. Nothing is started while something is to be stopped, and no child before its last life has
-//! ended.
+//! The children are ordered as they were added. Stops run from the last child to the first, one after another. Starts
+//! of a group run from the first child to the last, each when the previous child has started. No child is started while
+//! a child is to be stopped, and none before its previous instance has exited.
 //!
-//! Each exit and each action costs the logarithm of the number of children, save where it concerns them all.
+//! Each exit and each action costs O(log n) for n children, except where it concerns all children.
 
 #[cfg(all(test, not(procession_loom)))]
 pub(crate) mod tests;
@@ -19,10 +18,10 @@ use crate::host::timer::backoff::Backoff;
 use crate::platform::clock::Instant;
 use crate::process::exit::Exit;
 
-/// Which child is meant; never used for another one. A higher one is later in the order.
+/// Identifier of a child, never reused. A child with a higher identifier is later in the order.
 pub(crate) type Id = u64;
 
-/// Whom the death of one child concerns.
+/// Which children are restarted when one child exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {
     OneForOne,
@@ -30,20 +29,20 @@ pub(crate) enum Strategy {
     RestForOne,
 }
 
-/// Which exits of a child are followed by another life.
+/// Which exits of a child are followed by a restart. Default: [`Permanent`](Self::Permanent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Restart {
-    /// All.
+pub enum RestartPolicy {
+    /// All exits.
     #[default]
     Permanent,
-    /// Those that are neither normal nor a cancel.
+    /// Exits that are neither normal nor a cancellation.
     Transient,
-    /// None; after its end the child is forgotten.
+    /// No exit. The child is removed after its exit.
     Temporary,
 }
 
-impl Restart {
+impl RestartPolicy {
     fn follows(self, exit: &Exit) -> bool {
         match self {
             Self::Permanent => true,
@@ -53,14 +52,14 @@ impl Restart {
     }
 }
 
-/// What the plan has to know of a child.
+/// The facts about a child that the plan needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
-    pub(crate) restart: Restart,
+    pub(crate) restart: RestartPolicy,
     pub(crate) backoff: Option<Backoff>,
 }
 
-/// Where a child is in its life.
+/// Phase in the life cycle of a child.
 ///
 /// ```text
 ///            next: its turn, its time       started
@@ -73,13 +72,13 @@ pub(crate) struct Policy {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Has no life, and waits for none.
+    /// The child has no instance, and no start is planned.
     Down,
-    /// Will be started at this time, when its turn has come.
+    /// The child will be started at this time, or later, when its turn comes.
     Due(Instant),
     Starting,
     Up(Instant),
-    /// Was told to end.
+    /// The child was stopped, and has not exited yet.
     Stopping,
 }
 
@@ -89,38 +88,40 @@ impl Phase {
     }
 }
 
-/// What becomes of a child that was stopped.
+/// State of a child after it was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It stays as it is.
+    /// It stays down.
     Stay,
-    /// It begins another life, not before this time.
+    /// It is started again, not before this time.
     Start(Instant),
-    /// It is forgotten.
+    /// It is removed.
     Forget,
 }
 
-/// Why a child is to be started. It decides what a start that fails means.
+/// Why a child is to be started. The cause decides what a failed start means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The supervisor begins with this child. If the start is refused, the supervisor's own start fails.
-    SpawnSettings,
-    /// The child was added while the supervisor runs. If the start fails, the plan forgets the child.
+    /// First start of a child that was added before the supervisor began. If the start is refused, the supervisor's own
+    /// start fails.
+    Initial,
+    /// The child was added while the supervisor runs. If the start fails, the plan removes the child.
     Added,
-    /// The child was down, and a caller asked for a start. If the start is refused, the child stays down.
+    /// The child was down, and a caller requested a start. If the start is refused, the child stays down.
     Requested,
     /// Any other start. If it fails, that counts as a restart.
     Restart,
 }
 
-/// How a child came to its end.
+/// How an instance, or the attempt to start one, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Its life ended.
+    /// The instance exited.
     Ended,
-    /// The function that makes the child failed: there was no life.
+    /// The function that makes the child failed: there was no instance.
     Unmade,
-    /// The runtime refused the start: there was no life. Also of a supervisor whose own first start was refused.
+    /// The runtime refused the start: there was no instance. A supervisor whose own first start was refused counts as
+    /// refused, too.
     Refused,
 }
 
@@ -128,37 +129,37 @@ pub(crate) enum Over {
 struct Child {
     policy: Policy,
     phase: Phase,
-    /// Is to be stopped, and then this.
+    /// Set if the child must be stopped: what happens to it after its exit.
     stop: Option<Then>,
     cause: Cause,
-    /// How many restarts in a row found it unstable.
+    /// Number of restarts in a row after instances that were not stable. It selects the delay of the back-off.
     attempt: u32,
 }
 
-/// What the supervisor has to do now.
+/// The next action of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Start(Id),
     Stop(Id),
 }
 
-/// What an exit means for the child whose it was.
+/// Decision of the plan after the exit of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitAction {
-    /// It begins another life, sooner or later.
+    /// The child will be started again.
     Again,
-    /// It stays down.
+    /// The child stays down.
     Down,
-    /// It is no child any more.
+    /// The child was removed.
     Forgotten,
 }
 
-/// How a supervisor ends.
+/// Why the supervisor exits.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
-    /// It was asked to.
+    /// It was cancelled, or a linked process exited abnormally.
     Asked,
-    /// This child died once too often, of this.
+    /// This child exited more often than the intensity allows; the last exit.
     GaveUp(Id, Exit),
     /// The first start of this child was refused, for this reason.
     StartFailed(Id, Exit),
@@ -170,15 +171,15 @@ pub(crate) struct Plan {
     intensity: Intensity,
     children: BTreeMap<Id, Child>,
     next_id: Id,
-    /// How many live.
+    /// Number of children that are starting, up or stopping.
     living: usize,
-    /// Those that are to be stopped, and were not told yet.
+    /// Children that must be stopped, and whose stop has not been returned by `next` yet.
     stops: BTreeSet<Id>,
-    /// One was told, and is not down yet.
+    /// A child was stopped, and has not exited yet.
     stopping: bool,
-    /// Those that start in their turn: the first of them is due or starting, the others are due.
+    /// Children that start in turn. The first is due or starting; the rest are due.
     turns: BTreeSet<Id>,
-    /// Those that start at their time, whatever the others do.
+    /// Children that start at their time, independently of the others.
     due: BTreeSet<(Instant, Id)>,
     end: Option<End>,
 }
@@ -207,12 +208,12 @@ impl Plan {
         &self.intensity
     }
 
-    /// Appends a child, which starts after the children that wait for their turn. A child that is `on_trial` is forgotten
-    /// if its first start fails. If the first start of any other child is refused, all ends.
+    /// Appends a child. It starts after the children that wait for their turn. If `on_trial` is set and the first start
+    /// fails, the child is removed. If it is not set and the first start is refused, the supervisor fails.
     pub(crate) fn add(&mut self, policy: Policy, on_trial: bool, now: Instant) -> Id {
         let id = self.next_id;
         self.next_id += 1;
-        let cause = if on_trial { Cause::Added } else { Cause::SpawnSettings };
+        let cause = if on_trial { Cause::Added } else { Cause::Initial };
         self.children.insert(id, Child { policy, phase: Phase::Down, stop: None, cause, attempt: 0 });
         self.wait_for_turn(id, now);
         id
@@ -222,12 +223,13 @@ impl Plan {
         self.children.get(&id).map(|child| child.phase)
     }
 
-    /// Whether each child has been started, or is not to be; never, when it ends before.
+    /// Returns whether each child has been started or is not to be started. Always false once the supervisor is
+    /// stopping to exit.
     pub(crate) fn is_settled(&self) -> bool {
         self.turns.is_empty() && self.end.is_none()
     }
 
-    /// How it ends, once everybody is down.
+    /// Returns why the supervisor exits, once all children are down.
     pub(crate) fn ended(&self) -> Option<&End> {
         self.end.as_ref().filter(|_| self.living == 0)
     }
@@ -240,13 +242,13 @@ impl Plan {
         self.children.get_mut(&id).expect("whoever is in a list is a child")
     }
 
-    /// It is started in its turn, and not before this time.
+    /// Plans a start in turn, not before `at`.
     fn wait_for_turn(&mut self, id: Id, at: Instant) {
         self.child(id).phase = Phase::Due(at);
         self.turns.insert(id);
     }
 
-    /// It is started at this time; in its turn, if it waited for that and did not get through.
+    /// Plans a start at `at`. A child that still waits for its turn, because its earlier start failed, keeps its turn.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
         self.child(id).phase = Phase::Due(at);
         if !self.turns.contains(&id) {
@@ -254,7 +256,7 @@ impl Plan {
         }
     }
 
-    /// It is not to be started.
+    /// Cancels the planned start of a child.
     fn give_up_start(&mut self, id: Id) {
         let child = self.child(id);
         if let Phase::Due(at) = std::mem::replace(&mut child.phase, Phase::Down) {
@@ -263,7 +265,7 @@ impl Plan {
         }
     }
 
-    /// One that lives is to end; what comes then is what was said last.
+    /// Marks a running child to be stopped. The latest `then` applies.
     fn wind_up(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         child.stop = Some(then);
@@ -274,7 +276,7 @@ impl Plan {
 
     // ---- What happened
 
-    /// A child says that it has started.
+    /// A child reports that it has started.
     pub(crate) fn started(&mut self, id: Id, now: Instant) {
         if let Some(child) = self.children.get_mut(&id)
             && child.phase == Phase::Starting
@@ -285,7 +287,8 @@ impl Plan {
         }
     }
 
-    /// A child has ended, started or not; `random` draws a number.
+    /// An instance has exited, or a start has failed. `random` draws the jitter of the back-off. Returns the decision
+    /// for this child.
     pub(crate) fn exited(
         &mut self,
         id: Id,
@@ -300,7 +303,7 @@ impl Plan {
         self.living -= 1;
         self.stopping &= phase != Phase::Stopping;
         if let Some(then) = child.stop.take() {
-            // Whatever it died of, it was to end.
+            // The child was to be stopped, so its exit reason does not matter.
             self.stops.remove(&id);
             self.turns.remove(&id);
             return match then {
@@ -318,7 +321,7 @@ impl Plan {
         let was_refused = over == Over::Refused && phase == Phase::Starting;
         match std::mem::replace(&mut child.cause, Cause::Restart) {
             Cause::Added => return self.forget(id),
-            Cause::SpawnSettings if was_refused => {
+            Cause::Initial if was_refused => {
                 self.give_up(End::StartFailed(id, exit.clone()));
                 return ExitAction::Down;
             }
@@ -329,7 +332,7 @@ impl Plan {
             _ => {}
         }
         if !child.policy.restart.follows(exit) {
-            let is_temporary = child.policy.restart == Restart::Temporary;
+            let is_temporary = child.policy.restart == RestartPolicy::Temporary;
             self.turns.remove(&id);
             return if is_temporary { self.forget(id) } else { ExitAction::Down };
         }
@@ -338,13 +341,13 @@ impl Plan {
             return ExitAction::Down;
         }
         let wait = self.back_off(id, phase, now, random);
-        // There was no life that took time, so the wait must.
+        // An instance that ran has already taken time. A failed start may take none, so the delay has a minimum.
         let wait = if over == Over::Ended { wait } else { wait.max(RETRY_PAUSE) };
         self.start_again(id, now + wait);
         ExitAction::Again
     }
 
-    /// Returns how long a child that ended in this phase has to wait for its next life.
+    /// Returns how long the next start of a child that exited in this phase is delayed.
     fn back_off(&mut self, id: Id, phase: Phase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
         let child = self.child(id);
         let Some(backoff) = child.policy.backoff else { return Duration::ZERO };
@@ -356,10 +359,11 @@ impl Plan {
         wait
     }
 
-    /// Starts a child that is down, not before this time, and the others that the strategy restarts with it.
+    /// Plans the start of a child that is down, not before `at`, and the restart of the other children that the
+    /// strategy includes.
     fn start_again(&mut self, id: Id, at: Instant) {
         let first = match self.strategy {
-            // A child that had its turn does not wait for others. A child that did not have its turn keeps it.
+            // A child that had its turn does not wait for the others. A child that still waits for its turn keeps it.
             Strategy::OneForOne => return self.wait_for_time(id, at),
             Strategy::OneForAll => 0,
             Strategy::RestForOne => id,
@@ -376,7 +380,7 @@ impl Plan {
                     self.wait_for_turn(other, own.max(at));
                 }
                 // A temporary child that is stopped with the others is not started again.
-                _ if child.policy.restart == Restart::Temporary => self.wind_up(other, Then::Forget),
+                _ if child.policy.restart == RestartPolicy::Temporary => self.wind_up(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
                     self.wind_up(other, then);
@@ -387,7 +391,7 @@ impl Plan {
 
     // ---- What is wanted
 
-    /// Ends all, from the last to the first.
+    /// Stops all children, from the last to the first, after which the supervisor exits.
     pub(crate) fn shut_down(&mut self) {
         self.give_up(End::Asked);
     }
@@ -408,21 +412,21 @@ impl Plan {
         }
     }
 
-    /// Ends a child, or gives up its next life. It stays a child, down, unless it is a temporary one. What comes of it now;
-    /// nothing yet, if it lives.
+    /// Stops a child, or cancels its planned start. The child stays down; a temporary child is removed. Returns the
+    /// decision, or `None` while the child still runs.
     pub(crate) fn stop(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Stay)
     }
 
-    /// Ends a child and forgets it. What comes of it now; nothing yet, if it lives.
+    /// Stops a child and removes it. Returns the decision, or `None` while the child still runs.
     pub(crate) fn remove(&mut self, id: Id) -> Option<ExitAction> {
         self.put_down(id, Then::Forget)
     }
 
     fn put_down(&mut self, id: Id, then: Then) -> Option<ExitAction> {
         let Some(child) = self.children.get(&id) else { return Some(ExitAction::Forgotten) };
-        // Of a temporary child nothing is left after its end, whoever ended it.
-        let then = if child.policy.restart == Restart::Temporary { Then::Forget } else { then };
+        // A temporary child is always removed after its exit.
+        let then = if child.policy.restart == RestartPolicy::Temporary { Then::Forget } else { then };
         if child.phase.lives() {
             self.wind_up(id, then);
             return None;
@@ -431,8 +435,8 @@ impl Plan {
         Some(if then == Then::Forget { self.forget(id) } else { ExitAction::Down })
     }
 
-    /// Ends a child and begins another life of it, which does not count as a restart. Its back-off begins anew. Returns
-    /// false if there is no such child, or if all are to end.
+    /// Stops a child if it runs, and starts it again. This does not count as a restart, and the back-off is reset.
+    /// Returns false if there is no such child, or if the supervisor is stopping to exit.
     pub(crate) fn restart(&mut self, id: Id, now: Instant) -> bool {
         if self.end.is_some() || !self.children.contains_key(&id) {
             return false;
@@ -459,9 +463,10 @@ impl Plan {
 
     // ---- What is to be done
 
-    /// What can be done now. It counts as done: it is not said again.
+    /// Returns an action that can be done now. The plan assumes that the caller does it; the action is not returned
+    /// again.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Action> {
-        // From the last to the first, one at a time.
+        // Stops run from the last child to the first, one at a time.
         if self.stopping {
             return None;
         }
@@ -486,7 +491,7 @@ impl Plan {
         matches!(self.children[&id].phase, Phase::Due(at) if at <= now)
     }
 
-    /// When [`next`](Self::next) has something to do if nothing else happens.
+    /// Returns when [`next`](Self::next) has an action if nothing else happens; `None` means never.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         if self.stopping || !self.stops.is_empty() {
             return None;

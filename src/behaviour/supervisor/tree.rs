@@ -1,4 +1,4 @@
-//! A tree of supervisors as one sees it: asked from top to bottom, and printed.
+//! Snapshot of a tree of supervisors: queried from the top down, and printed.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;
 
-/// A supervisor and what it keeps, as it was when it was asked. Prints as a tree:
+/// Snapshot of a supervisor and its children. `Display` prints it as a tree:
 ///
 /// ```text
 /// one for one, 3 restarts within 5s <0-8f3a.0.1>
@@ -24,77 +24,77 @@ use crate::process::pid::Pid;
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Tree {
-    /// The supervisor.
+pub struct SupervisionTree {
+    /// Pid of the supervisor.
     pub pid: Pid,
     /// `one for one`, `one for all` or `rest for one`.
     pub strategy: &'static str,
-    /// How many restarts there may be, …
+    /// Maximum number of restarts within the window.
     pub restarts: u32,
-    /// … and within which time.
+    /// Length of the sliding window.
     pub within: Duration,
-    /// Its children, in their order.
-    pub children: Vec<TreeChild>,
+    /// The children, in the order in which they were added.
+    pub children: Vec<ChildInfo>,
 }
 
-/// A child in a [`Tree`].
+/// A child in a [`SupervisionTree`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct TreeChild {
-    /// Its name, if it has one.
+pub struct ChildInfo {
+    /// Name of the child, if it has one.
     pub name: Option<String>,
-    /// What leads to it, while it lives.
+    /// Pid under which the child is reached, while it runs.
     pub pid: Option<Pid>,
-    /// Where it is in its life.
+    /// State in the life cycle of the child.
     pub state: ChildState,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: u64,
-    /// How it ended the last time.
+    /// Last exit, if the child has exited before.
     pub last: Option<Exit>,
     /// Whether it is a supervisor.
     pub is_supervisor: bool,
-    /// What it keeps, if it is a supervisor that was asked.
-    pub below: Option<Tree>,
+    /// The children of this child, if it is a supervisor that answered.
+    pub below: Option<SupervisionTree>,
 }
 
-/// Where a child is in its life.
+/// State in the life cycle of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChildState {
-    /// It does not live, and waits for nothing.
-    Down,
-    /// It does not live, and waits for its turn or its time.
-    Waiting,
-    /// It lives, and has not started yet.
+    /// The child does not run, and no start is planned.
+    Stopped,
+    /// The child does not run, and waits for its turn or for its back-off.
+    Restarting,
+    /// The child runs, and has not started yet.
     Starting,
-    /// It lives.
-    Up,
-    /// It was told to end.
+    /// The child runs and has started.
+    Running,
+    /// The child was stopped, and has not exited yet.
     Stopping,
 }
 
 impl fmt::Display for ChildState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Down => "down",
-            Self::Waiting => "waiting",
+            Self::Stopped => "down",
+            Self::Restarting => "waiting",
             Self::Starting => "starting",
-            Self::Up => "up",
+            Self::Running => "up",
             Self::Stopping => "stopping",
         })
     }
 }
 
 impl Supervisor {
-    pub(super) fn tree(&self, pid: Pid) -> Tree {
-        let children = self.children.iter().map(|(&id, kept)| TreeChild {
+    pub(super) fn tree(&self, pid: Pid) -> SupervisionTree {
+        let children = self.children.iter().map(|(&id, kept)| ChildInfo {
             name: kept.child.spec.name.as_deref().map(str::to_owned),
             pid: self.brood.get(id).map(|member| member.pid),
             state: match self.plan.phase(id) {
-                None | Some(Phase::Down) => ChildState::Down,
-                Some(Phase::Due(_)) => ChildState::Waiting,
+                None | Some(Phase::Down) => ChildState::Stopped,
+                Some(Phase::Due(_)) => ChildState::Restarting,
                 Some(Phase::Starting) => ChildState::Starting,
-                Some(Phase::Up(_)) => ChildState::Up,
+                Some(Phase::Up(_)) => ChildState::Running,
                 Some(Phase::Stopping) => ChildState::Stopping,
             },
             restarts: kept.restarts,
@@ -102,7 +102,7 @@ impl Supervisor {
             is_supervisor: kept.child.spec.is_supervisor,
             below: None,
         });
-        Tree {
+        SupervisionTree {
             pid,
             strategy: match self.plan.strategy() {
                 Strategy::OneForOne => "one for one",
@@ -117,16 +117,17 @@ impl Supervisor {
 }
 
 impl Host {
-    /// Asks a supervisor what it keeps, and the supervisors among that, and so on down. Each is asked in its turn, so what
-    /// changes meanwhile may be seen at one place and not at another.
+    /// Queries a supervisor for its children, and in turn each supervisor among them. The supervisors answer one after
+    /// another, so a change meanwhile may be visible in one part of the tree and not in another.
     ///
     /// # Errors
-    /// The supervisor is gone, or what was asked is none. One further down that is gone by then has nothing below it.
-    pub fn tree<T: Target<SupervisorMessage>>(
+    /// Returns an error if the supervisor has exited, or if the process is no supervisor. A supervisor further down
+    /// that has exited meanwhile has no children in the tree.
+    pub fn supervision_tree<T: Target<SupervisorMessage>>(
         &self,
         supervisor: T,
-    ) -> impl Future<Output = Result<Tree, CallError>> + Send + use<T> {
-        let list = self.call(supervisor, SupervisorMessage::List);
+    ) -> impl Future<Output = Result<SupervisionTree, CallError>> + Send + use<T> {
+        let list = self.call(supervisor, SupervisorMessage::WhichChildren);
         let host = self.clone();
         async move {
             let mut tree = list.await?;
@@ -136,12 +137,12 @@ impl Host {
     }
 }
 
-fn fill<'a>(host: &'a Host, tree: &'a mut Tree) -> BoxFuture<'a, ()> {
+fn fill<'a>(host: &'a Host, tree: &'a mut SupervisionTree) -> BoxFuture<'a, ()> {
     async move {
         for child in &mut tree.children {
             if child.is_supervisor
                 && let Some(pid) = child.pid
-                && let Ok(mut below) = host.call(pid, SupervisorMessage::List).await
+                && let Ok(mut below) = host.call(pid, SupervisorMessage::WhichChildren).await
             {
                 fill(host, &mut below).await;
                 child.below = Some(below);
@@ -151,7 +152,7 @@ fn fill<'a>(host: &'a Host, tree: &'a mut Tree) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
-impl Tree {
+impl SupervisionTree {
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.restarts == 1 { "" } else { "s" };
         write!(f, "{}, {} restart{plural} within {:?}", self.strategy, self.restarts, self.within)
@@ -173,7 +174,7 @@ impl Tree {
     }
 }
 
-impl TreeChild {
+impl ChildInfo {
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name.as_deref().unwrap_or("(no name)"))?;
         if let Some(pid) = self.pid {
@@ -192,7 +193,7 @@ impl TreeChild {
     }
 }
 
-impl fmt::Display for Tree {
+impl fmt::Display for SupervisionTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.head(f)?;
         write!(f, " {}", self.pid)?;

@@ -1,4 +1,5 @@
-//! An address narrowed to one kind of message, for whoever is to send nothing else.
+//! An address that is narrowed to one type of message: [`Recipient`]. It hides the message type of the process behind a
+//! trait object, and converts each message with `From`.
 
 use std::any::type_name;
 use std::fmt;
@@ -10,7 +11,8 @@ use crate::process::error::SendError;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// The right to send one kind of message to a process that takes more: an [`Address`] narrowed by `From`.
+/// Right to send messages of type `A` to a process whose message type can be made from `A`: an [`Address`] narrowed by
+/// `From`.
 ///
 /// ```
 /// use procession::{Context, Exit, Recipient, Runtime};
@@ -38,7 +40,7 @@ pub struct Recipient<A> {
     to: Ref<dyn Takes<A>>,
 }
 
-/// An address, as far as it takes `A`.
+/// An address, as far as it takes messages of type `A`.
 pub(crate) trait Takes<A>: Send + Sync {
     fn pid(&self) -> Pid;
     fn take(&self, message: A) -> Result<(), SendError<A>>;
@@ -54,7 +56,8 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
             self.head.count(Counter::Refused);
             return Err(SendError::new(refusal, message));
         }
-        // The conversion is the user's, so no lock is held over it; and what it made can't be made undone.
+        // The conversion is user code: it is called without a lock. It cannot be undone, so a message that is refused
+        // after it becomes a dead letter.
         if let Err((_, message)) = self.push(M::from(message)) {
             self.head.host().dead_letters_of(&self.head, std::iter::once(message));
         }
@@ -63,7 +66,7 @@ impl<A: Send + 'static, M: From<A> + Send + 'static> Takes<A> for Control<M> {
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// The right to send messages of type `A` there, and no others.
+    /// Returns the right to send only messages of type `A` to this process.
     pub fn recipient<A: Send + 'static>(&self) -> Recipient<A>
     where
         M: From<A>,
@@ -85,16 +88,18 @@ impl<A> fmt::Debug for Recipient<A> {
 }
 
 impl<A> Recipient<A> {
-    /// The pid.
+    /// Returns the pid of the process.
     pub fn pid(&self) -> Pid {
         self.to.pid()
     }
 
-    /// Sends a message; never blocks. As [`Address::send`]; a message whose receiver ends or whose mailbox fills up while
-    /// it is converted is a [dead letter](crate::Host::dead_letters).
+    /// Sends a message. Never blocks. Same as [`Address::send`], with one difference: the conversion takes place
+    /// between the check and the send. If the process exits or its mailbox fills up during the conversion, the send
+    /// succeeds and the message becomes a [dead letter](crate::Host::dead_letters).
     ///
     /// # Errors
-    /// The message, when the process has ended or its mailbox is full.
+    /// Returns the message if the process has exited, if its mailbox rejects messages because it is full, or if the
+    /// runtime has shut down.
     pub fn send(&self, message: A) -> Result<(), SendError<A>> {
         self.to.take(message)
     }

@@ -1,4 +1,5 @@
-//! Sends that wait for room where a mailbox has a bound: as a future, and as a `Sink`.
+//! Sends that wait for room in a bounded mailbox: [`SendWait`], a future, and [`AddressSink`], a `Sink`. The queue of
+//! waiting senders is part of the mailbox (`process::mailbox::bounded`).
 
 use std::any::type_name;
 use std::pin::Pin;
@@ -13,19 +14,19 @@ use crate::host::control::Control;
 use crate::host::{Destination, Host, Target};
 use crate::observe::Counter;
 use crate::platform::sync::Mutex;
-use crate::process::error::{Refusal, SendError};
+use crate::process::error::{SendError, SendErrorKind};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
-/// A message in the line before a full mailbox.
+/// A message that waits for room in a full mailbox.
 struct Waiting<M: Send + 'static> {
     control: Ref<Control<M>>,
     number: u64,
 }
 
 impl<M: Send + 'static> Waiting<M> {
-    fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (Refusal, M)>> {
-        // Cloned and dropped outside the lock: a waker is somebody's code.
+    fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
+        // `clone` and `drop` of a waker run user code: they are called without the lock of the mailbox.
         let mut waker = Some(cx.waker().clone());
         let admitted = self.control.inbox.poll_admitted(self.number, &mut waker);
         drop(waker);
@@ -43,7 +44,8 @@ impl<M: Send + 'static> Drop for Waiting<M> {
 }
 
 enum State<M: Send + 'static> {
-    /// The lock is never taken; it makes this `Sync` for messages that are only `Send`.
+    /// The message is never accessed through the lock. The mutex makes the type `Sync` for messages that are only
+    /// `Send`.
     Unsent {
         host: Host,
         to: Destination<M>,
@@ -55,18 +57,23 @@ enum State<M: Send + 'static> {
     Over,
 }
 
-/// A message on its way into a mailbox, which may have to wait for room; resolves when it is there.
+/// Future of a send that waits for room if the mailbox is full. It resolves when the message is in the mailbox.
 ///
-/// Those that wait come in in the order in which they were first polled, each as soon as there is room. A policy that
-/// drops messages does not apply. A process that can't be waited for, as it lives in another node or is a
-/// [`Receiver`](crate::Receiver), takes the message or refuses it at once.
+/// The message is sent, or begins to wait, at the first poll. Waiting messages enter the mailbox in the order of their
+/// first polls, each as soon as there is room. A [`MailboxCapacity`](crate::MailboxCapacity) that drops messages does
+/// not apply. The future never waits for a process of another node or for another receiver that is attached as a
+/// [`Deliver`](crate::Deliver): these accept or refuse the message immediately.
 ///
 /// # Errors
-/// The message, when the receiver has ended, also while this waits; when it takes another type; or when its mailbox takes
-/// [no messages at all](crate::Limits::mail).
+/// Returns the message
+/// - if the receiver has exited, or exits while the message waits;
+/// - if the receiver takes messages of another type;
+/// - if the receiver's mailbox takes [no messages at all](crate::Limits::mailbox_capacity);
+/// - if the runtime has shut down.
 ///
 /// # Cancel safety
-/// Dropped before it resolved, its message was not sent, unless there was room for it by then.
+/// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
+/// message is already in the mailbox.
 #[must_use = "futures do nothing unless polled"]
 pub struct SendWait<M: Send + 'static> {
     state: State<M>,
@@ -83,13 +90,13 @@ impl<M: Send + 'static> fmt::Debug for SendWait<M> {
     }
 }
 
-/// Puts a message into a mailbox, or into the line before it; `wait` says which state that is.
+/// Puts a message into a mailbox, or into its queue of waiting senders. `wait` makes the state of a future that waits.
 fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
     cx: Option<&Context<'_>>,
     wait: impl FnOnce(Waiting<M>) -> State<N>,
-) -> Result<State<N>, (Refusal, M)> {
+) -> Result<State<N>, (SendErrorKind, M)> {
     let number = control.push_or_wait(message, cx.map(|cx| cx.waker().clone()))?;
     Ok(number.map_or(State::Over, |number| wait(Waiting { control, number })))
 }
@@ -98,13 +105,14 @@ fn typed<N: Send + 'static>(payload: Payload) -> N {
     payload.downcast().unwrap_or_else(|_| unreachable!("a refused message comes back as what it was sent as"))
 }
 
-/// Sends, or begins to wait; without a context it does not wait, and the message comes back as [`Refusal::Full`].
+/// Sends the message, or begins to wait. Without a context it does not wait: a full mailbox refuses the message with
+/// [`SendErrorKind::Full`].
 fn begin<N: Send + 'static>(
     host: &Host,
     to: &Destination<N>,
     message: N,
     cx: Option<&Context<'_>>,
-) -> Result<State<N>, (Refusal, N)> {
+) -> Result<State<N>, (SendErrorKind, N)> {
     let control = match to {
         Destination::Here(control) => return enter(control.clone(), message, cx, State::Waiting),
         Destination::Pid(pid) => host.shared().pid_table.get(*pid),
@@ -128,7 +136,7 @@ impl<M: Send + 'static> SendWait<M> {
         Self { state: State::Unsent { host, to, message: Mutex::new(message) } }
     }
 
-    fn refuse(&self, host: &Host, refused: (Refusal, M)) -> SendError<M> {
+    fn refuse(&self, host: &Host, refused: (SendErrorKind, M)) -> SendError<M> {
         host.shared().metrics.add(Counter::Refused, 1);
         SendError::new(refused.0, refused.1)
     }
@@ -173,38 +181,45 @@ impl<M: Send + 'static> FusedFuture for SendWait<M> {
 }
 
 impl Host {
-    /// Sends a message, and waits for room where the mailbox is full. The message goes at the first poll.
+    /// Sends a message, and waits for room if the mailbox is full. The message is sent, or begins to wait, at the first
+    /// poll.
     ///
     /// # Errors
-    /// The message and why it was refused: see [`SendWait`].
+    /// Returns the message and the reason of the refusal: see [`SendWait`].
     ///
     /// # Cancel safety
-    /// Dropped, the message was not sent, unless there was room by then.
+    /// A future that is dropped before it resolves has not sent its message, unless room became free first: then the
+    /// message is already in the mailbox.
     pub fn send_wait<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> SendWait<N> {
         SendWait::new(self.clone(), to.way().keep(), message)
     }
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// Sends a message, and waits for room where the mailbox is full. As [`Host::send_wait`].
+    /// Sends a message, and waits for room if the mailbox is full. Same as [`Host::send_wait`].
     ///
     /// # Errors
-    /// The message and why it was refused: see [`SendWait`].
+    /// Returns the message and the reason of the refusal: see [`SendWait`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Host::send_wait`].
     pub fn send_wait(&self, message: M) -> SendWait<M> {
         let control = self.control();
         SendWait::new(control.head.host().clone(), Destination::Here(control.clone()), message)
     }
 
-    /// The address as a `Sink`, for whatever forwards a stream: it waits for room, as [`send_wait`](Self::send_wait).
+    /// Returns this address as a `Sink`, to which a stream can be forwarded. Like [`send_wait`](Self::send_wait), the
+    /// sink waits for room in the mailbox.
     pub fn sink(&self) -> AddressSink<M> {
         AddressSink { address: self.clone(), waiting: None }
     }
 }
 
-/// An [`Address`] as a `futures::Sink`: its error hands the message back, as that of [`Address::send`].
+/// An [`Address`] as a `futures::Sink`. Its error returns the message, as that of [`Address::send`] does.
 ///
-/// A message that there is room for is sent at once. Another one waits in the line of the mailbox from the next flush on,
-/// or when the sink is to take one more; until it is in, the sink is not ready. Dropped, it takes that one back.
+/// `start_send` sends a message immediately if there is room. Otherwise the sink stores the message and is not ready
+/// until the message is in the mailbox. The message enters the mailbox's queue of waiting senders at the next call of
+/// `poll_ready`, `poll_flush` or `poll_close`. Dropping the sink discards a message that is still waiting.
 ///
 /// ```
 /// use futures::{StreamExt, stream};
@@ -224,7 +239,7 @@ pub struct AddressSink<M: Send + 'static> {
     waiting: Option<SendWait<M>>,
 }
 
-/// Another sink to the same address; what this one waits with it keeps.
+/// Makes another sink for the same address. It does not share the message that this sink waits with.
 impl<M: Send + 'static> Clone for AddressSink<M> {
     fn clone(&self) -> Self {
         self.address.sink()
@@ -247,14 +262,19 @@ impl<M: Send + 'static> Sink<M> for AddressSink<M> {
         Poll::Ready(sent)
     }
 
+    /// Sends the message, or stores it until there is room.
+    ///
+    /// # Errors
+    /// Returns the message if the process has exited or the runtime has shut down.
+    ///
     /// # Panics
-    /// If the sink was not ready: the message before waits still.
+    /// Panics if the sink is not ready, because the previous message still waits.
     fn start_send(mut self: Pin<&mut Self>, message: M) -> Result<(), SendError<M>> {
         assert!(self.waiting.is_none(), "`start_send` before `poll_ready` said that there is room");
         let control = self.address.control();
         match control.push_or_wait(message, None) {
             Ok(_) => Ok(()),
-            Err((Refusal::Full, message)) => {
+            Err((SendErrorKind::Full, message)) => {
                 self.waiting = Some(self.address.send_wait(message));
                 Ok(())
             }

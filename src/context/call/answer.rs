@@ -1,13 +1,16 @@
-//! One answer, from one who is asked to one who asks, each of whom may leave first and be noticed.
+//! A oneshot channel for the answer to one call. The caller has the [`ReplyReceiver`], the callee has the
+//! [`ReplySender`]. Each end may be dropped first, and the other end can detect that. The memory management is in
+//! `shared_cell`.
 //!
-//! Mostly the asker is a process that asks in its turn, and waits for nothing else: then it leaves nothing to be woken, and
-//! the answer costs no lock. It is put there, the asker's task is woken, and whoever answered has gone by then. Whoever waits
-//! by another waker leaves that under a lock, which the answerer takes when the answer is there: one of the two finds what the
-//! other left.
+//! Usually the caller is a process whose own task sends the request and then waits for the answer only. Then
+//! `task_waits` is set before the send, and the answer takes no lock. The callee stores the answer, wakes the task of
+//! the caller, and releases its half of the cell. A caller that waits with another waker stores this waker under a
+//! lock. The callee takes the same lock after it has stored the answer: either the callee finds the waker, or the
+//! caller finds the answer.
 //!
-//! It may be that the task waited itself when the request was sent, and another waits now: an answerer that has not seen that
-//! wakes the task alone. So whoever takes over [holds](OwnerHalf::hold) what both share, and an answerer that is about to go sees
-//! it, and tells by the lock as well.
+//! The task may have waited when the request was sent, while another waker waits now. A callee that has not seen the
+//! change wakes only the task. So the caller that changes its waker also [holds](OwnerHalf::hold) the cell. A callee
+//! that releases its half detects the hold, and then looks for the waker under the lock, too.
 
 use std::mem;
 use std::ops::Deref;
@@ -18,19 +21,20 @@ use crate::platform::sync::Lock;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::catch as panic;
 
-/// What both know of who asks.
+/// The calling party, as both ends know it.
 pub(crate) trait CallParty {
-    /// Wakes the asker's own task.
+    /// Wakes the task of the calling process.
     fn wake(&self);
 }
 
-/// What the two ends share.
+/// The part of the cell that both ends share.
 #[derive(Debug)]
 pub(crate) struct Question<P> {
     party: P,
-    /// The asker's task waits itself, and did when the request was sent.
+    /// The task of the caller waits with its own waker, and did so when the request was sent. Only the caller writes
+    /// it.
     task_waits: AtomicBool,
-    /// The asker has left. Set under the lock.
+    /// The caller has left. It is written under the lock.
     is_closed: AtomicBool,
     listeners: Lock<Listeners>,
 }
@@ -38,23 +42,23 @@ pub(crate) struct Question<P> {
 #[derive(Debug, Default)]
 struct Listeners {
     asker: Option<Listener>,
-    /// Of those who want to know that the asker has left: nearly always nobody, so that is one word.
+    /// The wakers to be woken when the caller leaves. There are rarely any: the box makes the field one word.
     #[expect(clippy::box_collection, reason = "one word in each call, not three")]
     watchers: Option<Box<Vec<Waker>>>,
 }
 
-/// Who is to be woken when there is an answer.
+/// How the caller is woken when the answer is there.
 #[derive(Debug)]
 enum Listener {
-    /// The asker's task.
+    /// By waking the task of the calling process.
     Task,
     Other(Waker),
 }
 
-/// The end of the one who asks, with what is its own.
+/// The caller's end, with the caller's own part of the cell.
 pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Question<P>, O, A>);
 
-/// The end of the one who answers.
+/// The callee's end.
 pub(crate) struct ReplySender<P, O, A>(PeerHalf<Question<P>, O, A>);
 
 impl<P: CallParty> Question<P> {
@@ -68,10 +72,12 @@ impl<P: CallParty> Question<P> {
         }
     }
 
-    /// There is an answer.
+    /// Notifies the caller that the answer is there.
     #[inline]
     fn tell(&self) {
-        // Relaxed: it was set before the request was sent, if it was.
+        // Relaxed: the caller sets the flag before it sends the request, and the callee received the request. A `true`
+        // that the caller has cleared since wakes only the task. Then the caller also holds the cell, and `leave` calls
+        // `tell_listener`.
         if self.task_waits.load(Ordering::Relaxed) { self.party.wake() } else { self.tell_listener() }
     }
 
@@ -86,14 +92,14 @@ impl<P: CallParty> Question<P> {
 }
 
 impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
-    /// Both ends.
+    /// Makes both ends.
     #[inline(always)]
     pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, ReplySender<P, O, A>) {
         let (owner, guest) = OwnerHalf::with_guest(|| Question::new(party()), own);
         (Self(owner), ReplySender(guest))
     }
 
-    /// What both have, and what is its own.
+    /// Returns the part that both ends know, and the caller's own part.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&P, &mut O) {
         let (question, own) = self.0.parts();
@@ -104,31 +110,33 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         &self.0.party
     }
 
-    /// The request is about to be sent, in the turn of the asker's task, which waits for the answer itself.
+    /// Notes that the task of the caller waits with its own waker. Called in a step of that task, before the request is
+    /// sent.
     #[inline]
     pub(crate) fn task_waits(&self) {
         self.0.task_waits.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there is an answer, as far as is known.
+    /// Returns whether there is an answer. The result may be out of date.
     #[inline]
     pub(crate) fn seems_answered(&self) -> bool {
         self.0.seems_given()
     }
 
-    /// The answer, if it is there.
+    /// Takes the answer, if it is there.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<A> {
         self.0.take()
     }
 
-    /// Takes the answer, or has `waker` woken when it comes, which is that of the asker's task in its turn if `is_task`.
+    /// Takes the answer, or registers `waker` to be woken when the answer is there. If `is_task` is set, `waker` is the
+    /// waker of the caller's task, and this thread is in a step of that task.
     pub(crate) fn poll(&mut self, is_task: bool, waker: &Waker) -> Poll<A> {
         let did_wait = self.0.task_waits.load(Ordering::Relaxed);
-        // If the answer has come and is not seen yet, the wake that follows it begins another turn, as this one is not over;
-        // and that sees it.
+        // If the task waits as before, no listener is needed. An answer that `take` does not see is followed by a wake
+        // of the task. The turn of the task is not over, so this wake causes another turn, which sees the answer.
         if !(did_wait && is_task) {
-            // Outside the lock, for a clone of a waker is somebody's code, as its drop is.
+            // `clone` and `drop` of a waker run user code: they are called without the lock.
             let listener = if is_task { Listener::Task } else { Listener::Other(waker.clone()) };
             let former = self.0.listeners.lock().asker.replace(listener);
             drop(former);
@@ -140,7 +148,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
         self.0.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Leaves, unanswered.
+    /// Leaves without an answer, and wakes the watchers.
     pub(crate) fn close(self) {
         let mut listeners = self.0.listeners.lock();
         self.0.is_closed.store(true, Ordering::Relaxed);
@@ -151,18 +159,19 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 }
 
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
-    /// One whom nobody asked.
+    /// Makes the callee's end of a cell without a caller.
     pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
         Self(PeerHalf::alone(|| Question::new(party), own))
     }
 
-    /// Answers, and wakes whoever waits for it.
+    /// Stores the answer and wakes the caller.
     ///
     /// # Errors
-    /// This, and the answer, when nobody does any more.
+    /// Returns this end and the answer if the caller has left.
     #[inline(always)]
     pub(crate) fn answer(self, answer: A) -> Result<(), (Self, A)> {
-        // Whoever was told so sees it.
+        // Relaxed: a callee that was woken as a watcher sees the store in `close`. If the load misses the store,
+        // `leave` detects that the caller has left.
         if self.is_closed() {
             return Err((self, answer));
         }
@@ -170,12 +179,12 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         left.map_err(|(guest, answer)| (Self(guest), answer))
     }
 
-    /// Whether an answer would be refused.
+    /// Returns whether the caller has left: then an answer is refused.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// The same; while it is not, `watcher` will be woken when the asker leaves.
+    /// Returns whether the caller has left. If not, `watcher` is woken when the caller leaves.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut listeners = self.0.listeners.lock();
@@ -190,10 +199,10 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         false
     }
 
-    /// Does something to the party of one who was asked by nobody.
+    /// Applies `f` to the party of a cell without a caller, and drops the cell.
     ///
     /// # Errors
-    /// This, if there is an asker.
+    /// Returns this end if there is a caller.
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut P) -> R) -> Result<R, Self> {
         self.0.finish(|question| f(&mut question.party)).map_err(Self)
     }

@@ -1,17 +1,18 @@
-//! One piece of memory that two share: an [`OwnerHalf`], which has something of its own there, and a [`PeerHalf`], which may leave
-//! something for it when it goes. A file with unsafe code: `Arc` has nothing that belongs to one of two, and nothing that one
-//! leaves for the other without a lock. A call is a seventh cheaper by the first, and a fifteenth more by the other (bench
-//! `call`).
+//! A heap cell that two halves share: an [`OwnerHalf`], which has a part of the cell for itself, and a [`PeerHalf`],
+//! which can leave an item for the owner half when it goes. The last half frees the cell. A file with unsafe code: an
+//! `Arc` has no part that belongs to one half, and passes an item on only under a lock. The part of the owner half
+//! makes a call a seventh cheaper; the item without a lock, another fifteenth (bench `call`).
 //!
-//! # Who may
+//! # Access to the item
 //!
-//! The gift is the guest's until it says that it is *there*, and the owner's from then on. An owner that has gone takes none:
-//! then the guest, which is the last, takes it back.
+//! The peer half accesses the item until it sets `is_there`. From then on, only the owner half accesses it. If the
+//! owner half is dropped without taking the item, the peer half is the last half, and takes the item back.
 //!
-//! A guest that leaves takes back its count, if the owner is there and has not [asked to hear of it](OwnerHalf::hold), by which
-//! there is one count more than the two have. Both are read-modify-writes of one word, so one comes first. If it is the
-//! guest's, the owner finds the gift, for that was there before; if it is the owner's, the guest is still there, and tells it
-//! once more.
+//! A peer half that leaves releases its count by a `compare_exchange` from [`BOTH`] to [`ONE`]. This succeeds only if
+//! the owner half exists and has not called [`hold`](OwnerHalf::hold), which adds a third count. Both are
+//! read-modify-writes of one word, so one of them comes first. If the `compare_exchange` comes first, the owner half
+//! finds the item, which was stored before. If `hold` comes first, the `compare_exchange` fails, and the peer half
+//! notifies the owner half a second time.
 
 #![allow(unsafe_code)]
 
@@ -25,48 +26,56 @@ use crate::platform::alloc as memory;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::platform::sync::{UnsafeCell, planted};
 
-/// One of the two has gone.
+/// Count while one half exists.
 const ONE: u32 = 1;
+/// Count while both halves exist. [`OwnerHalf::hold`] adds one.
 const BOTH: u32 = 2;
 
 struct Shared<T, O, G> {
     counts: AtomicU32,
-    /// The gift is the owner's.
+    /// The item was stored, and belongs to the owner half.
     is_there: AtomicBool,
-    /// The owner's, with whether it has one count more.
+    /// The part of the owner half, and whether the owner half has called `hold`, which gives it a second count.
     own: cell::UnsafeCell<(bool, O)>,
     gift: UnsafeCell<Option<G>>,
     value: T,
 }
 
-/// One of two that share a value, with one that is its own.
+/// The half of the cell that has a part for itself and receives the item.
 pub(crate) struct OwnerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
-/// The other; or there is no owner.
+/// The half of the cell that sends the item. It can exist without an owner half.
 pub(crate) struct PeerHalf<T, O, G>(NonNull<Shared<T, O, G>>);
 
-// SAFETY: both reach the value at the same time, whoever is last drops all there is, and a gift goes from one to the other.
+// SAFETY: the thread that gets an owner half shares the value with the peer half (`T: Sync`), accesses `own` (`O:
+// Send`), and takes the item (`G: Send`). As the last half it drops the value, too (`T: Send`).
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for OwnerHalf<T, O, G> {}
-// SAFETY: of a shared one nothing is reached but the value.
+// SAFETY: a shared owner half gives access to `&T` (`T: Sync`) and to the atomics. Its own part and the item need
+// `&mut`.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for OwnerHalf<T, O, G> {}
-// SAFETY: as `OwnerHalf`: the guest shares the value with the owner, drops all parts if it is the last, and sends the gift.
+// SAFETY: the thread that gets a peer half shares the value with the owner half (`T: Sync`) and sends the item (`G:
+// Send`). As the last half it drops the value and `own`, too (`T: Send`, `O: Send`).
 unsafe impl<T: Send + Sync, O: Send, G: Send> Send for PeerHalf<T, O, G> {}
-// SAFETY: a shared `PeerHalf` gives access to nothing but `&T`.
+// SAFETY: a shared peer half gives access to `&T` (`T: Sync`) and to the atomics. The methods that access the item
+// consume it.
 unsafe impl<T: Send + Sync, O: Send, G: Send> Sync for PeerHalf<T, O, G> {}
 
-/// Gives up so many counts; true if they were the last ones, and what all others did is seen. It is not told what they are of:
-/// if they were not the last ones, that may be gone before this returns.
+/// Releases this number of counts. Returns true if they were the last ones: then all accesses of the other half
+/// happened before. The function gets only the counter, because the other half may free the cell before the function
+/// returns.
 #[inline]
 fn release(all: &AtomicU32, counts: u32) -> bool {
-    // Acquire pairs with the release of the other: what it did is seen. Who is alone need not write.
+    // Acquire pairs with the release of the other half, here or in the `compare_exchange` in `leave`: the accesses of
+    // the other half happen before the cell is freed. A half that is alone needs no read-modify-write.
     all.load(Ordering::Acquire) == counts || all.fetch_sub(counts, Ordering::AcqRel) == counts
 }
 
 impl<T, O, G> Shared<T, O, G> {
-    /// Both are made in their place: to move them there would be to wait for what was written of them just now.
+    /// Allocates a cell and writes each field in place. If the fields were built elsewhere, copying them with wider
+    /// loads would miss store forwarding.
     #[inline(always)]
     fn make(counts: u32, value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> NonNull<Self> {
-        // SAFETY: it has a size, for it has a count.
+        // SAFETY: `take` requires a layout with a size above zero, and `Self` contains a counter.
         let at = unsafe { memory::take(Layout::new::<Self>()) }.cast::<Self>();
         // If `own` or `value` panics below, the memory leaks.
         // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `counts` is in bounds.
@@ -92,23 +101,25 @@ impl<T, O, G> Shared<T, O, G> {
         at
     }
 
-    /// Drops all there is, and frees the memory.
+    /// Drops all fields and frees the memory.
     ///
     /// # Safety
-    /// The caller is the last that refers to it, and does not look at it again.
+    /// `at` was made by `make`. The caller is the last half of this cell, and does not access the cell afterwards.
     #[inline]
     unsafe fn free(at: NonNull<Self>) {
-        /// The memory, given back also if a drop panics.
+        /// Frees the memory when it is dropped, also if the drop of a field panics.
         struct Rest<S>(NonNull<S>);
         impl<S> Drop for Rest<S> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: it was taken for that, in `make`; what was there is dropped.
+                // SAFETY: `make` took this memory for the layout of `S`. The caller of `free` owns it alone, and its
+                // fields were dropped before.
                 unsafe { memory::give_back(self.0.cast(), Layout::new::<S>()) };
             }
         }
         let _rest = Rest(at);
-        // SAFETY: the caller is the last that refers to the memory, and all fields were written by `make`.
+        // SAFETY: `make` wrote all fields. The caller is the last half, so no reference to the fields exists, and they
+        // are dropped once.
         unsafe { drop_in_place(at.as_ptr()) };
     }
 }
@@ -122,43 +133,48 @@ impl<T, O, G> OwnerHalf<T, O, G> {
 
     #[inline]
     fn shared(&self) -> &Shared<T, O, G> {
-        // SAFETY: this half owns a count, so the memory is not freed while it lives.
+        // SAFETY: this half owns a count, so the memory is not freed while the half exists.
         unsafe { self.0.as_ref() }
     }
 
-    /// What both have, and what is its own.
+    /// Returns the shared value, and the part of the owner half.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&T, &mut O) {
         let own = self.shared().own.get();
-        // SAFETY: there is one owner, and it is borrowed mutably.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and it stays mutably borrowed as long as
+        // the result.
         (&self.shared().value, unsafe { &mut (*own).1 })
     }
 
-    /// Whether there is a gift, or was, as far as is known.
+    /// Returns whether an item was stored. The result may be out of date.
     #[inline]
     pub(crate) fn seems_given(&self) -> bool {
         self.shared().is_there.load(Ordering::Relaxed)
     }
 
-    /// The gift, if there is one.
+    /// Takes the item, if it was stored and not taken yet.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<G> {
-        // Acquire pairs with the release in `leave`: it is complete.
+        // Acquire pairs with the release store of `is_there` in `leave`: the item is completely written.
         if !self.shared().is_there.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: it is there, so the guest is not at it any more; and there is one owner, which is borrowed mutably.
+        // SAFETY: `is_there` is set, so the peer half does not access the item while the owner half exists. There is
+        // one owner half, and it is mutably borrowed.
         self.shared().gift.with_mut(|gift| unsafe { (*gift).take() })
     }
 
-    /// From now on a guest that leaves tells this twice, unless the gift is there already.
+    /// Has a peer half that leaves notify the owner half a second time. If the peer half has left already, `take` finds
+    /// the item after this call.
     pub(crate) fn hold(&mut self) {
         let own = self.shared().own.get();
-        // SAFETY: there is one owner, and it is borrowed mutably.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and it is mutably borrowed.
         let holds = unsafe { &mut (*own).0 };
         if !*holds && !planted!("pair_holds_nothing") {
             *holds = true;
-            // Acquire and release: see above.
+            // AcqRel: this pairs with the `compare_exchange` in `leave`. If that came first, the acquire makes the item
+            // visible to the next `take`. If this comes first, the release makes the waker of the owner half visible to
+            // the second notification.
             self.shared().counts.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -167,43 +183,46 @@ impl<T, O, G> OwnerHalf<T, O, G> {
 impl<T, O, G> Drop for OwnerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: only the owner accesses `own`, there is one owner, and it is borrowed mutably.
+        // SAFETY: only the owner half accesses `own`. There is one owner half, and `drop` has it mutably borrowed.
         let holds = unsafe { (*self.shared().own.get()).0 };
         if release(&self.shared().counts, 1 + u32::from(holds)) {
-            // SAFETY: `release` returned true: these were the last counts, and the guest's accesses happened before.
+            // SAFETY: `release` returned true: these were the last counts, and the accesses of the peer half happened
+            // before. `make` made the cell, and it is not accessed afterwards.
             unsafe { Shared::free(self.0) };
         }
     }
 }
 
 impl<T, O, G> PeerHalf<T, O, G> {
-    /// For one alone.
+    /// Makes a peer half without an owner half.
     pub(crate) fn alone(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> Self {
         Self(Shared::make(ONE, value, own))
     }
 
     #[inline]
     fn shared(&self) -> &Shared<T, O, G> {
-        // SAFETY: this half owns a count, so the memory is not freed while it lives.
+        // SAFETY: this half owns a count, so the memory is not freed while the half exists.
         unsafe { self.0.as_ref() }
     }
 
-    /// Leaves a gift, tells the owner, once more if that [asked for it](OwnerHalf::hold), and goes. Nothing of this is touched
-    /// after that, so the owner, once it has the gift, is alone, and frees it without a locked operation.
+    /// Stores the item, calls `tell`, and releases this half. If the owner half has called [`hold`](OwnerHalf::hold),
+    /// this calls `again`, too. After a release without a hold, this half does not access the cell. So an owner half
+    /// that has taken the item is usually alone, and frees the cell without a read-modify-write.
     ///
     /// # Errors
-    /// This, and the gift, if the owner had gone, and did not take it.
+    /// Returns this half and the item if the owner half was dropped and did not take the item.
     #[inline(always)]
     pub(crate) fn leave(self, gift: G, tell: impl FnOnce(&T), again: impl FnOnce(&T)) -> Result<(), (Self, G)> {
         let shared = self.shared();
-        // SAFETY: it is the guest's as long as it is not there, and there is one guest, which leaves once. Nothing is dropped,
-        // for nothing was there.
+        // SAFETY: the peer half alone accesses the item until `is_there` is set. There is one peer half, and `leave`
+        // consumes it. `write` drops no former item, and there is none.
         shared.gift.with_mut(|place| unsafe { place.write(Some(gift)) });
         if planted!("pair_tells_early") {
             tell(&shared.value);
             shared.is_there.store(true, Ordering::Release);
         } else {
-            // Release pairs with the acquire in `take`.
+            // Release pairs with the acquire load in `take`: the item is written before it is taken. `tell` follows the
+            // store: an owner that it wakes finds the item.
             shared.is_there.store(true, Ordering::Release);
             tell(&shared.value);
         }
@@ -220,37 +239,42 @@ impl<T, O, G> PeerHalf<T, O, G> {
         }
     }
 
-    /// Goes, of an owner that holds it.
+    /// Releases this half after the owner half has called `hold`.
     #[cold]
     fn go(self) -> Result<(), (Self, G)> {
         let gone = ManuallyDrop::new(self);
         if !release(&gone.shared().counts, 1) {
             return Ok(());
         }
-        // The count that it had, which nobody else has now.
+        // The owner half is gone, and `release` may have left the counter at 0. This half is alone: its count is
+        // restored.
         gone.shared().counts.store(ONE, Ordering::Relaxed);
         ManuallyDrop::into_inner(gone).take_back()
     }
 
-    /// Of one that is the last.
+    /// Takes the item back for the last half, if the owner half did not take it. The caller has seen that the owner
+    /// half is gone.
     #[cold]
     fn take_back(self) -> Result<(), (Self, G)> {
-        // SAFETY: the owner has gone, and what it did is seen.
+        // SAFETY: the owner half is gone, so only this half accesses the item. Its accesses happened before, because
+        // the caller has read the counter with acquire.
         let gift = self.shared().gift.with_mut(|gift| unsafe { (*gift).take() });
         gift.map_or(Ok(()), |gift| Err((self, gift)))
     }
 
-    /// Does something to the value, and drops all there is, if this is the last.
+    /// Applies `f` to the shared value and drops the cell, if this is the only half.
     ///
     /// # Errors
-    /// This, if it is not.
+    /// Returns this half if there is an owner half.
     pub(crate) fn finish<R>(self, f: impl FnOnce(&mut T) -> R) -> Result<R, Self> {
-        // Acquire pairs with the release of the other's count.
+        // Acquire pairs with the release of the owner's count in `release`: the accesses of the owner half happen
+        // before `f`.
         if self.shared().counts.load(Ordering::Acquire) != ONE {
             return Err(self);
         }
         let at = self.0;
-        // SAFETY: the count was `ONE`, which is this guest's: nothing else refers to the memory.
+        // SAFETY: the count was `ONE`, which is that of this half: no other half exists, so the reference to the value
+        // is exclusive.
         let result = f(unsafe { &mut (*at.as_ptr()).value });
         drop(self);
         Ok(result)
@@ -261,7 +285,8 @@ impl<T, O, G> Drop for PeerHalf<T, O, G> {
     #[inline]
     fn drop(&mut self) {
         if release(&self.shared().counts, 1) {
-            // SAFETY: `release` returned true: this was the last count, and the owner's accesses happened before.
+            // SAFETY: `release` returned true: this was the last count, and the accesses of the owner half happened
+            // before. `make` made the cell, and it is not accessed afterwards.
             unsafe { Shared::free(self.0) };
         }
     }

@@ -1,4 +1,5 @@
-//! Groups: a name for many processes. The table is `pid_table::groups`; here is what a user says of it.
+//! Groups: a name for several processes, for broadcasts and membership events. Here are the public types and methods;
+//! the table is in `host::registry::groups`.
 
 use std::any::type_name;
 use std::fmt;
@@ -6,16 +7,17 @@ use std::marker::PhantomData;
 
 use crate::context::address::Address;
 use crate::context::mailbox::Mailbox;
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::Host;
 use crate::host::control::Control;
 use crate::process::event::MonitorRef;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// A name for as many processes as join it, which take messages of type `M`; to be written down once.
+/// Name of a group of processes that take messages of type `M`. It is usually a constant. Any number of processes can
+/// join.
 ///
-/// A group is there while it has members; a host has groups of its own.
+/// A group needs no creation: it exists while it has members. Each host has its own groups.
 ///
 /// ```
 /// use procession::{Context, Exit, Group, Runtime};
@@ -28,7 +30,7 @@ use crate::process::state::Ref;
 ///     ctx.receive().await
 /// }
 /// let rt = Runtime::new()?;
-/// let guests = [rt.process().ready_by_hand().spawn(guest)?, rt.process().ready_by_hand().spawn(guest)?];
+/// let guests = [rt.process().manual_start().spawn(guest)?, rt.process().manual_start().spawn(guest)?];
 /// for guest in &guests {
 ///     rt.block_on(guest.started())?;
 /// }
@@ -45,12 +47,12 @@ pub struct Group<M> {
 }
 
 impl<M> Group<M> {
-    /// The typed face of this text.
+    /// Makes a typed group name of this text.
     pub const fn new(name: &'static str) -> Self {
         Self { name, marker: PhantomData }
     }
 
-    /// The text.
+    /// Returns the text.
     pub const fn as_str(self) -> &'static str {
         self.name
     }
@@ -92,17 +94,17 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// What a group of processes that take messages of type `M` can be called: a [`Group`] of that type, or a text.
-pub trait GroupName<M>: Sealed<M> {}
+/// A possible name of a group of processes that take messages of type `M`: a [`Group`] of that type, or a text.
+pub trait IntoGroup<M>: Sealed<M> {}
 
-impl<M> GroupName<M> for Group<M> {}
+impl<M> IntoGroup<M> for Group<M> {}
 impl<M> Sealed<M> for Group<M> {
     fn text(&self) -> &str {
         self.name
     }
 }
 
-impl<M> GroupName<M> for &str {}
+impl<M> IntoGroup<M> for &str {}
 impl<M> Sealed<M> for &str {
     fn text(&self) -> &str {
         self
@@ -110,45 +112,48 @@ impl<M> Sealed<M> for &str {
 }
 
 impl Host {
-    /// The members of a group that take messages of type `N`, in the order in which they joined. Whoever joins or leaves
-    /// meanwhile may be among them or not; nobody whose end was heard of is.
-    pub fn members<N: Send + 'static>(&self, group: impl GroupName<N>) -> Vec<Address<N>> {
+    /// Returns the members of a group that take messages of type `N`, in the order in which they joined. A process that
+    /// joins or leaves at the same time may be missing or included. A process whose exit was reported is not included.
+    pub fn members<N: Send + 'static>(&self, group: impl IntoGroup<N>) -> Vec<Address<N>> {
         let members = self.namespace().groups().members(group.text());
         members.into_iter().filter_map(|member| member.downcast().map(Address::new)).collect()
     }
 
-    /// Sends a message to each [member](Self::members) of a group; says how many took it.
-    pub fn broadcast<N: Clone + Send + 'static>(&self, group: impl GroupName<N>, message: N) -> usize {
+    /// Sends a clone of a message to each [member](Self::members) of a group. Returns the number of members that
+    /// accepted it.
+    pub fn broadcast<N: Clone + Send + 'static>(&self, group: impl IntoGroup<N>, message: N) -> usize {
         self.members(group).into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// Joins a group of its host, until this process ends or [leaves](Self::leave) it. Joined twice, it is in it once;
-    /// one that has ended joins nothing.
-    pub fn join(&self, group: impl GroupName<M>) {
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Joins a group of the process's host, until the process exits or [leaves](Self::leave_group) the group. Joining a
+    /// group again has no effect. A process that has exited joins no group.
+    pub fn join_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         let lives = || !self.control().inbox.is_closed();
         head.host().namespace().groups().join(group.text().to_owned().into(), &self.any(), head.groups(), lives);
     }
 
-    /// Leaves a group; nothing if it was not in it.
-    pub fn leave(&self, group: impl GroupName<M>) {
+    /// Leaves a group. Has no effect if the process is not a member.
+    pub fn leave_group(&self, group: impl IntoGroup<M>) {
         let head = &self.control().head;
         head.host().namespace().groups().leave(group.text(), head.pid(), head.groups());
     }
 
-    /// Monitors a group of its host: returns who is in it now, in the order in which they joined, and has this process
-    /// told from then on by an [`Event::Joined`](crate::Event::Joined) of each that joins it and an
-    /// [`Event::Left`](crate::Event::Left) of each that leaves it or ends. No change is missed or told twice. Set again, it
-    /// is one more monitor, which tells by itself.
+    /// Monitors a group of the process's host. Returns the monitor and the pids of the present members, in the order in
+    /// which they joined.
     ///
-    /// All who monitor a group hear of its changes in the same order. What a process sent before it left arrives before
-    /// that is told, and its leave before any other news of its end. Such events wait for
-    /// [`event`](crate::Mailbox::event), a receive leaves them where they are.
+    /// From then on, an [`Event::Joined`](crate::Event::Joined) arrives for each process that joins, and an
+    /// [`Event::Left`](crate::Event::Left) for each member that leaves or exits. Each change is reported exactly once.
+    /// A second call sets another monitor, which reports the changes separately.
     ///
-    /// A group need not have members to be monitored. Each change takes time in proportion to those who monitor it, on
-    /// the thread of whoever joins or leaves.
+    /// All monitors of a group report its changes in the same order. Messages that a process sent before it left arrive
+    /// before its `Left`, and `Left` arrives before any other event about its exit. [`event`](crate::Mailbox::event)
+    /// returns these events; a receive skips them, and they stay in the mailbox.
+    ///
+    /// A group without members can be monitored, too. The thread of a process that joins or leaves puts one event into
+    /// the mailbox of each monitoring process.
     ///
     /// ```
     /// use procession::{Context, Event, Exit, Group, Runtime};
@@ -186,7 +191,7 @@ impl<M: Send + 'static> Me<M> {
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// As [`Me::monitor_group`].
+    /// Same as [`SelfHandle::monitor_group`].
     pub fn monitor_group(&self, group: impl AsRef<str>) -> (MonitorRef, Vec<Pid>) {
         monitor(self.control(), group.as_ref())
     }

@@ -1,6 +1,6 @@
-//! Answers that come with the time: the deadline of a yield, and the sleep of a hand-written process. The timer answers
-//! the tag as anybody else might, so the tag table decides which answer counts; it is taken back when the yield ends
-//! otherwise.
+//! Answers that a timer gives: the deadline of a yield, and the sleep of a hand-written process. The timer answers the
+//! tag like any other sender of an answer, so the table of yields decides which answer counts. The timer is cancelled
+//! when the yield ends before it fires.
 
 use std::task::{Wake, Waker};
 
@@ -12,8 +12,8 @@ use crate::process::catch::drop_caught;
 use crate::process::event::{Answer, Tag};
 use crate::process::state::Ref;
 
-/// Answers a yield at this moment, unless it was answered or given up by then. What is due at the far end of time never
-/// comes.
+/// Answers a yield at this time, unless it was answered or cancelled before. A time that has passed answers
+/// immediately; [`Instant::FAR`] never answers.
 pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer: Answer) {
     if at == Instant::FAR {
         return;
@@ -25,19 +25,20 @@ pub(crate) fn answer_at(to: &Ref<dyn AnyControl>, tag: Tag, at: Instant, answer:
     let whom = to.clone();
     let key = host.fire_at(at, Fire::Call(Box::new(move || finish(&*whom, tag, answer))));
     let timer = Arc::new(Timer { timers: Arc::clone(&host.shared().timers), key });
-    // Spent already, it lets go of the timer at once.
+    // If the yield is over already, `watch` drops the waker, which cancels the timer.
     to.head().yields().watch(tag, &Waker::from(timer));
 }
 
 fn finish(to: &dyn AnyControl, tag: Tag, answer: Answer) {
     let mut answer = Some(answer);
     if to.complete(tag, &mut answer, false).is_err() {
-        // It was too late itself.
+        // The yield was over before the timer fired.
         let _ = drop_caught(answer);
     }
 }
 
-/// A timer that stands for one yield. It is watched by: whoever ends the yield wakes this, and so lets go of it.
+/// The timer of one yield, as a waker that watches the yield. The table of yields wakes or drops it when the yield
+/// ends. The last drop cancels the timer.
 struct Timer {
     timers: Arc<Timers>,
     key: Key,

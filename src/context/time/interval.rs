@@ -1,4 +1,4 @@
-//! Ticks at equal distances.
+//! A future and stream of periodic ticks: [`Interval`]. It consists of a `Sleep` that is reset after each tick.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,45 +11,45 @@ use futures::stream::FusedStream;
 use crate::context::time::Sleep;
 use crate::platform::clock::Instant;
 
-/// What becomes of ticks that nobody waited for in time.
+/// Policy for ticks that were due before they were awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Missed {
-    /// They come one right after the other, until it has caught up.
+pub enum MissedTickBehavior {
+    /// All of them follow one after the other immediately, until the interval has caught up. This is the default.
     #[default]
     Burst,
-    /// They are lost, and the next one comes a whole period after the late one.
+    /// They are skipped. The next tick is due one period after the late tick.
     Delay,
-    /// They are lost, and the next one comes when it would have come anyway.
+    /// They are skipped. The next tick is due at the next time of the original schedule.
     Skip,
 }
 
-/// Ticks again and again, from one period after it was made: see [`Me::interval`](crate::Me::interval).
+/// Ticks once per period: see [`SelfHandle::interval`](crate::SelfHandle::interval).
 ///
-/// As a `Stream` it never ends.
+/// As a `Stream`, it never ends.
 #[must_use = "an interval does nothing unless it is awaited"]
 pub struct Interval {
     sleep: Sleep,
     every: Duration,
-    missed: Missed,
+    missed: MissedTickBehavior,
 }
 
 impl Interval {
     pub(crate) fn new(first: Sleep, every: Duration) -> Self {
         assert!(!every.is_zero(), "an interval needs a period longer than zero");
-        Self { sleep: first, every, missed: Missed::default() }
+        Self { sleep: first, every, missed: MissedTickBehavior::default() }
     }
 
-    /// What becomes of ticks that nobody waited for in time.
-    pub fn missed(mut self, policy: Missed) -> Self {
+    /// Sets what happens to ticks that were due before they were awaited. Default: [`MissedTickBehavior::Burst`].
+    pub fn missed_tick_behavior(mut self, policy: MissedTickBehavior) -> Self {
         self.missed = policy;
         self
     }
 
-    /// Resolves at the next tick, with the moment at which that was due.
+    /// Waits for the next tick. Returns the time at which the tick was due.
     ///
     /// # Cancel safety
-    /// Dropped, no tick is lost.
+    /// Cancel safe: a dropped future loses no tick.
     pub async fn tick(&mut self) -> Instant {
         std::future::poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -62,14 +62,14 @@ impl Interval {
     }
 }
 
-/// When the tick after the one of `due` comes, which was seen at `now`.
-pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: Missed) -> Instant {
+/// Returns when the tick after the tick of `due` is due. The tick of `due` was seen at `now`.
+pub(crate) fn next(due: Instant, now: Instant, every: Duration, missed: MissedTickBehavior) -> Instant {
     match missed {
-        Missed::Burst => due + every,
-        Missed::Delay => now + every,
-        Missed::Skip => {
+        MissedTickBehavior::Burst => due + every,
+        MissedTickBehavior::Delay => now + every,
+        MissedTickBehavior::Skip => {
             let late = (now - due).as_nanos() % every.as_nanos();
-            // Late by less than a period: the rest of it is still to come.
+            // `late` is the time since the last tick of the schedule, and `rest` the time until the next one.
             let rest = every - Duration::from_nanos(u64::try_from(late).unwrap_or(u64::MAX));
             now.max(due) + rest
         }
@@ -113,10 +113,10 @@ mod tests {
         ] {
             let next = |policy| next(at(due), at(now), ms(10), policy);
             assert_eq!(
-                (next(Missed::Burst), next(Missed::Delay), next(Missed::Skip)),
+                (next(MissedTickBehavior::Burst), next(MissedTickBehavior::Delay), next(MissedTickBehavior::Skip)),
                 (at(burst), at(delay), at(skip))
             );
         }
-        assert_eq!(next(at(10), at(10), Duration::MAX, Missed::Skip), Instant::FAR);
+        assert_eq!(next(at(10), at(10), Duration::MAX, MissedTickBehavior::Skip), Instant::FAR);
     }
 }

@@ -1,12 +1,14 @@
-//! The timer of a sleep that was given up, kept as it is until the step ends, for the next sleep of that process.
+//! Reuse of timers: a sleep that is dropped leaves its timer on the thread, for the next sleep of the same process,
+//! until the step ends.
 //!
-//! Time limits are set and taken back, one after the other, far more often than they pass, and the next one ends later
-//! than the last. It takes that one's timer over: the process is woken when the former limit would have passed, once, and
-//! the sleep that finds itself woken too early then sets a timer of its own. Until then nobody took a lock, nor touched a
-//! wheel.
+//! Time limits are usually set and cancelled one after the other, and rarely pass. The next limit usually ends later
+//! than the one before. So its sleep takes over the timer of the previous sleep. When the previous limit would have
+//! passed, the timer wakes the process once, and the sleep then sets a timer of its own. Until then, no lock is taken
+//! and no timer wheel is changed.
 //!
-//! Whoever takes a timer over must know that it has not fired. The turn tells: if it has seen a moment before the timer
-//! is due, the timer had not fired then, and if it has since, it has woken the task that is running, which is polled again.
+//! A sleep may take over only a timer that has not fired before this turn. The turn notes the first time that it reads.
+//! If that time is before the timer is due, the timer had not fired by then. If the timer has fired since, it has woken
+//! the running task, which is therefore polled again.
 
 use std::num::NonZeroU64;
 
@@ -16,16 +18,17 @@ use crate::host::timer::Key;
 use crate::platform::clock::Instant;
 use crate::process::state::current::Current;
 
-/// A timer that wakes a process by the waker of its task.
+/// A timer that wakes a process with the waker of its task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
-    /// In ns, and never 0: so that there may be none costs no room. A whole word, for it is moved apart from the key.
+    /// The time in ns. It is never 0, so an `Option` of it needs no more space. It is a whole word, because it is moved
+    /// separately from the key.
     due: NonZeroU64,
     key: Key,
 }
 
 impl Timer {
-    /// Of what is due at the first moment of all it says the next.
+    /// A timer that is due at time 0 is stored as due at 1 ns.
     #[inline]
     pub(crate) fn new(key: Key, due: Instant) -> Self {
         Self { due: NonZeroU64::MIN.saturating_add(due.ns().saturating_sub(1)), key }
@@ -42,9 +45,9 @@ impl Timer {
     }
 }
 
-/// Keeps a timer, which stays counted among what the process waits for. False if it can't, and the timer has to be
-/// cancelled: there is one already, its process is not in a step here, or one whose steps are counted would be woken
-/// once too often.
+/// Keeps a timer for the next sleep of the process. The process still counts it among what it waits for. Returns false
+/// if another timer is kept, or if this thread is not in a step of the process in which timers can be kept. The caller
+/// then cancels the timer.
 #[inline]
 pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     let address = of.address();
@@ -57,7 +60,8 @@ pub(crate) fn keep(of: &ProcessRef, timer: &Timer) -> bool {
     })
 }
 
-/// Takes over the timer that was kept for this process, if it is due at `by` or earlier and cannot have fired.
+/// Takes over the timer that is kept for this process, if it is due at `by` or earlier and has not fired before this
+/// turn.
 #[inline]
 pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     Current::with(|current| {
@@ -66,7 +70,8 @@ pub(crate) fn take(of: &ProcessRef, by: Instant) -> Option<Timer> {
     })
 }
 
-/// Cancels the timer that was kept for this process, if no sleep has taken it over. Called when a step of the process ends.
+/// Cancels the timer that is kept for this process, if no sleep has taken it over. Called when a step of the process
+/// ends.
 pub(crate) fn cancel(current: &Current, address: usize, of: &Head) {
     if let Some(key) = current.timer.take(address) {
         of.wait_for(Change::Less, current.steps(address));

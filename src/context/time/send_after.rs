@@ -1,9 +1,9 @@
-//! Messages that are sent when the time has come: once, or again and again. They belong to the process that asked for
-//! them, and go with it.
+//! Messages that a timer sends, once or periodically. They belong to the process that set the timer, and are cancelled
+//! when it exits. The table of a process's timers is in `host::timer::pending`.
 
 use std::time::Duration;
 
-use crate::context::time::interval::{Missed, next};
+use crate::context::time::interval::{MissedTickBehavior, next};
 use crate::host::control::{AnyControl, Head};
 pub use crate::host::timer::pending::TimerRef;
 use crate::host::timer::pending::{begin, call_at, set};
@@ -11,10 +11,10 @@ use crate::host::{Destination, Target};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::{catch, drop_caught};
-use crate::process::error::Refusal;
+use crate::process::error::SendErrorKind;
 use crate::process::state::Ref;
 
-/// A message that is sent again and again.
+/// A message that is sent periodically.
 struct Repeat<N> {
     owner: Ref<dyn AnyControl>,
     timer: TimerRef,
@@ -37,22 +37,22 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         let host = self.owner.head().host();
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
         let goes_on = match sent.map(|sent| sent.map_err(|refused| refused.refusal())) {
-            Ok(Ok(()) | Err(Refusal::Full)) => true,
-            // Whoever has the name next hears of it.
-            Ok(Err(Refusal::NoProcess)) => matches!(self.to, Destination::Name(_)),
+            Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
+            // The next process that gets the name receives the messages.
+            Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
         if goes_on {
-            let next = next(due, host.now(), self.every, Missed::Skip);
+            let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {
-            // Nobody is there any more, or the message can't be cloned.
+            // The receiver has exited, the message was refused for another reason, or its `clone` panicked.
             pending.end(self.timer);
         }
     }
 }
 
-/// Sends a message at a moment, unless the process has ended by then.
+/// Sends a message at this time, unless the process has exited by then.
 pub(crate) fn send_at<N: Send + 'static>(
     owner: &Ref<dyn AnyControl>,
     at: Instant,
@@ -65,7 +65,7 @@ pub(crate) fn send_at<N: Send + 'static>(
     })
 }
 
-/// Sends clones of a message, the first at a moment, then again and again.
+/// Sends clones of a message once per period. The first one is sent one period from now.
 pub(crate) fn send_every<N: Clone + Send + 'static>(
     owner: Ref<dyn AnyControl>,
     every: Duration,
@@ -79,11 +79,11 @@ pub(crate) fn send_every<N: Clone + Send + 'static>(
     timer
 }
 
-/// Takes a timer back, and says what was left of it. Whoever ends it in the table decides: one that is just firing finds
-/// itself ended, and sends nothing.
+/// Cancels a timer, and returns the time that was left. The table decides between a cancel and a firing: the first one
+/// that ends the entry wins. A timer that fires after the cancel finds no entry, and sends nothing.
 pub(crate) fn cancel(owner: &Head, timer: TimerRef) -> Option<Duration> {
     let set = owner.pending().end(timer)?;
-    // One that is set at this moment is taken back by whoever sets it.
+    // A timer without a key is being set at this moment. The thread that sets it finds no entry, and cancels it.
     let cancelled = set.and_then(|(key, at)| Some((owner.host().shared().timers.cancel(key)?, at)));
     let left = cancelled.as_ref().map_or(Duration::ZERO, |&(_, at)| at - owner.host().now());
     let _ = drop_caught(cancelled);

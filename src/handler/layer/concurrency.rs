@@ -1,23 +1,25 @@
-//! A limit of how many commands the handler inside has at once.
+//! A limit of the number of commands that the inner handler works on at the same time.
 
 use std::fmt;
 
 use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, send_off};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
-use crate::host::job::blocking_pool::WhenFull;
+use crate::host::job::blocking_pool::Overflow;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 
-/// Gives the handler inside so many commands at once and no more; the others wait their turn, first come, first served.
+/// Limits the number of commands that the inner handler works on at the same time. Further commands wait in a queue,
+/// first come, first served.
 ///
-/// A place is taken until the handler has answered, or has dropped its completion: also by a command that was given up
-/// meanwhile, for the handler may still be at work on it. (One that [takes its tag](Completion::into_tag) gives its place
-/// back then.) A command that is given up while it waits leaves the queue at once.
+/// A command holds its permit until the handler has answered, or has dropped the completion. This also holds for a
+/// command that was cancelled meanwhile, because the handler may still work on it. A handler that [takes the
+/// tag](Completion::into_tag) releases the permit at that moment. A command that is cancelled while it waits leaves the
+/// queue immediately.
 ///
-/// When as many wait as may, a command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). A clone shares the limit, so
-/// that several commands can.
+/// If the queue is full, a command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). Clones share the
+/// limit: one limit can cover several types of commands.
 pub struct ConcurrencyLimit<H> {
     inner: Arc<H>,
     most: usize,
@@ -26,21 +28,21 @@ pub struct ConcurrencyLimit<H> {
 }
 
 impl<H> ConcurrencyLimit<H> {
-    /// Gives `inner` at most `most` commands at once; 0 means 1. Up to 100,000 wait.
+    /// Wraps `inner`, which gets at most `most` commands at the same time; 0 means 1. Up to 100,000 commands wait.
     pub fn new(inner: H, most: usize) -> Self {
         Self { inner: Arc::new(inner), most: most.max(1), bound: Bound::default(), places: Arc::default() }
     }
 
-    /// How many commands may wait for a place.
+    /// Sets how many commands may wait for a permit. Default: 100,000.
     #[must_use]
-    pub fn queue(mut self, most: usize) -> Self {
+    pub fn queue_capacity(mut self, most: usize) -> Self {
         self.bound.queue = most;
         self
     }
 
-    /// Which command is refused when as many wait as may.
+    /// Sets which command is refused when the queue is full. Default: [`Overflow::Reject`].
     #[must_use]
-    pub fn when_full(mut self, policy: WhenFull) -> Self {
+    pub fn overflow(mut self, policy: Overflow) -> Self {
         self.bound.when_full = policy;
         self
     }
@@ -73,7 +75,7 @@ struct Permits {
     state: Mutex<State>,
 }
 
-/// While somebody waits, all places are taken: one that is given back goes to the first in the line.
+/// While a command waits, all permits are taken: a permit that is released goes to the first command in the queue.
 #[derive(Default)]
 struct State {
     taken: usize,
@@ -81,7 +83,7 @@ struct State {
 }
 
 impl Permits {
-    /// Gives a place back, or to the next.
+    /// Releases a permit, or hands it to the next command in the queue.
     fn release(self: &Arc<Self>) {
         loop {
             let next = {
@@ -92,7 +94,8 @@ impl Permits {
                 }
                 next
             };
-            // A loop, for at the end of a runtime nobody takes it, however many wait.
+            // The runtime of the next command may have shut down. That command is dropped, and the loop goes on to the
+            // one behind it.
             let Some(next) = next else { return };
             if send_off(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;
@@ -108,7 +111,7 @@ impl Leave for Permits {
     }
 }
 
-/// The right to be at work.
+/// The permit of one command.
 struct Permit(Arc<Permits>);
 
 impl Drop for Permit {

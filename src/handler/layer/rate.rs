@@ -1,4 +1,4 @@
-//! A limit of how many commands reach the handler inside in a time.
+//! A limit of the rate of commands that reach the inner handler.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,22 +7,24 @@ use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, go_in_order};
 use crate::host::Host;
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
-use crate::host::job::blocking_pool::WhenFull;
+use crate::host::job::blocking_pool::Overflow;
 use crate::platform::clock::Instant;
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 
-/// Lets so many commands through to the handler inside in a time; the others wait until it is theirs, first come, first
+/// Limits the rate of commands that reach the inner handler. Further commands wait in a queue, first come, first
 /// served.
 ///
-/// It is a token bucket: `burst` commands may pass at once after a pause, and in any span of time no more than that and
-/// what the rate gives in it. Timers tell milliseconds: who waited passes a little late, never early, and those behind are
-/// not late for it, so that in the long run the rate is exact; up to 10 ms of lateness are made up for in this way. A
-/// command that is given up while it waits leaves the queue at once, and takes nothing.
+/// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In any span of time, at most
+/// `burst` commands pass, and as many more as the rate allows in that span. Timers have a resolution of milliseconds,
+/// so a command that has waited passes a little late, never early. Up to 10 ms of this delay are compensated: the
+/// commands behind pass as if that command had passed on time. So the rate is exact in the long run, and a span may
+/// have as many further commands as the rate allows in 10 ms.
 ///
-/// When as many wait as may, a command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). A clone shares the limit, so
-/// that several commands can.
+/// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
+/// command fails with a [`LayerRefusal`](crate::handler::layer::LayerRefusal). Clones share the limit: one limit can
+/// cover several types of commands.
 pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
@@ -31,30 +33,31 @@ pub struct RateLimit<H> {
 }
 
 impl<H> RateLimit<H> {
-    /// Lets `count` commands through in each time `per`, all of them at once if need be; 0 means 1. With a `per` of zero
-    /// there is no limit. Up to 100,000 wait.
+    /// Wraps `inner`, and lets `count` commands pass in each period `per`, all of them at the same moment if need be; 0
+    /// means 1. With a `per` of zero there is no limit. Up to 100,000 commands wait.
     pub fn new(inner: H, count: u32, per: Duration) -> Self {
         let rate = Rate { count: count.max(1), per, burst: count.max(1) };
         Self { inner: Arc::new(inner), rate, bound: Bound::default(), tap: Arc::default() }
     }
 
-    /// How many may pass at once after a pause; 0 means 1. With 1 they pass evenly.
+    /// Sets how many commands may pass immediately after a pause; 0 means 1. With 1, commands pass at even intervals.
+    /// Default: the `count` of [`new`](Self::new).
     #[must_use]
     pub fn burst(mut self, most: u32) -> Self {
         self.rate.burst = most.max(1);
         self
     }
 
-    /// How many commands may wait.
+    /// Sets how many commands may wait. Default: 100,000.
     #[must_use]
-    pub fn queue(mut self, most: usize) -> Self {
+    pub fn queue_capacity(mut self, most: usize) -> Self {
         self.bound.queue = most;
         self
     }
 
-    /// Which command is refused when as many wait as may.
+    /// Sets which command is refused when the queue is full. Default: [`Overflow::Reject`].
     #[must_use]
-    pub fn when_full(mut self, policy: WhenFull) -> Self {
+    pub fn overflow(mut self, policy: Overflow) -> Self {
         self.bound.when_full = policy;
         self
     }
@@ -79,7 +82,7 @@ impl<H: fmt::Debug> fmt::Debug for RateLimit<H> {
     }
 }
 
-/// So many in a time, so many at once.
+/// `count` commands in each period `per`, and `burst` commands at the same moment.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     count: u32,
@@ -87,15 +90,15 @@ struct Rate {
     burst: u32,
 }
 
-/// How late a timer may be without those that wait losing anything.
+/// Maximum delay of a command by its timer that does not delay the commands behind it.
 const LATE: Duration = Duration::from_millis(10);
 
-/// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. Moments are
-/// counted in parts of a nanosecond, `count` of them, so that no rate is rounded. Ours differs where cells wait: one that
-/// passes late, as timers are, is taken to have passed up to `LATE` before.
+/// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The unit of time
+/// is 1 ns divided by `count`, so that no rate is rounded. This version differs for commands that wait: a command that
+/// passes late, because timers are late, counts as if it had passed up to `LATE` earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
-    /// When the next would pass if all came evenly.
+    /// Time at which the next command would pass if all commands came at even intervals.
     next: u128,
 }
 
@@ -104,7 +107,8 @@ impl Rate {
         u128::from(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) * u128::from(self.count)
     }
 
-    /// From one to the next: `per / count`, and that is `per` in parts.
+    /// Time between two commands, `per / count`. In the unit of the schedule this is the number of nanoseconds in
+    /// `per`.
     fn interval(&self) -> u128 {
         self.parts(self.per) / u128::from(self.count)
     }
@@ -115,13 +119,13 @@ impl Rate {
 }
 
 impl Schedule {
-    /// When the next may pass: never before it is due.
+    /// Earliest time at which the next command may pass. Rounded up, so that the command is never early.
     fn due(&self, rate: &Rate) -> Instant {
         let due = self.next.saturating_sub(rate.tolerance()).div_ceil(u128::from(rate.count));
         Instant::from_ns(u64::try_from(due).unwrap_or(u64::MAX))
     }
 
-    /// Lets one pass at a moment, if it may. `late` is how much of a delay is none of its making.
+    /// Lets a command pass at `now`, if it is due. `late` is the maximum delay that is compensated.
     fn pass(&mut self, rate: &Rate, now: Instant, late: Duration) -> bool {
         if self.due(rate) > now {
             return false;
@@ -141,24 +145,26 @@ struct Tap {
 struct State {
     schedule: Schedule,
     line: Line,
-    /// Somebody waits for the time of the first in the line.
+    /// A task waits until the first command in the queue is due.
     attended: bool,
 }
 
 impl Tap {
-    /// Has those that wait sent off when their time has come, until none is left.
+    /// Spawns a task that hands the commands in the queue to the handler when they are due, until the queue is empty.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
         let (mut attendance, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
             while let Some(due) = attendance.tap.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `send_off_due` has cleared `attended` under the lock under which it found the line empty.
+            // `send_off_due` found the queue empty and cleared `attended` under the same lock, so the drop of
+            // `attendance` has nothing to hand over.
             drop(attendance.tap.take());
         });
     }
 
-    /// Sends off whom it is time for; says when it will be the next one's.
+    /// Hands all commands that are due to the handler. Returns when the next command is due; `None` if the queue is
+    /// empty.
     fn send_off_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
         loop {
             let now = host.now();
@@ -179,8 +185,8 @@ impl Tap {
     }
 }
 
-/// Held by the task that attends the line. If the task is dropped because its runtime ends, a runtime of a command that still
-/// waits attends the line from then on.
+/// Owned by the task that attends the queue. If the task is dropped because its runtime ends, the runtime of another
+/// waiting command attends the queue from then on.
 struct LineAttendant {
     tap: Option<Arc<Tap>>,
     rate: Rate,
@@ -193,7 +199,7 @@ impl Drop for LineAttendant {
         let host = state.line.open_host();
         state.attended = host.is_some();
         drop(state);
-        // A runtime that closes meanwhile drops the new task at once, which then comes here again.
+        // If that runtime closes meanwhile, it drops the new task immediately, and this function runs again.
         if let Some(host) = host {
             tap.attend(self.rate, &host);
         }
@@ -212,7 +218,8 @@ impl<C: Command, H: Handler<C>> Handler<C> for RateLimit<H> {
         let host = completion.host().clone();
         let now = host.now();
         let mut state = self.tap.state.lock();
-        // Nobody overtakes the line; and as long as it is attended, its last may be on its way out.
+        // A command does not overtake the queue. While the queue is attended, the last command may have left it and not
+        // have reached the handler yet.
         let is_first = state.line.is_empty() && !state.attended;
         if is_first && state.schedule.pass(&self.rate, now, Duration::ZERO) {
             drop(state);
@@ -237,7 +244,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// When each of so many that all wait from the beginning passes, if somebody looks at each of these moments.
+    /// Times at which each of `count` commands passes that all wait from the beginning. The schedule is checked at the
+    /// times of `looks`.
     fn passed(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
         let (mut schedule, mut passed) = (Schedule::default(), Vec::new());
         for ns in looks {
@@ -270,7 +278,7 @@ mod tests {
 
     #[test]
     fn no_rate_is_rounded() {
-        // Three in a second: after a year of them the last passes in the nanosecond in which it is due.
+        // Three per second: after one year the last command passes in the nanosecond in which it is due.
         let rate = rate(3, Duration::from_secs(1), 1);
         let mut schedule = Schedule::default();
         let year = 31_536_000;
@@ -282,11 +290,11 @@ mod tests {
 
     #[test]
     fn coarse_timers_don_t_slow_those_that_wait() {
-        // Ten in a millisecond, looked at once in one: ten pass each time, and after a second ten thousand have.
+        // Ten per millisecond, checked once per millisecond: ten pass at each check, and ten thousand in a second.
         let rate = rate(10_000, Duration::from_secs(1), 1);
         let all = passed(rate, 20_000, (0..=1_000).map(|n| n * MS));
         assert_eq!(all.len(), 10_001);
-        // After a long silence only so much is made up for.
+        // After a long pause at most 10 ms are compensated.
         let mut schedule = Schedule { next: rate.parts(Duration::from_millis(5)) };
         let late = Instant::from_ns(10_000 * MS);
         assert_eq!((0..1_000).filter(|_| schedule.pass(&rate, late, LATE)).count(), 101);

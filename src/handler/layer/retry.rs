@@ -1,4 +1,4 @@
-//! Asking again after a failure, later and later.
+//! Retries of a command that failed, with exponential backoff.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::{FusedFuture, select};
 
 use crate::host::dispatch::Handler;
-use crate::host::dispatch::attempt::Attempt;
+use crate::host::dispatch::attempt::HandlerCall;
 use crate::host::dispatch::completion::Completion;
 use crate::host::timer::backoff::Backoff;
 use crate::platform::sync::Arc;
@@ -17,14 +17,15 @@ use crate::process::catch::catch;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 
-/// Asks the handler inside again when it failed, after a wait that doubles each time.
+/// Retries a command that failed in the inner handler, after a wait that doubles each time.
 ///
-/// What is retried is a failure of an attempt: [`Failure::Error`], [`Failure::Panicked`], [`Failure::TimedOut`] (of a
-/// [`Timeout`](crate::handler::layer::Timeout) inside) and [`Failure::Abandoned`]; [`when`](Self::when) says otherwise. Never retried is
-/// what can't get better, [`Failure::NoHandler`] and the like, nor anything once nobody waits for the answer. When all
-/// attempts have failed the process hears the last failure.
+/// By default these failures of an attempt are retried: [`Failure::Error`], [`Failure::Panicked`],
+/// [`Failure::TimedOut`] (of a [`Timeout`](crate::handler::layer::Timeout) inside) and [`Failure::Abandoned`]. Failures
+/// that another attempt can't change, for example [`Failure::NoHandler`], are not. [`when`](Self::when) replaces this
+/// choice. A command whose answer is no longer wanted is never retried. When all attempts have failed, the process
+/// receives the last failure.
 ///
-/// The handler must bear being asked twice for the same thing: one that timed out or panicked may have done it.
+/// The handler must tolerate that a command is repeated: an attempt that timed out or panicked may have had its effect.
 #[derive(Clone)]
 pub struct Retry<H> {
     inner: Arc<H>,
@@ -39,30 +40,31 @@ struct Policy {
 }
 
 impl<H> Retry<H> {
-    /// Asks `inner` again up to `times` times: after `wait`, then twice that, four times that, and so on, up to a minute
-    /// each. The first attempt is not counted; with 0 there is no other. With a `wait` of zero other tasks still run between
-    /// two attempts.
+    /// Retries a command in `inner` up to `times` times: after `wait`, then after twice that, four times that, and so
+    /// on. No wait is longer than one minute, or than `wait` if that is longer. The first attempt is not counted; with
+    /// 0 there are no retries. With a `wait` of zero, other tasks still run between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
         let policy = Policy { times, backoff, retries: None };
         Self { inner: Arc::new(inner), policy }
     }
 
-    /// The longest wait.
+    /// Sets the longest wait. Default: one minute, or the first wait if that is longer.
     #[must_use]
     pub fn ceiling(mut self, most: Duration) -> Self {
         self.policy.backoff = self.policy.backoff.ceiling(most);
         self
     }
 
-    /// Draws each wait, as a [`Backoff`] does, so that those who failed together don't come back together.
+    /// Draws each wait at random between zero and its full length, as a [`Backoff`] does. Commands that failed together
+    /// are then not retried together. Default: off.
     #[must_use]
     pub fn jitter(mut self) -> Self {
         self.policy.backoff = self.policy.backoff.jitter(true);
         self
     }
 
-    /// Retries the failures for which this says so, in place of those above.
+    /// Retries the failures for which `retries` returns `true`, in place of the default choice.
     #[must_use]
     pub fn when(mut self, retries: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.policy.retries = Some(Arc::new(retries));
@@ -91,7 +93,7 @@ impl Policy {
     }
 }
 
-/// A command that may be asked again.
+/// A command that may be retried.
 struct Asking<H, C: Command> {
     inner: Arc<H>,
     policy: Policy,
@@ -101,20 +103,20 @@ struct Asking<H, C: Command> {
 }
 
 impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
-    fn ask(&self) -> Attempt<C::Reply> {
-        self.completion.ask(&*self.inner, self.command.clone())
+    fn ask(&self) -> HandlerCall<C::Reply> {
+        self.completion.call_handler(&*self.inner, self.command.clone())
     }
 
-    /// Whether this failure is not the last word.
+    /// Whether another attempt follows this failure.
     fn retries(&self, failure: &Failure) -> bool {
         self.retried < self.policy.times && !self.completion.is_cancelled() && self.policy.retries(failure)
     }
 
-    /// Asks until there is a last word.
-    async fn go_on(mut self, mut attempt: Attempt<C::Reply>) {
+    /// Retries until an attempt succeeds or no further attempt follows, and answers the command.
+    async fn go_on(mut self, mut attempt: HandlerCall<C::Reply>) {
         loop {
             let answer = attempt.await;
-            // The predicate and the clone are the user's.
+            // The predicate is user code and may panic, as may the clone of the command below.
             match catch(|| answer.as_ref().err().is_some_and(|failure| self.retries(failure))) {
                 Ok(true) => drop(answer),
                 Ok(false) => return self.completion.finish(answer),
@@ -137,8 +139,8 @@ impl<C: Command + Clone, H: Handler<C>> Asking<H, C> {
 
 /// Waits for `wait`, and returns `Pending` at least once.
 ///
-/// A wait of zero is over at its first poll. If every attempt fails at once as well, a loop of such attempts and waits would
-/// never return from its poll, so that the worker could not run a timer, a kill or a shutdown between two attempts.
+/// A wait of zero is over at its first poll. If every attempt fails immediately, too, a loop of attempts and waits
+/// would never return from its poll. The worker could then run no timer, kill or shutdown between two attempts.
 async fn pause(mut wait: impl FusedFuture + Unpin) {
     let mut is_first = true;
     poll_fn(|cx| {
@@ -162,7 +164,7 @@ impl<C: Command + Clone, H: Handler<C>> Handler<C> for Retry<H> {
         let asking = Asking { inner, policy, command, completion, retried: 0 };
         let attempt = asking.ask();
         let mut asked = Box::pin(asking.go_on(attempt));
-        // Answered at once, or failed for good: no task.
+        // A command that is answered in the first poll needs no task.
         if asked.as_mut().now_or_never().is_none() {
             host.spawn_future(asked);
         }

@@ -1,4 +1,4 @@
-//! A time limit for the handler inside.
+//! A time limit for the inner handler.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 
-/// Fails with [`Failure::TimedOut`] what the handler inside has not answered in time. The handler sees then that nobody
-/// waits any more, and its late answer is discarded.
+/// Fails a command with [`Failure::TimedOut`] if the inner handler has not answered in time. The handler then sees that
+/// its answer is no longer wanted, and a late answer is discarded.
 ///
-/// The time runs from when the command reaches this layer. With zero the handler never hears of it; one that ends beyond
-/// the clock's 584 years is no limit. [`Perform::timeout`](crate::Perform::timeout) is the limit of whoever asks: it cuts
-/// through all layers, where this one is a failure that a layer around it may retry.
+/// The time begins when the command reaches this layer. With a time of zero the handler is not called. A time that ends
+/// beyond the 584 years of the clock is no limit. [`Perform::timeout`](crate::Perform::timeout) is a limit of the
+/// process instead: it cancels the command in all layers, whereas the failure of this layer may be retried by an outer
+/// layer.
 #[derive(Debug, Clone)]
 pub struct Timeout<H> {
     inner: H,
@@ -24,7 +25,7 @@ pub struct Timeout<H> {
 }
 
 impl<H> Timeout<H> {
-    /// Allows `inner` so much time for each command.
+    /// Wraps `inner`, which has the time `time` for each command.
     pub fn new(inner: H, time: Duration) -> Self {
         Self { inner, time }
     }
@@ -38,7 +39,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for Timeout<H> {
         }
         let host = completion.host().clone();
         let sleep = host.sleep(self.time);
-        let mut attempt = completion.ask(&self.inner, command);
+        let mut attempt = completion.call_handler(&self.inner, command);
         if let Some(answer) = (&mut attempt).now_or_never() {
             return completion.finish(answer);
         }
@@ -46,7 +47,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for Timeout<H> {
             let answer = match select(attempt, sleep).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right(((), attempt)) => {
-                    // The handler is told before the process.
+                    // The handler sees the cancellation before the process receives the answer.
                     drop(attempt);
                     Err(Failure::TimedOut)
                 }

@@ -1,4 +1,5 @@
-//! Commands that wait for a limit: the oldest first, a bounded number of them, each free to leave at any moment.
+//! The queue of commands that wait for a limit: bounded, first in, first out. A command that is cancelled leaves it
+//! immediately. The owner of a queue has a lock around it.
 
 use std::any::type_name;
 use std::collections::BTreeMap;
@@ -8,33 +9,33 @@ use std::task::{Context, Wake, Waker};
 
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::{Completion, guarded};
-use crate::host::job::blocking_pool::WhenFull;
+use crate::host::job::blocking_pool::Overflow;
 use crate::host::{Host, Phase};
 use crate::platform::sync::{Arc, Weak};
 use crate::process::catch::drop_caught;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 
-/// Why a limit refused a command: the error inside its [`Failure::Error`].
+/// Reason of a limit to refuse a command: the error inside its [`Failure::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerRefusal {
-    /// The limit is reached, and as many commands wait for it as may.
+    /// The limit is reached, and the queue is full.
     Full {
-        /// What the command is.
+        /// Type name of the command.
         command: &'static str,
-        /// The limit, in words.
+        /// Description of the limit.
         limit: String,
-        /// How many may wait.
+        /// Capacity of the queue.
         queue: usize,
     },
-    /// It waited, and gave way to a newer command: see [`WhenFull::DropOldest`].
+    /// The command waited, and was displaced by a newer command: see [`Overflow::DropOldest`].
     Displaced {
-        /// What the command is.
+        /// Type name of the command.
         command: &'static str,
-        /// The limit, in words.
+        /// Description of the limit.
         limit: String,
-        /// How many may wait.
+        /// Capacity of the queue.
         queue: usize,
     },
 }
@@ -54,33 +55,33 @@ impl fmt::Display for LayerRefusal {
 
 impl Error for LayerRefusal {}
 
-/// How many may wait, and who is refused then.
+/// Capacity of a queue, and the policy for a full queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     pub(super) queue: usize,
-    pub(super) when_full: WhenFull,
+    pub(super) when_full: Overflow,
 }
 
 impl Default for Bound {
     fn default() -> Self {
-        Self { queue: 100_000, when_full: WhenFull::Refuse }
+        Self { queue: 100_000, when_full: Overflow::Reject }
     }
 }
 
-/// A command that waits, whatever its type.
+/// A command that waits, without its type.
 pub(super) trait Waiting: Send {
     fn host(&self) -> &Host;
 
-    /// True while the command is wanted; then `leaver` will be woken when that ends.
+    /// Whether the command is still wanted. If it is, `leaver` is woken when that ends.
     fn watch(&self, leaver: &Waker) -> bool;
 
-    /// Hands it to its handler. `place` is let go when that has answered.
+    /// Hands the command to its handler. `place` is dropped when the handler has answered.
     fn go(self: Box<Self>, place: Box<dyn Send>);
 
     fn refuse(self: Box<Self>, limit: String, queue: usize, displaced: bool);
 }
 
-/// A command before its handler.
+/// A command and the handler that it is for.
 pub(super) struct Turn<H, C: Command> {
     pub(super) inner: Arc<H>,
     pub(super) command: C,
@@ -88,11 +89,11 @@ pub(super) struct Turn<H, C: Command> {
 }
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
-    /// As [`Waiting::go`], for one that never waited.
+    /// As [`Waiting::go`], for a command that did not wait.
     pub(super) fn go_at_once<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
-            // What it holds is let go before its answer is known.
+            // `place` is dropped before the answer is delivered.
             drop(place);
             outer.finish(answer);
         });
@@ -126,13 +127,13 @@ impl<C: Command, H: Handler<C>> Waiting for Turn<H, C> {
     }
 }
 
-/// Where there is a line to leave.
+/// The owner of a queue that commands can leave.
 pub(super) trait Leave: Send + Sync {
-    /// Takes this one out of the line, if it is still there.
+    /// Removes the command with this ticket from the queue, if it is still there.
     fn leave(&self, ticket: u64);
 }
 
-/// Woken when a command that waits is given up.
+/// Waker that removes a command from its queue when the command is cancelled.
 struct Leaver<L: Leave> {
     line: Weak<L>,
     ticket: u64,
@@ -146,14 +147,14 @@ impl<L: Leave + 'static> Wake for Leaver<L> {
     }
 }
 
-/// What became of a command that did not join the line; whoever joined it does this, after the unlock.
+/// A command to refuse or to drop after a join. The caller of `join` does so after the unlock.
 #[must_use]
 pub(super) enum QueueAnswer {
-    /// This one is refused.
+    /// The new command, which is refused.
     Refused(Box<dyn Waiting>),
-    /// This one gave way to it.
+    /// The oldest command, which the new one has displaced.
     Displaced(Box<dyn Waiting>),
-    /// Nobody waits for it any more.
+    /// The new command, whose answer is no longer wanted.
     Unwanted(Box<dyn Waiting>),
 }
 
@@ -167,7 +168,7 @@ impl QueueAnswer {
     }
 }
 
-/// The line itself, to be put under a lock.
+/// A queue of commands.
 #[derive(Default)]
 pub(super) struct Line {
     waiting: BTreeMap<u64, Box<dyn Waiting>>,
@@ -183,8 +184,8 @@ impl Line {
         self.waiting.len()
     }
 
-    /// Puts a command at the end. It leaves by [`Leave::leave`] of `whose` as soon as it is given up: that takes the lock
-    /// that this is called under, so it can't come before the command is in its place.
+    /// Appends a command. When the command is cancelled, [`Leave::leave`] of `whose` removes it. `leave` takes the lock
+    /// that the caller of this function holds, so it can't run before the command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
         turn: Box<dyn Waiting>,
@@ -192,7 +193,7 @@ impl Line {
         whose: &Arc<L>,
     ) -> Option<QueueAnswer> {
         let is_full = self.waiting.len() >= bound.queue;
-        if is_full && (bound.queue == 0 || bound.when_full == WhenFull::Refuse) {
+        if is_full && (bound.queue == 0 || bound.when_full == Overflow::Reject) {
             return Some(QueueAnswer::Refused(turn));
         }
         let ticket = self.tickets;
@@ -205,12 +206,12 @@ impl Line {
         displaced.map(QueueAnswer::Displaced)
     }
 
-    /// The one that has waited longest.
+    /// Removes the command that has waited longest.
     pub(super) fn pop(&mut self) -> Option<Box<dyn Waiting>> {
         self.waiting.pop_first().map(|(_, turn)| turn)
     }
 
-    /// The host of the command that has waited longest, of those whose runtime has not shut down.
+    /// Host of the command that has waited longest among those whose runtime has not shut down.
     pub(super) fn open_host(&self) -> Option<Host> {
         self.waiting.values().map(|turn| turn.host()).find(|host| host.phase() != Phase::Closed).cloned()
     }
@@ -220,8 +221,9 @@ impl Line {
     }
 }
 
-/// Has a task hand a command that waited to its handler: not this thread, which may be just answering another one. False
-/// when there is nothing that would run it.
+/// Spawns a task that hands a waiting command to its handler. This thread does not call the handler, because it may be
+/// in the middle of the answer of another command. Returns `false` if the runtime of the command has shut down: then
+/// the command is dropped.
 pub(super) fn send_off(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {
@@ -233,8 +235,9 @@ pub(super) fn send_off(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn S
     true
 }
 
-/// Hands a command that waited to its handler here, in a task of the same runtime: those that are due at once go in their
-/// order, where tasks of their own would be run in any. One of another runtime is [sent off](send_off) there.
+/// Hands a waiting command to its handler, inside a task of the same runtime. So commands that are due at the same time
+/// keep their order, whereas separate tasks would run in any order. A command of another runtime is [sent
+/// off](send_off) to a task there.
 pub(super) fn go_in_order(turn: Box<dyn Waiting>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         turn.go(Box::new(()));

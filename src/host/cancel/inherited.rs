@@ -1,4 +1,5 @@
-//! What travels to whatever a process spawns: typed values, its deadline, its cancel token.
+//! Values that a process passes on to the processes that it spawns: typed values, a deadline, a cancel token. This
+//! module stores them; spawning applies the deadline and the token.
 
 use std::any::Any;
 use std::fmt;
@@ -9,32 +10,33 @@ use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::Held;
 
-/// What travels to whatever a process spawns: typed values (trace ids, identities), its deadline, its cancel token.
+/// Values that a process passes on to the processes that it spawns: typed values (trace ids, identities), a deadline, a
+/// cancel token.
 ///
-/// It is shared until it is changed: what a child adds its parent does not see.
+/// Parent and child share one copy until one of them changes it. A parent does not see what its child adds.
 #[derive(Clone, Default)]
-pub struct Inherited(Option<Arc<InheritedValues>>);
+pub struct InheritedContext(Option<Arc<InheritedValues>>);
 
 #[derive(Clone, Default)]
 struct InheritedValues {
-    /// One of each type, so that it does not grow from one generation to the next.
+    /// At most one value of each type, so the list does not grow from one generation to the next.
     values: Vec<Held<Arc<dyn Any + Send + Sync>>>,
-    /// When whoever has this has to end, and how long after that it is killed.
+    /// Deadline of the process, and the grace period after which it is killed.
     deadline: Option<(Instant, Duration)>,
     token: Option<CancelToken>,
 }
 
-impl Inherited {
+impl InheritedContext {
     pub(crate) const NOTHING: &Self = &Self(None);
 
-    /// The value of this type that was given last, by the process's spawner or one further up.
+    /// Returns the most recent value of this type. The spawner of the process or one of its ancestors has set it.
     pub fn value<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let values = &self.0.as_ref()?.values;
         let value = values.iter().map(Held::get).find(|value| (***value).is::<T>())?;
         Arc::clone(value).downcast().ok()
     }
 
-    /// When whoever has this has to end.
+    /// Deadline of the process, at which its exit is requested.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline_and_grace().map(|(at, _)| at)
     }
@@ -43,29 +45,29 @@ impl Inherited {
         self.0.as_ref()?.deadline
     }
 
-    /// What cancels whoever has this.
+    /// Cancel token of the process.
     pub fn cancel_token(&self) -> Option<&CancelToken> {
         self.0.as_ref()?.token.as_ref()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether no value is set.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether there is something in it that ends whoever has it.
+    /// Whether a deadline or a cancel token is set.
     #[inline]
     pub(crate) fn has_end(&self) -> bool {
         self.0.as_ref().is_some_and(|estate| estate.deadline.is_some() || estate.token.is_some())
     }
 
-    /// Whether that is happening, though whoever has it may not know it yet.
+    /// Whether the deadline has passed or the token is cancelled. The process may not have been notified yet.
     pub(crate) fn is_at_end(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|at| at <= now) || self.cancel_token().is_some_and(CancelToken::has_begun)
     }
 
-    /// Adds a value, in place of another of its type.
+    /// Adds a value. It replaces an earlier value of its type.
     pub(crate) fn give<T: Send + Sync + 'static>(&mut self, value: T) {
         let value = Held::new(Arc::new(value) as Arc<dyn Any + Send + Sync>);
         let values = &mut self.estate().values;
@@ -75,14 +77,14 @@ impl Inherited {
         }
     }
 
-    /// Adds a deadline; of two the nearer holds.
+    /// Adds a deadline. If there is one already, the earlier one counts.
     pub(crate) fn limit(&mut self, at: Instant, grace: Duration) {
         if self.deadline().is_none_or(|before| at < before) {
             self.estate().deadline = Some((at, grace));
         }
     }
 
-    /// Puts it under a token, in place of another.
+    /// Sets the cancel token. It replaces an earlier one.
     pub(crate) fn put_under(&mut self, token: &CancelToken) {
         self.estate().token = Some(token.clone());
     }
@@ -92,7 +94,7 @@ impl Inherited {
     }
 }
 
-impl fmt::Debug for Inherited {
+impl fmt::Debug for InheritedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = self.0.as_ref().map_or(0, |estate| estate.values.len());
         f.debug_struct("Inherited")

@@ -1,11 +1,14 @@
-//! The tree of cancel tokens: what each has below it, and who tells whom when one is cancelled.
+//! The tree of cancel tokens: the children and subjects of each node, and the order in which a cancellation notifies
+//! them.
 //!
-//! A node that is cancelled is first closed, then what lies below it, and so on down; whoever comes below a closed node is
-//! told at once by whoever brings it there, under whose lock both that and the closing happen: so nobody is missed, and
-//! nobody told twice by one node. Then all that was found is told from below upwards, the newest first. A node is closed by
-//! one canceller alone, who tells all that is directly below it; what another closed that one tells.
+//! A cancellation first closes its node, then the descendants of that node, parents before children. A subject or child
+//! that is added to a closed node is notified by the thread that adds it. Adding and closing both happen under the lock
+//! of the node. So each subject is notified once by its node, and none is missed. After all nodes are closed, the
+//! subjects are notified from the leaves to the root, the newest first. Each node is closed by exactly one canceller,
+//! which notifies the subjects directly below that node.
 //!
-//! Nothing is told, woken or dropped under the lock of a node, and no node is locked while another one is.
+//! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
+//! locks of two nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,42 +18,43 @@ use crate::process::exit::Reason;
 use crate::process::state as counted;
 use crate::process::state::Ref;
 
-/// Who can be told.
+/// A process that a node can notify.
 pub(crate) trait Subject: Send + Sync + 'static {
-    /// Of several causes the first counts. It tells nobody, and does not panic.
+    /// Notifies the subject. Of several causes the first counts. It notifies no further subject, and does not panic.
     fn tell(this: &Ref<Self>, cause: &Cause);
 }
 
-/// Why somebody is cancelled, and how long after that he is killed.
+/// Reason of a cancellation, and the grace period before the kill.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(crate) reason: Reason,
     pub(crate) grace: Duration,
 }
 
-/// One token. A child keeps its parent, which knows it weakly: what is above can't be lost, what is below may go.
+/// One token. A child holds a strong reference to its parent, and the parent holds a weak one to the child. So a child
+/// keeps its ancestors, and a parent does not keep its children.
 #[derive(Debug)]
 pub(crate) struct Node<E: ?Sized> {
-    /// And its number there.
+    /// The parent, and the number of this node in it.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Told when it is over.
+    /// Notified when all subjects of a cancelled node have been notified.
     news: Event,
 }
 
-/// What is below has a number each, in the order in which it came.
+/// State of a node. Children and subjects are numbered in the order of their registration.
 #[derive(Debug)]
 struct State<E: ?Sized> {
     next: u64,
     nodes: BTreeMap<u64, Weak<Node<E>>>,
     subjects: BTreeMap<u64, counted::Weak<E>>,
-    /// Set when it is closed.
+    /// Set when the node is closed.
     cause: Option<Cause>,
-    /// Set when all that was below it then has been told.
+    /// Set when all children and subjects of the closed node have been notified.
     over: bool,
 }
 
-/// What was directly below a node when it was closed, in the order in which it came.
+/// Children and subjects of a node at the time when it was closed, in the order of their registration.
 struct Below<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
@@ -63,12 +67,12 @@ impl<E: Subject + ?Sized> Node<E> {
         Arc::new(Self { parent, state: Mutex::new(state), news: Event::new() })
     }
 
-    /// One that has nothing above it.
+    /// Creates a node without a parent.
     pub(crate) fn root() -> Arc<Self> {
         Self::new(None, None)
     }
 
-    /// One below this one; of a closed one, a closed one.
+    /// Creates a child node. The child of a closed node is closed too.
     pub(crate) fn child(self: &Arc<Self>) -> Arc<Self> {
         let entered = self.enter(|state, number| {
             let child = Self::new(Some((Arc::clone(self), number)), None);
@@ -78,8 +82,8 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.unwrap_or_else(|cause| Self::new(None, Some(cause)))
     }
 
-    /// Has somebody told with this node, and says by which number to [`release`](Self::release) him. Nobody is to be
-    /// released from a closed one: he has been told.
+    /// Registers a subject. Returns the number with which [`release`](Self::release) removes it. A closed node notifies
+    /// the subject immediately and returns `None`: there is nothing to remove.
     pub(crate) fn adopt(&self, subject: &Ref<E>) -> Option<u64> {
         let entered = self.enter(|state, number| {
             state.subjects.insert(number, Ref::downgrade(subject));
@@ -88,7 +92,7 @@ impl<E: Subject + ?Sized> Node<E> {
         entered.map_err(|cause| E::tell(subject, &cause)).ok()
     }
 
-    /// Lets something in below, under a number of its own, unless it is closed.
+    /// Inserts a child or subject under a new number, unless the node is closed.
     fn enter<T>(&self, insert: impl FnOnce(&mut State<E>, u64) -> T) -> Result<T, Cause> {
         let mut state = self.state.lock();
         if let Some(cause) = &state.cause {
@@ -103,12 +107,13 @@ impl<E: Subject + ?Sized> Node<E> {
         Ok(insert(&mut state, number))
     }
 
-    /// Forgets somebody who was adopted.
+    /// Removes a registered subject.
     pub(crate) fn release(&self, number: u64) {
         self.state.lock().subjects.remove(&number);
     }
 
-    /// Closes this and all below, and tells whom that concerns. False if it was closed before.
+    /// Closes this node and all nodes below it, and notifies their subjects. Returns false if this node was closed
+    /// before.
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
         while let Some(node) = next.pop() {
@@ -118,7 +123,8 @@ impl<E: Subject + ?Sized> Node<E> {
             }
         }
         let first = !closed.is_empty();
-        // What is above was closed before what is below, and of neighbours the oldest first.
+        // `closed` is in preorder: each node comes before its descendants, and older siblings come first. The loop pops
+        // from its end, so descendants are notified before their ancestors, and newer siblings first.
         if planted!("cancel_tells_from_above") {
             closed.reverse();
         }
@@ -130,7 +136,7 @@ impl<E: Subject + ?Sized> Node<E> {
         first
     }
 
-    /// Lets nobody in any more, and says who is there. `None` if it was closed before.
+    /// Closes the node and returns the children and subjects. `None` if it was closed before.
     fn close(&self, cause: &Cause) -> Option<Below<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
@@ -142,23 +148,23 @@ impl<E: Subject + ?Sized> Node<E> {
         Some(Below { nodes, subjects: subjects.collect() })
     }
 
-    /// Why it is closed, if it is, whether or not all have been told.
+    /// Cause of the cancellation if the node is closed. Its subjects may not all have been notified yet.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.state.lock().cause.clone()
     }
 
-    /// Why it is closed, if all have been told.
+    /// Reason of the cancellation if the node is closed and all subjects have been notified.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let state = self.state.lock();
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())
     }
 
-    /// Told when there is a [`reason`](Self::reason).
+    /// Event that is notified when there is a [`reason`](Self::reason).
     pub(crate) fn news(&self) -> &Event {
         &self.news
     }
 
-    /// How many nodes and how many subjects are directly below.
+    /// Number of child nodes and of subjects directly below this node.
     pub(crate) fn count(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.nodes.len(), state.subjects.len())
@@ -166,7 +172,7 @@ impl<E: Subject + ?Sized> Node<E> {
 }
 
 impl<E: ?Sized> Node<E> {
-    /// Its parent does not know it any more.
+    /// Removes this node from its parent, and returns the parent.
     fn leave(&mut self) -> Option<Arc<Self>> {
         let (parent, number) = self.parent.take()?;
         parent.state.lock().nodes.remove(&number);
@@ -176,7 +182,7 @@ impl<E: ?Sized> Node<E> {
 
 impl<E: ?Sized> Drop for Node<E> {
     fn drop(&mut self) {
-        // Parents that nobody else holds go one after another: chains may be long.
+        // A parent without other references is freed in this loop, not by recursion: a chain of parents may be long.
         let mut above = self.leave();
         while let Some(mut parent) = above.and_then(Arc::into_inner) {
             above = parent.leave();

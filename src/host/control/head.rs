@@ -1,5 +1,6 @@
-//! The part of a control block that does not depend on the type of its messages: who a process is, what it does now, what
-//! it waits for and how it ended, and whom that is news to.
+//! The part of a control block that does not depend on the message type: identity, flags, state, pending waits, and
+//! exit of a process. It notifies tasks that wait for its start, its cancellation or its exit. It does not contain the
+//! mailbox.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,12 +9,12 @@ use once_cell::race::OnceBox;
 
 use crate::host::Host;
 use crate::host::cancel::CancelRegistration;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::AnyControl;
 use crate::host::link::Links;
 use crate::host::registry::{LocalId, groups, names};
 use crate::host::timer::pending::Pending;
-use crate::observe::{Counter, State};
+use crate::observe::{Counter, ProcessState};
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::platform::sync::{Event, EventListener, OnceLock};
@@ -28,40 +29,41 @@ use crate::process::yields::Yields;
 
 /// Bits of [`Head::flags`].
 pub(crate) mod flag {
-    /// Ends at the next scheduling point.
+    /// The process ends at its next scheduling point.
     pub(crate) const KILLED: u16 = 1;
-    /// Was told to end.
+    /// The exit of the process was requested by a cancellation.
     pub(crate) const CANCELLED: u16 = 1 << 1;
-    /// Its first step is done.
+    /// The process has started. Usually the end of its first step sets this flag.
     pub(crate) const STARTED: u16 = 1 << 2;
-    /// Says itself when it has started.
+    /// The process reports its start explicitly.
     pub(crate) const BY_HAND: u16 = 1 << 3;
-    /// A mailbox outside any process: nobody runs it, its owner reads it.
+    /// A mailbox outside any process: no task runs it, and its owner reads it.
     pub(crate) const OUTSIDE: u16 = 1 << 4;
-    /// Its exit is known.
+    /// The process has exited, and its exit is published.
     pub(crate) const ENDED: u16 = 1 << 5;
-    /// Somebody listens, or did, for news of it.
+    /// A task waits, or has waited, for the start, the cancellation or the exit of the process.
     pub(crate) const LISTENED: u16 = 1 << 6;
-    /// Its steps are counted.
+    /// The steps of the process are metered.
     pub(crate) const LIMITED: u16 = 1 << 7;
-    /// Its runtime has an observer.
+    /// The runtime has an observer.
     pub(crate) const OBSERVED: u16 = 1 << 8;
-    /// Has a table of links and monitors.
+    /// The process has a table of links and monitors.
     pub(crate) const TIED: u16 = 1 << 9;
-    /// Of high priority, or of low.
+    /// The process has high priority. Without this flag and `LOW` it has normal priority.
     pub(crate) const HIGH: u16 = 1 << 10;
     pub(crate) const LOW: u16 = 1 << 11;
-    /// May have names, or be in groups, or watch some.
+    /// The process may have names, be a member of groups, or monitor groups.
     pub(crate) const KNOWN: u16 = 1 << 12;
-    /// Its supervisor says when it ends.
+    /// The process has a supervisor, which terminates it in an orderly shutdown.
     pub(crate) const SUPERVISED: u16 = 1 << 13;
-    /// A supervisor that has none itself: in an orderly shutdown it ends before those that have nothing to do with any.
+    /// A supervisor that has no supervisor itself. An orderly shutdown cancels it before the processes that have no
+    /// supervisor.
     pub(crate) const ROOT: u16 = 1 << 14;
-    /// Its new code has not said yet that it has started.
+    /// The process was upgraded, and its new code has not reported its start yet.
     pub(crate) const UPGRADING: u16 = 1 << 15;
 }
 
-/// Of a count; as a word it is what is added.
+/// Change of a count by one. The value is the summand of a wrapping addition.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Change {
@@ -69,41 +71,42 @@ pub(crate) enum Change {
     Less = u32::MAX,
 }
 
-/// Not yet scheduled for the first time; the states proper follow.
+/// State of a process that was not scheduled yet. The other values are those of [`ProcessState`].
 const NEW: u8 = u8::MAX;
 
-/// The part of a control block that does not depend on the type of its messages.
+/// The part of a control block that does not depend on the message type.
 ///
-/// A million idle processes pay for each byte: what most never need is in [`Rare`].
+/// A million idle processes need a million of these. So fields that most processes never need are in [`Rare`].
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Head {
-    /// Whether it is to be run. Of what is no task it is over.
+    /// Run state of the task. In a control block without a task it is over.
     pub(crate) run: RunState,
     state: AtomicU8,
     flags: AtomicU16,
-    /// How many calls and sleeps it waits for, beside its yields.
+    /// Number of calls and sleeps that the process waits for, in addition to its yields. Only the thread that steps the
+    /// process writes it.
     waiting: AtomicU32,
-    /// Of its pid; the rest of that is the runtime's.
+    /// Index and generation of the pid. The other parts of the pid are the same for all processes of the runtime.
     index: u32,
     generation: u32,
     host: Host,
-    /// When it became ready, in ns of the runtime's clock, if this turn is sampled; else 0.
+    /// Time at which the process became runnable, in ns of the runtime's clock, if this turn is sampled. Otherwise 0.
     ready_at: AtomicU64,
     rare: OnceBox<Rare>,
 }
 
-/// What most processes never need, made when it first is.
+/// Rarely used parts, boxed at first use.
 #[derive(Debug)]
 struct Rare {
-    /// Whom it is tied to.
+    /// Processes that are linked with this one, or that monitor it, or that it monitors.
     links: Links<dyn AnyControl>,
-    inherited: Inherited,
+    inherited: InheritedContext,
     yields: Yields,
-    /// Told when the process has started, is cancelled, has ended: whoever waits looks which.
+    /// Notified when the process has started, is cancelled, or has exited. Each waiter checks which event occurred.
     news: Event,
     cancel: OnceBox<(Reason, Instant)>,
-    /// How it ended, if it did and not normally.
+    /// The exit, if it is not normal.
     exit: OnceBox<Abnormal>,
     rarer: OnceBox<Rarer>,
 }
@@ -112,31 +115,31 @@ struct Rare {
 #[derive(Debug)]
 struct Abnormal {
     exit: Exit,
-    /// A link, a monitor or a join handle has received it, or it was reported as one that none of them receives.
+    /// Set when a link, a monitor or a join handle has received the exit, or when the exit was reported as unobserved.
     received: AtomicBool,
 }
 
-/// What fewer still need.
+/// Even more rarely used parts, boxed at first use.
 #[derive(Debug, Default)]
 struct Rarer {
-    /// What was counted of what it waits for by those who do not step it: with the other count the sum.
+    /// The waits that were counted outside the steps of the process. The total is the sum with `Head::waiting`.
     waiting: AtomicU32,
-    /// How many [`Ended`](crate::Ended) wait for it.
+    /// Number of pending [`Exited`](crate::Exited) futures of the process.
     awaited: AtomicU32,
-    /// That its cancel token knows it.
+    /// Registration of the process with its cancel token.
     heed: OnceLock<CancelRegistration>,
     meter: Meter,
-    /// What will be sent for it.
+    /// Timers of the process: messages and calls that are due later.
     pending: Pending,
     names: names::Own,
     groups: groups::Own,
 }
 
-/// Under a model checker atomics and locks are larger.
+/// Under a model checker, atomics and locks are larger.
 #[cfg(not(any(procession_loom, procession_shuttle)))]
 const _: () = assert!(size_of::<Rare>() <= 112);
 
-/// What a process is given to begin with, if anything.
+/// Initial contents of a control block: inherited values and limits, if there are any.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnSettings {
     rare: OnceBox<Rare>,
@@ -145,11 +148,11 @@ pub(crate) struct SpawnSettings {
 
 impl SpawnSettings {
     #[inline]
-    pub(crate) fn new(inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+    pub(crate) fn new(inherited: InheritedContext, limits: Option<Box<Limits>>) -> Self {
         if inherited.is_empty() && limits.is_none() { Self::default() } else { Self::some(inherited, limits) }
     }
 
-    fn some(inherited: Inherited, limits: Option<Box<Limits>>) -> Self {
+    fn some(inherited: InheritedContext, limits: Option<Box<Limits>>) -> Self {
         let rare = Rare::new(inherited);
         let mut flags = 0;
         if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
@@ -161,7 +164,7 @@ impl SpawnSettings {
 }
 
 impl Rare {
-    fn new(inherited: Inherited) -> Box<Self> {
+    fn new(inherited: InheritedContext) -> Box<Self> {
         Box::new(Self {
             links: Links::default(),
             inherited,
@@ -196,7 +199,7 @@ impl Head {
         }
     }
 
-    /// What counts its steps, if they are limited.
+    /// The meter of the process's steps, if they are limited.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&Meter> {
         if self.has(flag::LIMITED) { self.rarer_if_any().map(|rarer| &rarer.meter) } else { None }
@@ -217,21 +220,21 @@ impl Head {
         &self.host
     }
 
-    /// Counts one, for the runtime.
+    /// Adds one to a counter of the runtime.
     #[inline]
     pub(crate) fn count(&self, counter: Counter) {
         self.host.shared().metrics.add(counter, 1);
     }
 
     fn rare(&self) -> &Rare {
-        self.rare.get_or_init(|| Rare::new(Inherited::default()))
+        self.rare.get_or_init(|| Rare::new(InheritedContext::default()))
     }
 
     fn rarer_if_any(&self) -> Option<&Rarer> {
         self.rare.get()?.rarer.get()
     }
 
-    /// The table of its yields. To look at what there is, [`yields_if_any`](Self::yields_if_any) makes none.
+    /// The table of yields. It is allocated if necessary; [`yields_if_any`](Self::yields_if_any) does not allocate it.
     #[inline]
     pub(crate) fn yields(&self) -> &Yields {
         &self.rare().yields
@@ -242,21 +245,22 @@ impl Head {
         self.rare.get().map(|rare| &rare.yields)
     }
 
-    /// The names that it has. Whoever gives it some calls this first, so that its end finds them.
+    /// The names of the process. Code that adds a name calls this first: it sets `KNOWN`, so that the exit releases the
+    /// names.
     pub(crate) fn names(&self) -> &names::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().names
     }
 
-    /// The groups that it is in or watches, as [`names`](Self::names).
+    /// The groups that the process is a member of or monitors. It sets `KNOWN`, as [`names`](Self::names) does.
     pub(crate) fn groups(&self) -> &groups::Own {
         self.set(flag::KNOWN);
         &self.rare().rarer().groups
     }
 
-    /// Its links and monitors. Whoever ties it to something calls this first, so that its end finds that: the mark and
-    /// the end are read-modify-writes of one word, so either the end sees the mark, or who asks for its end after this
-    /// sees that.
+    /// The links and monitors of the process. Code that adds one calls this first: it sets `TIED`, so that the exit
+    /// closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the same word. So the
+    /// exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -268,8 +272,8 @@ impl Head {
         self.rare.get().map(|rare| &rare.links)
     }
 
-    /// Whether a signal that was in its mailbox and is read now is still wanted: what a monitor told is if that still
-    /// stands.
+    /// Whether a signal that is read from the mailbox is still wanted. The signal of a monitor is wanted only while the
+    /// monitor is set.
     pub(crate) fn heeds(&self, signal: &Signal) -> bool {
         match *signal {
             Signal::Down { number, .. } => self.links_if_any().is_some_and(|links| links.collect(number)),
@@ -278,21 +282,22 @@ impl Head {
         }
     }
 
-    /// How a process ends that has to die.
+    /// Exit reason of a process that was killed: the exit that a link propagated, or else `Killed`.
     pub(crate) fn fate(&self) -> Exit {
         self.links_if_any().and_then(Links::fate).unwrap_or(Exit::Killed)
     }
 
-    pub(crate) fn inherited(&self) -> &Inherited {
-        self.rare.get().map_or(Inherited::NOTHING, |rare| &rare.inherited)
+    pub(crate) fn inherited(&self) -> &InheritedContext {
+        self.rare.get().map_or(InheritedContext::NOTHING, |rare| &rare.inherited)
     }
 
-    /// Its token cancels it from now on.
+    /// Stores the registration with the cancel token, which cancels the process from now on.
     pub(crate) fn heed(&self, heed: CancelRegistration) {
         let _ = self.rare().rarer().heed.set(heed);
     }
 
-    /// Its timers. To end them, [`pending_if_any`](Self::pending_if_any) makes no table.
+    /// The timers of the process. The table is allocated if necessary; [`pending_if_any`](Self::pending_if_any) does
+    /// not allocate it.
     pub(crate) fn pending(&self) -> &Pending {
         &self.rare().rarer().pending
     }
@@ -302,8 +307,9 @@ impl Head {
         self.rarer_if_any().map(|rarer| &rarer.pending)
     }
 
-    /// Counts what the process waits for beside its yields, a call, a sleep: one more, or one less. Whoever steps it, that
-    /// is `here`, is alone with its count; others have one of their own.
+    /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` says that
+    /// this thread steps the process. Then it is the only writer of its count, and needs no read-modify-write
+    /// operation. Other threads share a second count.
     #[inline]
     pub(crate) fn wait_for(&self, change: Change, here: bool) {
         let change = change as u32;
@@ -314,18 +320,18 @@ impl Head {
         }
     }
 
-    /// How many answers it waits for, of whatever kind.
+    /// Number of answers of any kind that the process waits for.
     pub(crate) fn outstanding(&self) -> usize {
         self.waiting() as usize + self.yields_if_any().map_or(0, Yields::outstanding)
     }
 
-    /// Whether it waits for any, as far as its turn is concerned.
+    /// Whether the process waits for an answer. A lock-free yield counts even if its answer is in the mailbox already.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting() != 0 || self.yields_if_any().is_some_and(Yields::is_waiting)
     }
 
-    /// For what it waits beside its yields.
+    /// Number of calls and sleeps that the process waits for, in addition to its yields.
     #[inline]
     fn waiting(&self) -> u32 {
         let elsewhere = self.rarer_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
@@ -337,26 +343,27 @@ impl Head {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Sets a flag; true if it was not set before.
+    /// Sets a flag. Returns true if it was not set before.
     #[inline]
     pub(crate) fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, Ordering::SeqCst) & flag == 0
     }
 
-    /// Takes a flag back.
+    /// Clears a flag.
     pub(crate) fn unset(&self, flag: u16) {
         self.flags.fetch_and(!flag, Ordering::SeqCst);
     }
 
-    /// All flags at once: a turn looks once.
+    /// All flags. A turn loads them once.
     #[inline]
     pub(crate) fn flags(&self) -> u16 {
         self.flags.load(Ordering::SeqCst)
     }
 
-    /// Notes the state that a process with these flags is in now. Without an observer that is a store and a branch.
+    /// Records the state that the process enters. `flags` are its flags. Without an observer this costs a store and a
+    /// branch.
     #[inline]
-    pub(crate) fn enter(&self, flags: u16, to: State) {
+    pub(crate) fn enter(&self, flags: u16, to: ProcessState) {
         if flags & flag::OBSERVED == 0 {
             self.enter_unseen(to);
         } else {
@@ -366,18 +373,18 @@ impl Head {
         }
     }
 
-    /// The same for who has looked whether anybody observes it.
+    /// Does the same for a caller that knows that there is no observer.
     #[inline]
-    pub(crate) fn enter_unseen(&self, to: State) {
+    pub(crate) fn enter_unseen(&self, to: ProcessState) {
         self.state.store(to as u8, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> Option<State> {
-        State::from_u8(self.state.load(Ordering::Relaxed))
+    pub(crate) fn state(&self) -> Option<ProcessState> {
+        ProcessState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes that it became ready. Returns how urgent it is, and whether it is so for the first time.
+    /// Records that the process became runnable. Returns its priority, and whether this is the first time.
     #[inline]
     pub(crate) fn ready(&self) -> (Priority, bool) {
         let host = self.host();
@@ -389,13 +396,13 @@ impl Head {
         if flags & (flag::OBSERVED | flag::HIGH | flag::LOW) != 0 {
             return (self.ready_and_not_like_most(flags), is_new);
         }
-        self.enter_unseen(State::Ready);
+        self.enter_unseen(ProcessState::Ready);
         (Priority::Normal, is_new)
     }
 
     #[cold]
     fn ready_and_not_like_most(&self, flags: u16) -> Priority {
-        self.enter(flags, State::Ready);
+        self.enter(flags, ProcessState::Ready);
         match flags & (flag::HIGH | flag::LOW) {
             0 => Priority::Normal,
             flag::HIGH => Priority::High,
@@ -403,7 +410,8 @@ impl Head {
         }
     }
 
-    /// Notes that a worker runs it now. If this turn is sampled, the caller measures it: on this host, from this moment.
+    /// Records that a worker runs the process. If this turn is sampled, it records the scheduling delay. It then
+    /// returns the host and the time from which the caller measures the step.
     #[inline]
     pub(crate) fn running(&self) -> Option<(Host, Instant)> {
         if self.ready_at.load(Ordering::Relaxed) == 0 {
@@ -416,7 +424,7 @@ impl Head {
         Some((host.clone(), now))
     }
 
-    /// How it ended, once it did.
+    /// The exit, if the process has exited.
     #[inline]
     pub(crate) fn exit(&self) -> Option<Exit> {
         let exit = || self.abnormal().map_or(Exit::Normal, |abnormal| abnormal.exit.clone());
@@ -427,7 +435,7 @@ impl Head {
         self.rare.get()?.exit.get()
     }
 
-    /// A link, a monitor or a join handle has received how it ended.
+    /// Records that a link, a monitor or a join handle has received the exit.
     #[cold]
     pub(crate) fn received_exit(&self) {
         if let Some(abnormal) = self.abnormal() {
@@ -435,8 +443,9 @@ impl Head {
         }
     }
 
-    /// How it ended, if that is not normal and was not received. It counts as received from now on: of two callers one gets
-    /// it. An `Ended` that still waits is to receive it, as a monitor would.
+    /// Returns the exit if it is not normal and was not received. It counts as received from now on, so only one caller
+    /// gets it. A pending `Exited` future will receive the exit, as a monitor would. So this returns `None` while there
+    /// is one.
     pub(crate) fn take_unreceived(&self) -> Option<Exit> {
         let abnormal = self.abnormal()?;
         let is_awaited = self.rarer_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
@@ -444,7 +453,7 @@ impl Head {
         is_free.then(|| abnormal.exit.clone())
     }
 
-    /// Counts those that wait for its end: one more, or one less.
+    /// Changes the number of pending `Exited` futures.
     pub(crate) fn await_end(&self, change: Change) {
         self.rare().rarer().awaited.fetch_add(change as u32, Ordering::SeqCst);
     }
@@ -454,7 +463,7 @@ impl Head {
         self.has(flag::ENDED)
     }
 
-    /// It has ended: whoever wants to hear of it does.
+    /// Publishes the exit: notifies waiters, linked processes and monitors.
     #[inline]
     pub(crate) fn set_exit(&self, exit: &Exit) {
         if !exit.is_normal() {
@@ -464,7 +473,7 @@ impl Head {
         if former & flag::TIED != 0
             && let Some(links) = self.links_if_any()
         {
-            // That of the first end, if there were two at once.
+            // If two exits raced, the first one counts.
             let exit = self.abnormal().map_or(&Exit::Normal, |abnormal| &abnormal.exit);
             if links.dissolve(self.pid(), exit) {
                 self.received_exit();
@@ -472,10 +481,10 @@ impl Head {
         }
     }
 
-    /// Sets a flag that others wait for, and tells them. Returns all that were set before.
+    /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.
     ///
-    /// Whoever listens sets `LISTENED` before it looks at the flags; both are read-modify-writes of one word, so
-    /// either the listener sees the flag or this sees the listener.
+    /// A waiter sets `LISTENED` before it reads the flags. Both are read-modify-write operations on the same word. So
+    /// the waiter sees the flag, or this call sees the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
@@ -485,7 +494,7 @@ impl Head {
         former
     }
 
-    /// Polls until `check` finds something, sleeping in between on what is announced.
+    /// Polls until `check` returns a value. After each failed check it waits for the next announcement.
     pub(crate) fn poll_news<T>(
         &self,
         listener: &mut Listening,
@@ -498,7 +507,8 @@ impl Head {
         poll_news(&self.rare().news, listener, cx, check)
     }
 
-    /// Notes that it is asked to end, once, and tells those who wait for that. False if it was noted before.
+    /// Stores the first cancel request, and notifies the tasks that wait for it. Returns false if there was a request
+    /// before.
     pub(super) fn set_cancel(&self, reason: Reason, deadline: Instant) -> bool {
         let is_first = self.rare().cancel.set(Box::new((reason, deadline))).is_ok();
         if is_first {
@@ -507,13 +517,13 @@ impl Head {
         is_first
     }
 
-    /// Whether it was asked to end.
+    /// Whether the exit of the process was requested.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.has(flag::CANCELLED)
     }
 
-    /// Why and until when it was asked to end.
+    /// Reason and deadline of the cancel request, if there is one.
     #[inline]
     pub(crate) fn cancel(&self) -> Option<(Reason, Instant)> {
         if self.is_cancelled() { self.cancel_if_any() } else { None }
@@ -532,14 +542,14 @@ impl Head {
     }
 }
 
-/// How a future listens to an event.
+/// State of a future that listens to an event.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
     listener: Option<EventListener>,
     guard: Guard,
 }
 
-/// Polls until `check` finds something, sleeping on `event` in between.
+/// Polls until `check` returns a value. After each failed check it waits for the next notification of `event`.
 pub(crate) fn poll_news<T>(
     event: &Event,
     listening: &mut Listening,
@@ -552,7 +562,8 @@ pub(crate) fn poll_news<T>(
             return Poll::Ready(found);
         }
         match &mut listening.listener {
-            // Looks once more after it has begun to listen: what came in between is seen then.
+            // The loop checks once more after it has begun to listen. So it sees a change that happened between the
+            // first check and the registration.
             None => listening.listener = Some(event.listen()),
             Some(waiting) => {
                 if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {

@@ -1,7 +1,9 @@
-//! One handler that asks another: the answer comes to it, and it decides what the process hears.
+//! An outer handler asks an inner handler: the inner answer goes to the outer handler, which decides what the process
+//! receives.
 //!
-//! What is asked holds a completion of the same yield whose answer goes into a cell. Whoever asks holds the other end;
-//! when that is dropped, or the yield itself is not wanted any more, the one that is asked sees its cancellation.
+//! The inner handler gets a completion of the same yield, whose answer goes into a cell. The outer handler holds the
+//! other end of the cell, the [`HandlerCall`]. When the handler call is dropped, or the process cancels the yield, the
+//! inner handler observes a cancellation.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,19 +19,19 @@ use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::state::oneshot::Oneshot;
 
-/// What tells a handler that nobody waits for its answer, though its yield is in flight.
+/// Tells a handler whether its caller has stopped waiting, although the yield is still in flight.
 pub(crate) trait Gate: fmt::Debug + Send + Sync {
-    /// Whether nobody waits.
+    /// Whether the caller has stopped waiting.
     fn is_closed(&self) -> bool;
 
-    /// True while somebody waits; then `watcher` will be woken when that ends.
+    /// Returns true while the caller waits. Then `watcher` will be woken when the caller stops waiting.
     fn watch(&self, watcher: &Waker) -> bool;
 }
 
-/// What lies between one that asks and one that is asked.
+/// The one-shot channel between an outer handler and an inner handler.
 struct Cell<T> {
     answer: Oneshot<Result<T, Failure>>,
-    /// The gate of whoever asks, if it was asked itself.
+    /// The gate of the outer handler, if that is the inner handler of another one.
     outer: Option<Arc<dyn Gate>>,
 }
 
@@ -49,7 +51,7 @@ impl<T: Send> Gate for Cell<T> {
     }
 }
 
-/// Sends an answer into the cell.
+/// The inner end of the cell: sends the answer into it.
 struct Asked<T> {
     cell: Arc<Cell<T>>,
     gate: Arc<dyn Gate>,
@@ -57,7 +59,7 @@ struct Asked<T> {
 
 impl<T: Send + 'static> Layer<T> for Asked<T> {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion) {
-        // The yield is whoever asks's to answer, and to be counted.
+        // The outer handler answers the yield. The answer to the yield is counted then.
         drop(slip.release());
         if let Err(late) = self.cell.answer.send(answer) {
             let _ = drop_caught(late);
@@ -73,24 +75,24 @@ impl<T: Send + 'static> Layer<T> for Asked<T> {
     }
 }
 
-/// The answer of a handler that another handler asks: see [`Completion::ask`].
+/// Answer of an inner handler, as a future: see [`Completion::call_handler`].
 #[must_use = "dropped, it tells the handler that nobody waits for its answer"]
-pub struct Attempt<T> {
+pub struct HandlerCall<T> {
     cell: Option<Arc<Cell<T>>>,
     unwanted: Unwanted,
 }
 
 impl<T: Send + 'static> Completion<T> {
-    /// Has `handler` answer, to whoever calls this and not to the process: what layers are made of that wait, ask again
-    /// or ask several. The completion is still to be answered.
+    /// Asks `handler` for an answer that goes to the caller instead of the process. Layers use it to wait for an
+    /// answer, to retry, or to ask several handlers. The caller must still answer this completion.
     ///
-    /// The handler is called here and now, with a completion of the same yield.
+    /// The call runs the handler immediately, on this thread, with a completion of the same yield.
     ///
     /// ```
     /// use procession::{Command, Completion, Handler};
     /// use std::sync::Arc;
     ///
-    /// /// Asks the other handler where the one fails.
+    /// /// Asks the second handler when the first one fails.
     /// struct Or<A, B>(A, Arc<B>);
     ///
     /// impl<C: Command + Clone, A: Handler<C>, B: Handler<C>> Handler<C> for Or<A, B> {
@@ -117,13 +119,14 @@ impl<T: Send + 'static> Completion<T> {
     /// ```
     ///
     /// # Errors
-    /// What the handler answers: its failures, [`Failure::Panicked`] and [`Failure::Abandoned`] among them. And
-    /// [`Failure::Cancelled`] as soon as the process does not wait any more.
+    /// The future resolves to the failures of the handler, which include [`Failure::Panicked`] and
+    /// [`Failure::Abandoned`]. It resolves to [`Failure::Cancelled`] as soon as the process no longer waits for the
+    /// command.
     ///
     /// # Cancel safety
-    /// Dropped, the attempt is over: the handler sees that, and a late answer is discarded. It sees at once, too, when
-    /// the process gives the command up, however many handlers stand in between.
-    pub fn ask<C, H>(&self, handler: &H, command: C) -> Attempt<T>
+    /// Dropping the future cancels it: the handler observes the cancellation, and a late answer is discarded. The
+    /// handler also observes it when the process cancels the command, however many handlers are between them.
+    pub fn call_handler<C, H>(&self, handler: &H, command: C) -> HandlerCall<T>
     where
         C: Command<Reply = T>,
         H: Handler<C> + ?Sized,
@@ -131,13 +134,13 @@ impl<T: Send + 'static> Completion<T> {
         let cell = Arc::new(Cell { answer: Oneshot::new(), outer: self.gate().cloned() });
         let asked = Asked { gate: cell.clone(), cell: Arc::clone(&cell) };
         let inner = self.inner(Box::new(asked));
-        let attempt = Attempt { cell: Some(cell), unwanted: self.cancelled() };
+        let attempt = HandlerCall { cell: Some(cell), unwanted: self.cancelled() };
         completion::guarded(|| handler.handle(command, inner));
         attempt
     }
 }
 
-impl<T> Attempt<T> {
+impl<T> HandlerCall<T> {
     fn end(&mut self) {
         if let Some(cell) = self.cell.take() {
             let _ = drop_caught(cell.answer.close());
@@ -145,7 +148,7 @@ impl<T> Attempt<T> {
     }
 }
 
-impl<T> Future for Attempt<T> {
+impl<T> Future for HandlerCall<T> {
     type Output = Result<T, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -161,19 +164,19 @@ impl<T> Future for Attempt<T> {
     }
 }
 
-impl<T> FusedFuture for Attempt<T> {
+impl<T> FusedFuture for HandlerCall<T> {
     fn is_terminated(&self) -> bool {
         self.cell.is_none()
     }
 }
 
-impl<T> Drop for Attempt<T> {
+impl<T> Drop for HandlerCall<T> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl<T> fmt::Debug for Attempt<T> {
+impl<T> fmt::Debug for HandlerCall<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Attempt<{}>", std::any::type_name::<T>())
     }

@@ -1,8 +1,8 @@
 //! The right to answer one yield, exactly once.
 //!
-//! By type it can't be used twice; dropped, it answers for itself. Which of several answers counts (a completion
-//! against `complete_yield`, against a cancel, against the death of the process) is decided in the process's tag table,
-//! see `yields.rs`.
+//! A completion is consumed by its answer; if it is dropped, it answers [`Failure::Abandoned`]. Several answers may
+//! compete: a completion, `complete_yield`, a cancellation, the exit of the process. The process's table of yields
+//! decides which one counts (`yields.rs`).
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::yields::Sent;
 
-/// What a handler failed with that panicked where nobody heard its text.
+/// Reason of [`Failure::Panicked`] where the text of the panic is unknown.
 const SOME_PANIC: Reason = Reason::new("a handler panicked");
 
 /// A completion that was dropped during the call of a handler, and is kept until the call is over.
@@ -37,7 +37,7 @@ enum Kept {
     Layered(Box<dyn FnOnce(Failure)>),
 }
 
-/// The untyped part of a completion: whom to answer, and which yield. Dropped, it answers `Abandoned`.
+/// Untyped part of a completion: the process and the tag of the yield. Dropping it answers [`Failure::Abandoned`].
 pub(crate) struct UntypedCompletion(Option<(Ref<dyn AnyControl>, Tag)>);
 
 impl UntypedCompletion {
@@ -54,7 +54,7 @@ impl UntypedCompletion {
         self.parts().0.head().host()
     }
 
-    /// Answers. What comes too late is counted and dropped.
+    /// Answers the yield. An answer that comes too late is counted and dropped.
     #[inline]
     pub(crate) fn finish(mut self, answer: Answer) {
         if let Some((to, tag)) = self.0.take() {
@@ -62,24 +62,25 @@ impl UntypedCompletion {
         }
     }
 
-    /// The same right; what is left has none.
+    /// Moves the right out of `self`, which then no longer answers when it is dropped.
     pub(crate) fn take(&mut self) -> Self {
         Self(self.0.take())
     }
 
-    /// Whether somebody waits for the answer.
+    /// Whether the process still waits for the answer.
     pub(crate) fn is_wanted(&self) -> bool {
         let (to, tag) = self.parts();
         to.head().yields().is_wanted(tag)
     }
 
-    /// As [`is_wanted`](Self::is_wanted); while it is, `watcher` will be woken when that ends.
+    /// Does the same as [`is_wanted`](Self::is_wanted). If it returns true, `watcher` will be woken when the process
+    /// stops waiting.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let (to, tag) = self.parts();
         to.head().yields().watch(tag, watcher)
     }
 
-    /// Sends an item of a stream, or leaves `waker` to be woken when there is room.
+    /// Sends an item of a stream. If the buffer is full, registers `waker`, which is woken when there is room.
     pub(crate) fn send(&self, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<(), Failure>> {
         let (to, tag) = self.parts();
         match to.head().yields().send(tag, item, waker) {
@@ -93,20 +94,20 @@ impl UntypedCompletion {
         Poll::Ready(Ok(()))
     }
 
-    /// What tells this yield from any other while its process lives.
+    /// Identifies the yield as long as its process exists.
     fn identity(&self) -> (usize, u64) {
         let (to, tag) = self.parts();
         (to.identity(), tag.number)
     }
 
-    /// Gives up the right to answer a call that nobody waits for any more.
+    /// Releases the right to answer a call whose caller no longer waits, and counts a late reply.
     pub(crate) fn late(self) {
         if let Some((to, _)) = self.release() {
             to.head().count(Counter::LateReplies);
         }
     }
 
-    /// Gives up the right to answer; whoever knows the tag may.
+    /// Releases the right to answer. Another caller may answer the yield by its tag.
     pub(super) fn release(mut self) -> Option<(Ref<dyn AnyControl>, Tag)> {
         self.0.take()
     }
@@ -139,8 +140,8 @@ impl Drop for UntypedCompletion {
     }
 }
 
-/// Runs what a handler does; with the completions that it dropped while it unwound, and that of its `own` yield however
-/// it was dropped, if there are any. Whoever calls this answers them.
+/// Runs a handler. Returns its result with the completions that it dropped while it unwound, and the completion of its
+/// `own` yield however it was dropped. The caller answers these completions.
 fn keeping<T>(own: Option<(usize, u64)>, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<Vec<Kept>>) {
     let outer = Current::with(|current| current.handler.begin(own));
     let result = catch(f);
@@ -162,7 +163,7 @@ fn fail<T>(kept: Vec<Kept>, result: &Result<T, Reason>) {
     }
 }
 
-/// Runs a handler. If it panics, the yields whose completions it held fail with the panic's text.
+/// Runs a handler. If it panics, the yields whose completions it held fail with the text of the panic.
 #[inline]
 pub(crate) fn guarded(handle: impl FnOnce()) {
     let (result, kept) = keeping(None, handle);
@@ -171,7 +172,7 @@ pub(crate) fn guarded(handle: impl FnOnce()) {
     }
 }
 
-/// The way back of a yield for a task that works for it and does not hold its completion.
+/// Return route of a yield, for a task that works for the yield but does not hold its completion.
 #[derive(Debug)]
 pub(crate) struct ReturnRoute {
     to: Ref<dyn AnyControl>,
@@ -187,8 +188,8 @@ impl ReturnRoute {
         if self.to.head().yields().watch(self.tag, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// Runs a part of what the task does. A completion of this yield that is dropped meanwhile is handed out instead
-    /// of being abandoned: whoever calls this knows better how it ended.
+    /// Runs a part of the task. A completion of this yield that is dropped meanwhile is returned, and does not answer
+    /// [`Failure::Abandoned`]: the caller knows better how the task ended.
     pub(crate) fn keeping<T>(&self, f: impl FnOnce() -> T) -> (Result<T, Reason>, Option<UntypedCompletion>) {
         let own = (self.to.identity(), self.tag.number);
         let (result, kept) = keeping(Some(own), f);
@@ -205,11 +206,11 @@ impl ReturnRoute {
 
 /// The right to answer one yield, from any thread, at any time.
 ///
-/// A completion that is dropped without an answer answers [`Failure::Abandoned`]. If the process has ended, or has cancelled
-/// the yield, the answer is discarded and counted. It never reaches another process.
+/// A completion that is dropped without an answer answers [`Failure::Abandoned`]. If the process has exited, or has
+/// cancelled the yield, the answer is discarded and counted. It never reaches another process.
 ///
-/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. So a handler that
-/// stores completions in its own state forms a reference cycle. It should remove each completion whose yield is
+/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. So a handler
+/// that stores completions in its own state forms a reference cycle. It should remove each completion whose yield is
 /// [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is never freed.
 pub struct Completion<T> {
     slip: Option<UntypedCompletion>,
@@ -217,18 +218,18 @@ pub struct Completion<T> {
     marker: PhantomData<fn(T)>,
 }
 
-/// What an answer passes through on its way to the process.
+/// A stage that an answer passes through before it reaches the process.
 pub(super) trait Layer<T>: Send + Sync {
     fn answer(self: Box<Self>, answer: Result<T, Failure>, slip: UntypedCompletion);
 
-    /// How to fail it later, when it is known how the handler that holds it panicked.
+    /// Returns a function that fails the completion later, when the panic of the handler that holds it is known.
     fn later(self: Box<Self>, slip: UntypedCompletion) -> Box<dyn FnOnce(Failure)>;
 
-    /// What says, beside the yield itself, whether the answer is wanted.
+    /// The gate that tells, in addition to the yield itself, whether the answer is wanted.
     fn gate(&self) -> Option<&Arc<dyn Gate>>;
 }
 
-/// A closure that the answer passes through, and what it passes through then.
+/// A closure that the answer passes through, and the layer that it passes through next.
 struct Intercept<T, F> {
     /// Never locked: the lock makes this `Sync`.
     then: Mutex<F>,
@@ -259,7 +260,7 @@ impl<T: Send + 'static> Completion<T> {
         Self { slip: Some(slip), layer: None, marker: PhantomData }
     }
 
-    /// Another completion of this yield, whose answer goes to `layer` alone.
+    /// Makes another completion of this yield, whose answer goes only to `layer`.
     pub(super) fn inner(&self, layer: Box<dyn Layer<T>>) -> Self {
         let (to, tag) = self.slip().parts();
         Self { slip: Some(UntypedCompletion::new(to.clone(), tag)), layer: Some(layer), marker: PhantomData }
@@ -273,17 +274,17 @@ impl<T: Send + 'static> Completion<T> {
         self.slip.as_ref().expect("a completion is used once, by value")
     }
 
-    /// Answers with a reply.
+    /// Answers the yield with a reply.
     pub fn complete(self, reply: T) {
         self.finish(Ok(reply));
     }
 
-    /// Answers with a failure.
+    /// Answers the yield with a failure.
     pub fn fail(self, failure: impl Into<Failure>) {
         self.finish(Err(failure.into()));
     }
 
-    /// Answers.
+    /// Answers the yield with a reply or a failure.
     pub fn finish(mut self, answer: Result<T, Failure>) {
         let Some(slip) = self.slip.take() else { return };
         match self.layer.take() {
@@ -292,32 +293,32 @@ impl<T: Send + 'static> Completion<T> {
         }
     }
 
-    /// A completion whose answer passes through `then` first: what layers are made of.
+    /// Returns a completion whose answer passes through `then` before it reaches the process. Layers are built with it.
     ///
-    /// `then` runs on the thread that answers. It is also told of [`Failure::Abandoned`] when the new completion is
-    /// dropped, and of [`Failure::Panicked`] when the handler that holds it panics.
+    /// `then` runs on the thread that answers. It also receives [`Failure::Abandoned`] when the new completion is
+    /// dropped, and [`Failure::Panicked`] when the handler that holds it panics.
     pub fn intercept(mut self, then: impl FnOnce(Result<T, Failure>, Completion<T>) + Send + 'static) -> Completion<T> {
         let layer = Intercept { then: Mutex::new(then), before: self.layer.take() };
         Completion { slip: self.slip.take(), layer: Some(Box::new(layer)), marker: PhantomData }
     }
 
-    /// Whose yield this is.
+    /// Pid of the process that made the yield.
     pub fn pid(&self) -> Pid {
         self.slip().parts().0.head().pid()
     }
 
-    /// Which yield of that process this is.
+    /// Tag of the yield.
     pub fn tag(&self) -> Tag {
         self.slip().parts().1
     }
 
-    /// The host of that process.
+    /// Host of the process that made the yield.
     pub fn host(&self) -> &Host {
         self.slip().parts().0.head().host()
     }
 
-    /// Gives up this handle for its (pid, tag) form: the yield stays in flight, and whoever knows the two answers it
-    /// by [`Host::complete_yield`]. Nothing answers `Abandoned` any more.
+    /// Converts the completion to the pid and the tag. The yield stays in flight, and [`Host::complete_yield`] answers
+    /// it. Nothing answers [`Failure::Abandoned`] in its place.
     pub fn into_tag(mut self) -> (Pid, Tag) {
         let parts = (self.pid(), self.tag());
         if let Some(slip) = self.slip.take() {
@@ -326,23 +327,23 @@ impl<T: Send + 'static> Completion<T> {
         parts
     }
 
-    /// Whether the answer would be discarded: the process has ended, or gave the yield up.
+    /// Whether the answer would be discarded: the process has exited, or cancelled the yield.
     pub fn is_cancelled(&self) -> bool {
         !self.slip().is_wanted() || self.gate().is_some_and(|gate| gate.is_closed())
     }
 
-    /// Resolves when the answer is not wanted any more.
+    /// Returns a future that resolves when the answer is not wanted any more.
     pub fn cancelled(&self) -> Unwanted {
         let (to, tag) = self.slip().parts();
         Unwanted { yielded: Some((to.clone(), tag)), gate: self.gate().cloned() }
     }
 
-    /// Sends an item of a stream, or leaves the waker to be woken when there is room.
+    /// Sends an item of a stream. If the buffer is full, registers the waker, which is woken when there is room.
     pub(crate) fn poll_send(&self, item: &mut Option<Payload>, cx: &Context<'_>) -> Poll<Result<(), Failure>> {
         self.slip().send(item, cx.waker())
     }
 
-    /// The way back of this yield, without the right to answer it.
+    /// Return route of this yield, without the right to answer it.
     pub(crate) fn way(&self) -> ReturnRoute {
         let (to, tag) = self.slip().parts();
         ReturnRoute { to: to.clone(), tag }
@@ -360,8 +361,8 @@ impl<T: Send + 'static> Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         let (Some(layer), Some(slip)) = (self.layer.take(), self.slip.take()) else { return };
-        // A layer hears of it, and decides what its own caller hears: not while the handler unwinds, though, if whoever
-        // runs that will know how it ended.
+        // The layer receives the failure and decides what its own caller receives. While the handler unwinds, the code
+        // that runs the handler will know how it ended: then the failure is deferred.
         if !thread::panicking() {
             return drop(catch(|| layer.answer(Err(Failure::Abandoned), slip)));
         }
@@ -386,7 +387,10 @@ impl<T> fmt::Debug for Completion<T> {
     }
 }
 
-/// Resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
+/// Future that resolves when the answer to a yield is not wanted any more: see [`Completion::cancelled`].
+///
+/// # Cancel safety
+/// Dropping it changes nothing.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Unwanted {

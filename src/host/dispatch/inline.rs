@@ -1,5 +1,5 @@
-//! The right to answer an inline command. During the turn in which the command was yielded, the answer is left in the thread's
-//! inline command. After that a completion answers it, as any other command.
+//! The right to answer an inline command. During the turn that yielded the command, the answer is stored in the
+//! thread's inline command. After that turn a [`Completion`] answers it, like any other command.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::{AnswerTarget, InlineOutcome};
 
-/// Handed to the handler of a command that took the short way, inside the turn of its process. It is used, by whichever
-/// method: what is dropped answers nobody.
+/// Passed to the handler of an inline command, inside the turn of its process. The handler must call one of the
+/// methods: dropping this value leaves the command without an answer.
 pub struct InlineCall<'a, C: Command> {
     number: Number,
     home: &'a dyn Fn() -> ProcessRef,
@@ -35,28 +35,28 @@ impl<'a, C: Command> InlineCall<'a, C> {
         Self { number, home, marker: PhantomData }
     }
 
-    /// Answers now.
+    /// Answers the command immediately.
     #[inline]
     pub(crate) fn answer(self, answer: Result<C::Reply, Failure>) {
         Current::with(|current| current.inline.answer(self.number, answer.map(Payload::new)));
     }
 
-    /// For a future that may answer at its first poll, or not.
+    /// Converts the call for a handler whose future may or may not be ready at its first poll.
     #[inline]
     pub(crate) fn owed(self) -> FutureAnswer<C> {
         FutureAnswer::Now(self.number, (self.home)())
     }
 }
 
-/// What a handler's future owes: an answer within this turn, or a completion.
+/// How the future of a handler answers: within this turn, or through a completion.
 pub(crate) enum FutureAnswer<C: Command> {
     Now(Number, ProcessRef),
     Later(Completion<C::Reply>),
 }
 
 impl<C: Command> FutureAnswer<C> {
-    /// The turn goes on without an answer: the command is in flight from now on, like any other. Called in the turn of
-    /// its process, which finds the tag where it would have found the answer.
+    /// Moves the command to the table of yields, because its turn goes on without an answer. It must be called in the
+    /// turn of the process. The process finds the tag where it would have found the answer.
     pub(crate) fn defer(&mut self) {
         let Self::Now(number, home) = self else { return };
         let yields = home.head().yields();

@@ -1,6 +1,6 @@
-//! The blocking pool: threads for work that would block a worker, a bounded number of them, behind a bounded queue.
-//! Threads come when they are needed and go when they were idle for a while. It runs jobs and knows nothing of whose
-//! they are; whoever hands one in wraps it so that its result or its panic reaches somebody.
+//! The blocking pool: a bounded number of threads for blocking work, and a bounded queue. It starts threads on demand,
+//! and a thread exits after it was idle for a while. The pool does not know the commands behind its jobs: the code that
+//! submits a job wraps it so that its result, or its panic, reaches the requester.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -10,27 +10,27 @@ use std::{fmt, io};
 use crate::platform::sync::{Arc, Condvar, Mutex, MutexGuard, thread, wait_within};
 use crate::process::catch::catch;
 
-/// What a thread of the pool runs. A panic in either is caught and forgotten.
+/// A job for a thread of the pool. A panic in `run` or `refuse` is caught and ignored.
 pub(crate) trait Job: Send {
     /// Does the work, on a thread of the pool.
     fn run(self: Box<Self>);
 
-    /// Will not be run.
+    /// Called instead of `run` if the job is not run.
     fn refuse(self: Box<Self>, refusal: PoolRefusal);
 
-    /// Whether the requester still waits for the job. A job for which it does not gives its place in a full queue to others.
+    /// Whether the requester still waits for the job. If not, the job may be removed from a full queue to make room.
     fn is_wanted(&self) -> bool;
 }
 
-/// Why work was refused by the blocking pool: the error inside the [`Failure`](crate::Failure) of its command.
+/// Reason why the blocking pool refused work: the error inside the [`Failure`](crate::Failure) of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolRefusal {
-    /// As many threads as there may be are busy, and as much work as may wait is waiting.
+    /// All threads are busy, the maximum number of threads is reached, and the queue is full.
     Full,
-    /// It waited, and gave way to newer work: see [`WhenFull::DropOldest`].
+    /// The work waited in the queue and was removed to make room for newer work: see [`Overflow::DropOldest`].
     Displaced,
-    /// The pool has no thread: it may have none, or the system gave it none.
+    /// The pool has no thread: its maximum is 0, or the system refused to start one.
     NoThread,
     /// The runtime has shut down.
     ShutDown,
@@ -49,38 +49,39 @@ impl fmt::Display for PoolRefusal {
 
 impl Error for PoolRefusal {}
 
-/// Whose work is refused when the blocking pool is full; it is told at once, by a [`PoolRefusal`].
+/// Policy of the blocking pool when its queue is full: which work is refused. The requester receives a [`PoolRefusal`]
+/// immediately. Default: `Reject`.
 ///
-/// There is no policy that waits: a handler must not hold up its worker, and a command waits in the queue as well as
-/// before it. Who wants all work to be done, however late, asks for a queue of `usize::MAX`: what waits there is bounded
-/// by the commands that processes have in flight.
+/// There is no policy that waits for room: a handler must not block its worker, and a waiting command can as well wait
+/// in the queue. To run all work, however late, set the queue length to `usize::MAX`. The number of commands that
+/// processes have in flight then bounds the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum WhenFull {
-    /// What comes is refused.
+pub enum Overflow {
+    /// The new work is refused.
     #[default]
-    Refuse,
-    /// What has waited longest is refused, and what comes takes its place: under overload those who asked last, and
-    /// still wait, are served. With a queue of 0 nothing waits, so that what comes is refused.
+    Reject,
+    /// The oldest work in the queue is refused, and the new work takes its place. Under overload the most recent
+    /// requesters that still wait are served. With a queue length of 0 the new work is refused, because no work waits.
     DropOldest,
 }
 
-/// Runs the function that it is given, once, with something entered around it: another runtime's context.
+/// Calls the function that it is given, once, inside a context of another runtime.
 pub(crate) type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// How a pool is to be.
+/// Configuration of a pool.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// At most so many threads; with 0 every job is refused.
+    /// Maximum number of threads. With 0 every job is refused.
     pub(crate) most: usize,
-    /// At most so many jobs that no thread is there for yet.
+    /// Maximum number of jobs that wait for a busy thread.
     pub(crate) queue: usize,
-    pub(crate) when_full: WhenFull,
-    /// A thread that was idle for so long goes.
+    pub(crate) when_full: Overflow,
+    /// A thread exits after it was idle for this time.
     pub(crate) keep: Duration,
-    /// The name of the threads.
+    /// Name of the threads.
     pub(crate) name: String,
-    /// Called on each thread, around all that it does.
+    /// Called on each thread, around all the jobs that the thread runs.
     pub(crate) around: Option<Around>,
 }
 
@@ -89,7 +90,7 @@ impl Default for Options {
         Self {
             most: 512,
             queue: 100_000,
-            when_full: WhenFull::Refuse,
+            when_full: Overflow::Reject,
             keep: Duration::from_secs(10),
             name: String::from("procession-blocking"),
             around: None,
@@ -111,7 +112,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Threads that run jobs, in the order in which these came. Dropped, it closes.
+/// Threads that run jobs in the order of their submission. Dropping the pool closes it.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -122,7 +123,7 @@ struct Shared {
     state: Mutex<State>,
     /// An idle thread waits here for a job, or for the pool to close.
     work: Condvar,
-    /// Told when a closed pool's last thread leaves.
+    /// Notified when the last thread exits. Only a test waits here.
     empty: Condvar,
     options: Options,
 }
@@ -130,15 +131,15 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Box<dyn Job>>,
-    /// Threads that there are.
+    /// Number of threads.
     threads: usize,
-    /// Those of them that run no job: they wait, or are about to look at the queue. Each is good for one of the queue's
-    /// jobs, so what is queued beyond this number has to wait.
+    /// Number of threads that run no job: they wait, or are about to look at the queue. Each of them will take one job
+    /// of the queue. So only jobs beyond this number have to wait.
     free: usize,
     closed: bool,
-    /// Where in the queue the next [sweep](State::sweep) begins.
+    /// Index in the queue at which the next [sweep](State::sweep) begins.
     swept: usize,
-    /// For tests: the system has no more threads.
+    /// For tests: makes the system refuse to start threads.
     #[cfg(test)]
     exhausted: bool,
 }
@@ -155,12 +156,12 @@ impl fmt::Debug for State {
     }
 }
 
-/// How many jobs of a full queue are looked at for each job that does not fit: the queue may be long, and this happens under
-/// its lock.
+/// Number of jobs of a full queue that are checked for each job that does not fit. The queue may be long, and the check
+/// happens under its lock.
 const SWEEP: usize = 128;
 
 impl State {
-    /// Whether one more job may wait, if need be in the place of one that is moved to `unwanted`.
+    /// Whether one more job may wait. If the queue is full, it moves unwanted jobs to `unwanted` to make room.
     fn has_room(&mut self, options: &Options, unwanted: &mut Vec<Box<dyn Job>>) -> bool {
         let most = self.free.saturating_add(options.queue);
         if self.queue.len() >= most {
@@ -169,8 +170,8 @@ impl State {
         self.queue.len() < most
     }
 
-    /// Looks at the next [`SWEEP`] jobs of the queue and takes out those whose callers have given up. The others keep
-    /// their order.
+    /// Checks the next [`SWEEP`] jobs of the queue, and takes out the jobs whose requesters no longer wait. The other
+    /// jobs keep their order.
     fn sweep(&mut self) -> Vec<Box<dyn Job>> {
         let from = if self.swept < self.queue.len() { self.swept } else { 0 };
         let to = self.queue.len().min(from + SWEEP);
@@ -187,29 +188,29 @@ impl State {
 }
 
 impl Pool {
-    /// A pool with no threads yet.
+    /// Creates a pool without threads.
     pub(crate) fn new(options: Options) -> Self {
         let shared = Shared { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Runs a job on a thread of the pool: one that is free, else a new one, else the first that becomes free. Never
-    /// waits: if no more may queue, a job is refused at once.
+    /// Runs a job on a thread of the pool: on an idle thread, else on a new one, else on the first one that becomes
+    /// idle. It never waits. If the queue is full, a job is refused immediately.
     pub(crate) fn run(&self, job: Box<dyn Job>) {
         let mut unwanted = Vec::new();
         if let Err((job, refusal)) = self.enqueue(job, &mut unwanted) {
             let _ = catch(|| job.refuse(refusal));
         }
-        // These are dropped without the lock, one by one: they are the user's code, and one may panic.
+        // These are dropped without the lock, one by one: the drop of a job runs user code and may panic.
         for job in unwanted {
             let _ = catch(|| drop(job));
         }
     }
 
-    /// Queues a job. If it needs the place of jobs whose callers have given up, those are moved to `unwanted`.
+    /// Queues a job. If it takes the place of jobs whose requesters no longer wait, those are moved to `unwanted`.
     ///
     /// # Errors
-    /// The job that is refused for it, or itself.
+    /// Returns the job that is refused: the oldest of the queue, or the new one.
     fn enqueue(&self, job: Box<dyn Job>, unwanted: &mut Vec<Box<dyn Job>>) -> Result<(), (Box<dyn Job>, PoolRefusal)> {
         let shared = &self.shared;
         let options = &shared.options;
@@ -218,8 +219,8 @@ impl Pool {
             return Err((job, PoolRefusal::ShutDown));
         }
         if state.queue.len() >= state.free {
-            // Nobody is there for it. The thread is started under the lock: nobody may queue a job in the belief that
-            // there will be a thread before it is known whether there is one.
+            // No thread is free for the job. The thread is started under the lock: otherwise another caller could queue
+            // a job for this thread before it is known whether the system starts it.
             let started = state.threads < options.most && shared.start(&state).is_ok();
             if started {
                 state.threads += 1;
@@ -227,10 +228,10 @@ impl Pool {
             } else if state.threads == 0 {
                 return Err((job, PoolRefusal::NoThread));
             } else if !state.has_room(options, unwanted) {
-                if options.when_full == WhenFull::Refuse || options.queue == 0 {
+                if options.when_full == Overflow::Reject || options.queue == 0 {
                     return Err((job, PoolRefusal::Full));
                 }
-                // Those that a free thread is about to take are not waiting any more.
+                // The first `free` jobs are not waiting any more: free threads are about to take them.
                 let at = state.free;
                 let oldest = state.queue.remove(at).expect("with some room at all, a full queue has that many");
                 state.queue.push_back(job);
@@ -243,22 +244,23 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes no more jobs, refuses those that are queued, and sends the threads away. What runs already is not waited
-    /// for.
+    /// Closes the pool: it accepts no more jobs, refuses the queued ones, and makes the threads exit. It does not wait
+    /// for running jobs.
     pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
         let refused = std::mem::take(&mut state.queue);
         drop(state);
         self.shared.work.notify_all();
-        // One by one, so that a panic in one leaves the others theirs.
+        // The jobs are refused one by one, so that a panic of one does not affect the others.
         for job in refused {
             let _ = catch(|| job.refuse(PoolRefusal::ShutDown));
         }
     }
 
-    /// Waits until no thread is left, which in a pool that is not closed needs all of them to be idle for long; says
-    /// whether that came about in time. Called by a job of this pool, it waits in vain for that job.
+    /// Waits until no thread is left. Returns whether this happened within the time. In a pool that is not closed, the
+    /// threads exit only after they were idle for `keep`. A job of this pool that calls it waits in vain: its own
+    /// thread does not exit.
     #[cfg(test)]
     pub(crate) fn wait(&self, within: Duration) -> bool {
         let clock = crate::platform::clock::Clock::real();
@@ -284,7 +286,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Starts a thread; `_state` is the lock that this happens under.
+    /// Starts a thread. `_state` proves that the caller holds the lock.
     fn start(self: &Arc<Self>, _state: &State) -> io::Result<()> {
         #[cfg(test)]
         if _state.exhausted {
@@ -295,17 +297,17 @@ impl Shared {
         Ok(())
     }
 
-    /// What a thread does.
+    /// Body of a thread.
     fn live(&self) {
         let mut served = false;
         if let Some(around) = &self.options.around {
             let mut serve = || {
-                // Somebody who calls twice has served already.
+                // The second call of the closure must not serve again.
                 if !std::mem::replace(&mut served, true) {
                     self.serve();
                 }
             };
-            // A panic in it, or not calling at all, is no reason to leave jobs lying that were accepted.
+            // If `around` panics, or does not call the closure, the thread serves the accepted jobs without it.
             let _ = catch(|| around(&mut serve));
         }
         if !served {
@@ -313,8 +315,8 @@ impl Shared {
         }
     }
 
-    /// Runs jobs until the pool is closed, or no job came for long. The thread counts as free when it gets here, and is
-    /// not counted any more when it leaves.
+    /// Runs jobs until the pool is closed or the thread was idle for too long. The thread counts as free on entry, and
+    /// is not counted any more on return.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -329,7 +331,7 @@ impl Shared {
             } else {
                 let idle_too_long;
                 (state, idle_too_long) = wait_within(&self.work, state, self.options.keep);
-                // A job that came in the last moment is still taken.
+                // A job that was queued just before the timeout is still taken.
                 if idle_too_long && state.queue.is_empty() {
                     return self.leave(state);
                 }
@@ -379,7 +381,7 @@ mod tests {
         }
     }
 
-    /// A pool whose jobs say that they began, and wait until they may end.
+    /// A pool whose jobs report their start, and then wait for permission to end.
     struct Fixture {
         pool: Pool,
         began: Arc<Level>,
@@ -387,7 +389,7 @@ mod tests {
         ended: Arc<Level>,
     }
 
-    /// What became of a job.
+    /// A job that runs a closure, and records its refusal.
     struct Closure<F>(F, Arc<Mutex<Vec<PoolRefusal>>>);
 
     impl<F: FnOnce() + Send> Job for Closure<F> {
@@ -405,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Whether a pool takes a closure.
+    /// Whether a pool accepts a closure.
     fn runs(pool: &Pool, f: impl FnOnce() + Send + 'static) -> bool {
         let refusals = Arc::default();
         pool.run(Box::new(Closure(f, Arc::clone(&refusals))));
@@ -436,7 +438,7 @@ mod tests {
             (state.threads, state.free)
         }
 
-        /// Waits until so many threads are free: a job that ended frees its thread only a moment later.
+        /// Waits until this many threads are free. The thread of a finished job becomes free a moment later.
         fn free(&self, free: usize) {
             while self.threads().1 < free {
                 thread::yield_now();
@@ -462,7 +464,7 @@ mod tests {
     #[test]
     fn the_oldest_gives_way_where_that_is_the_policy() {
         let mut f = Fixture::new(1, 2, LONG);
-        let options = Options { most: 1, queue: 2, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        let options = Options { most: 1, queue: 2, keep: LONG, when_full: Overflow::DropOldest, ..Options::default() };
         f.pool = Pool::new(options);
         assert!(f.run());
         f.began.reached(1);
@@ -479,7 +481,7 @@ mod tests {
         f.gate.raise();
         f.ended.reached(3);
         assert_eq!(*ran.lock(), [3, 4]);
-        let none = Options { most: 1, queue: 0, keep: LONG, when_full: WhenFull::DropOldest, ..Options::default() };
+        let none = Options { most: 1, queue: 0, keep: LONG, when_full: Overflow::DropOldest, ..Options::default() };
         f.pool = Pool::new(none);
         f.gate = Arc::default();
         assert!(f.run() && !f.run());
@@ -503,7 +505,7 @@ mod tests {
             assert!(f.run());
         }
         f.pool.run(Box::new(Unwanted));
-        // The third part has the unwanted job. Its place is used once.
+        // The unwanted job is in the third part of the queue. Its place is used once.
         assert_eq!([f.run(), f.run(), f.run(), f.run()], [false, false, true, false]);
         f.gate.raise();
         f.ended.reached(1 + 3 * SWEEP);
@@ -597,7 +599,7 @@ mod tests {
         f.pool.close();
         assert_eq!(dropped.load(SeqCst), 5);
         assert!(!f.run());
-        // The running job is not waited for.
+        // `close` does not wait for the running job.
         assert!(!f.pool.wait(Duration::from_millis(1)));
         assert_eq!(f.threads().0, 1);
         f.gate.raise();
@@ -626,7 +628,7 @@ mod tests {
         f.pool.shared.state.lock().exhausted = false;
         assert!(f.run());
         f.began.reached(1);
-        // With one thread and no other to be had, jobs queue behind it, as far as there is room.
+        // With one busy thread, and no other available, jobs wait in the queue while there is room.
         f.pool.shared.state.lock().exhausted = true;
         assert!(f.run() && !f.run());
         f.gate.raise();

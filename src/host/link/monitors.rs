@@ -1,35 +1,37 @@
-//! What one process monitors, by number: in a row of slots, so that a parent of a hundred thousand finds each at once.
+//! The processes that one process monitors, by monitor number. They are in a vector of slots, so that a parent of a
+//! hundred thousand children finds each in constant time.
 //!
-//! A number is a slot and its generation, and is never issued twice: a slot whose generations are used up is left alone.
+//! A number consists of a slot index and a generation, and is never issued twice. A slot whose generations are
+//! exhausted is not used again.
 
 use crate::process::state::Ref;
 
-/// Emptied, a row that is longer than this is given back.
+/// A vector with more slots than this is freed when no monitor is left.
 const KEPT: usize = 64;
 
-/// Stands for no slot.
+/// Index of no slot.
 const NONE: u32 = u32::MAX;
-/// In the place of the next free one: somebody is watched here.
+/// Value of `next` in a slot whose process is monitored.
 const WATCHING: u32 = u32::MAX - 1;
-/// His end was told, and was not read yet.
+/// Value of `next` in a slot whose down signal was delivered and not read.
 const TOLD: u32 = u32::MAX - 2;
 
-/// The highest generation: the highest bit of a number marks the monitors of groups.
+/// The highest generation. The highest bit of a monitor number marks the monitors of groups.
 const LAST: u32 = u32::MAX >> 1;
 
 #[derive(Debug)]
 pub(crate) struct Watched<E: ?Sized> {
     slots: Vec<Slot<E>>,
-    /// The last slot that became free.
+    /// The slot that became free last.
     free: u32,
     taken: usize,
-    /// The generation in which new slots begin: higher than any that was when there were none.
+    /// Generation of new slots. It is higher than all generations of the slots that were freed.
     first: u32,
-    /// The highest generation of those that became free.
+    /// Highest generation of the slots that became free.
     highest: u32,
 }
 
-/// A parent of a million pays for each byte.
+/// A slot. A parent of a million children has a million of them, so each byte counts.
 ///
 /// ```text
 ///            watch              tell              remove
@@ -40,9 +42,9 @@ pub(crate) struct Watched<E: ?Sized> {
 #[derive(Debug)]
 struct Slot<E: ?Sized> {
     generation: u32,
-    /// The one that became free before this one, if this is free; else [`WATCHING`] or [`TOLD`].
+    /// In a free slot, the slot that became free before it. Otherwise [`WATCHING`] or [`TOLD`].
     next: u32,
-    /// In whose table this stands too; nobody's, if who is watched carries it with him.
+    /// The monitored process, whose table has the monitor too. `None` if the monitored process carries the monitor.
     watched: Option<Ref<E>>,
 }
 
@@ -53,7 +55,7 @@ impl<E: ?Sized> Default for Watched<E> {
 }
 
 impl<E: ?Sized> Watched<E> {
-    /// A place for one more.
+    /// Reserves a slot for a new monitor.
     #[inline]
     pub(crate) fn vacant(&mut self) -> Vacant<'_, E> {
         if self.free == NONE {
@@ -64,7 +66,7 @@ impl<E: ?Sized> Watched<E> {
         Vacant { index: self.free, watched: self }
     }
 
-    /// Where this number is; nowhere if it is not there.
+    /// Index of the slot with this number. `None` if there is no such monitor.
     #[inline]
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
@@ -72,7 +74,7 @@ impl<E: ?Sized> Watched<E> {
         (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD)).then_some(index)
     }
 
-    /// Its end is told now. False if it was told before, or is not there.
+    /// Marks the down signal as delivered. Returns false if it was delivered before, or if there is no such monitor.
     #[inline]
     pub(crate) fn tell(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -81,7 +83,7 @@ impl<E: ?Sized> Watched<E> {
         std::mem::replace(&mut slot.next, TOLD) == WATCHING
     }
 
-    /// Takes it out, whether its end was told or not. False if it is not there.
+    /// Removes a monitor, whether its down signal was delivered or not. Returns false if there is no such monitor.
     #[inline]
     pub(crate) fn collect(&mut self, number: u64) -> bool {
         let Some(index) = self.find(number) else { return false };
@@ -90,7 +92,8 @@ impl<E: ?Sized> Watched<E> {
         true
     }
 
-    /// Takes it out if its end was not told: in whose table it stands too, if in any.
+    /// Removes a monitor whose down signal was not delivered. Returns the monitored process whose table has the monitor
+    /// too, if there is one.
     #[inline]
     pub(crate) fn remove(&mut self, number: u64) -> Option<Option<Ref<E>>> {
         let index = self.find(number).filter(|&index| self.slots[index].next == WATCHING)?;
@@ -114,7 +117,7 @@ impl<E: ?Sized> Watched<E> {
         }
     }
 
-    /// A number that leads nowhere.
+    /// Issues a number that belongs to no monitor.
     pub(crate) fn spend(&mut self) -> u64 {
         let number = self.vacant().tell();
         self.collect(number);
@@ -123,19 +126,20 @@ impl<E: ?Sized> Watched<E> {
 
     #[cold]
     fn give_back(&mut self) {
-        // What begins anew begins where no slot has been; not so late that it would soon be used up.
+        // New slots begin with a generation that no slot had. If that is too high, the slots are kept: few generations
+        // would be left.
         if self.highest < LAST / 2 {
             *self = Self { first: self.highest, ..Self::default() };
         }
     }
 
-    /// Those in whose tables it stands too.
+    /// The monitored processes whose tables have the monitor too.
     pub(crate) fn into_living(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
 
-/// Where one more will be; its number is issued when it is taken.
+/// A free slot for a new monitor. Its number is issued when the slot is taken.
 pub(crate) struct Vacant<'a, E: ?Sized> {
     watched: &'a mut Watched<E>,
     index: u32,
@@ -147,13 +151,14 @@ impl<E: ?Sized> Vacant<'_, E> {
         number(self.index, self.watched.slots[self.index as usize].generation)
     }
 
-    /// For this one, in whose table it stands too, or for one that carries it with him.
+    /// Takes the slot for a process whose table has the monitor too, or with `None` for a process that carries the
+    /// monitor.
     #[inline]
     pub(crate) fn watch(self, watched: Option<Ref<E>>) -> u64 {
         self.take(WATCHING, watched)
     }
 
-    /// For nobody, of whom the end is told at once.
+    /// Takes the slot for a process that does not exist. Its down signal is delivered immediately.
     pub(crate) fn tell(self) -> u64 {
         self.take(TOLD, None)
     }

@@ -1,13 +1,15 @@
-//! The groups of a host: each name leads to all that have joined, in the order in which they did, and to those that watch
-//! who comes and goes.
+//! The process groups of a host: each group has members, in the order in which they joined, and monitors that are
+//! notified of changes.
 //!
-//! As with the names a tenant keeps a list of its own, under whose lock both change, and its end comes here if it is
-//! marked; the argument there holds here too. A group is there while it has members, or somebody watches it.
+//! Each process has a list of its own memberships and monitors. The table and the list change under the lock of that
+//! list, and the exit releases the list if the process has the flag `KNOWN`. The argument in `names.rs` holds here too.
+//! A group exists while it has members or monitors.
 //!
-//! Whoever changes a group puts the news of it into the mailboxes of the watchers before the lock of its shard is free, and
-//! whoever begins to watch sees the members under that lock: so no change is missed, none is told twice, and all watchers
-//! hear of them in one order. They are woken when the lock is free. An end comes here after its process has let go of all
-//! that it held, so what it sent, by its last drops too, lies before its leave.
+//! A change of a group is put into the mailboxes of the monitoring processes before the lock of the shard is released.
+//! A new monitor reads the members under the same lock. So a monitor misses no change, gets none twice, and all
+//! monitors see the changes in one order. The processes are woken after the lock is released. An exit leaves the groups
+//! after the state of the process was dropped. So all messages that the process sent, also from its destructors,
+//! precede the leave notice.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +21,24 @@ use crate::process::mailbox::Wakes;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// How many locks there are; the name of a group hashes to one of them.
+/// Number of shards, each with its own lock. The hash of the group name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
-/// What one tenant has to do with groups, on its own side.
+/// The memberships and monitors of one process, stored in its control block.
 pub(crate) type Own = Mutex<Book>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    /// The groups that it is in, each with its number there.
+    /// The groups that the process is a member of, each with its member number.
     member_of: BTreeMap<Text, u64>,
-    /// The groups that it watches, by the numbers of its monitors.
+    /// The groups that the process monitors, by monitor number.
     watches: BTreeMap<u64, Text>,
-    /// How many monitors it has set.
+    /// Number of group monitors that the process has set.
     monitors: u64,
 }
 
 impl Book {
-    /// Whether a change that was put into the mailbox and is read now is still wanted.
+    /// Whether the monitor is still set. A change notice that is read from the mailbox is dropped otherwise.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
     }
@@ -44,11 +46,11 @@ impl Book {
 
 #[derive(Debug)]
 struct Members<E: ?Sized> {
-    /// By number, which is the order in which they came.
+    /// Members by number, which is the order in which they joined.
     members: BTreeMap<u64, Ref<E>>,
     next: u64,
     watchers: BTreeMap<MonitorRef, Ref<E>>,
-    /// Its name as its watchers are told it.
+    /// Name of the group in the notices to its monitors.
     name: Option<Arc<str>>,
 }
 
@@ -65,7 +67,8 @@ enum Change {
 }
 
 impl<E: Linkable + ?Sized> Members<E> {
-    /// Puts a change into the mailboxes of all watchers. One that is closed takes nothing, and its end comes here.
+    /// Puts a change into the mailboxes of all monitoring processes. A closed mailbox refuses it; the exit of that
+    /// process removes the monitor later.
     fn tell(&self, change: Change, pid: Pid) -> Vec<Wakes> {
         let Some(name) = &self.name else { return Vec::new() };
         let signal = |number, group| match change {
@@ -82,7 +85,7 @@ impl<E: Linkable + ?Sized> Members<E> {
     }
 }
 
-/// The table.
+/// The table of groups.
 #[derive(Debug)]
 pub(crate) struct Groups<E: ?Sized> {
     shards: [Shard<E>; SHARDS],
@@ -99,8 +102,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
         &self.shards[hash(group) as usize % SHARDS].0
     }
 
-    /// Adds a tenant that is marked and `lives`, which is asked under the locks. One that is in it already stays where
-    /// it is; one that has ended is not added.
+    /// Adds a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether its mailbox is
+    /// open. A process that is a member already keeps its position, and a process that has exited is not added.
     pub(crate) fn join(&self, group: Text, tenant: &Ref<E>, own: &Own, lives: impl Fn() -> bool) {
         let mut own = own.lock();
         if own.member_of.contains_key(&group) {
@@ -121,7 +124,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes.into_iter().for_each(Wakes::wake);
     }
 
-    /// Takes a tenant out, if it is in it.
+    /// Removes a process from a group, if it is a member.
     pub(crate) fn leave(&self, group: &str, pid: Pid, own: &Own) {
         let mut own = own.lock();
         let Some((group, number)) = own.member_of.remove_entry(group) else { return };
@@ -130,8 +133,8 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes.into_iter().for_each(Wakes::wake);
     }
 
-    /// Has a tenant that is marked and `lives` told of each change from now on, and says who is in it now. One that has
-    /// ended is told nothing.
+    /// Sets a monitor on a group, for a process that has the flag `KNOWN`. Returns the monitor and the current members.
+    /// A process that has exited gets no notices.
     pub(crate) fn watch(
         &self,
         group: Text,
@@ -159,7 +162,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         (monitor, present)
     }
 
-    /// Tells a tenant of no change any more. False if it was not told of any.
+    /// Removes a monitor. Returns false if it is not set.
     pub(crate) fn forget(&self, monitor: MonitorRef, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(group) = own.watches.remove(&monitor.number()) else { return false };
@@ -167,7 +170,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         true
     }
 
-    /// Takes a tenant that has ended out of all of them.
+    /// Removes a process that has exited from all groups, with its monitors.
     pub(crate) fn release(&self, pid: Pid, own: &Own) {
         let mut own = own.lock();
         while let Some((number, group)) = own.watches.pop_first() {
@@ -181,20 +184,21 @@ impl<E: Linkable + ?Sized> Groups<E> {
         wakes.into_iter().for_each(Wakes::wake);
     }
 
-    /// Of a number that is in the list of its tenant, which is locked.
+    /// Removes a member. The caller holds the lock of the list that contains the number.
     fn remove(&self, group: &str, number: u64, pid: Pid) -> Vec<Wakes> {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return Vec::new() };
         let member = members.members.remove(&number);
         let wakes = members.tell(Change::Left, pid);
-        // Nobody has a number there any more, so the next to join may begin anew.
+        // A group without members and monitors is removed. A later group with this name may number its members from 0
+        // again.
         let emptied = if members.is_void() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));
         wakes
     }
 
-    /// Of a monitor that is in the list of its tenant, which is locked.
+    /// Removes a monitor. The caller holds the lock of the list that contains it.
     fn remove_watcher(&self, group: &str, monitor: MonitorRef) {
         let mut shard = self.shard(group).lock();
         let Some(members) = shard.get_mut(group) else { return };
@@ -207,7 +211,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         drop((watcher, emptied));
     }
 
-    /// All that are in it now, in the order in which they joined.
+    /// Members of a group, in the order in which they joined.
     pub(crate) fn members(&self, group: &str) -> Vec<Ref<E>> {
         self.shard(group).lock().get(group).map_or_else(Vec::new, |group| group.members.values().cloned().collect())
     }

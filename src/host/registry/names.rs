@@ -1,12 +1,13 @@
-//! The names of a host: each leads to one tenant at most.
+//! The names of a host: each name belongs to at most one entry of the pid table.
 //!
-//! A tenant keeps a list of its own names, so that its end finds them; the table and that list change together under the
-//! lock of the list. Nothing of the user's runs under a lock.
+//! Each entry has a list of its own names, which its exit releases. The table and the list change together, under the
+//! lock of the list. No user code runs under a lock.
 //!
-//! Registering races the end of the tenant, which closes its mailbox first and releases its names then, if it is marked
-//! as one that may have some. Whoever registers marks it, takes the list's lock and looks whether the mailbox is open. If
-//! it is, its end comes later, sees the mark, and waits for the list; if it is not, nothing is registered. So a name
-//! never outlives the end of its holder, and an end without names pays a load.
+//! Registration races with the exit of the process. The exit first closes the mailbox. Then it releases the names, if
+//! the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the mailbox
+//! is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the list. If it is closed, no
+//! name is registered. So no name outlives the exit of its process, and the exit of a process without names costs one
+//! load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,30 +15,30 @@ use std::collections::BTreeMap;
 use crate::platform::sync::{CachePadded, Mutex, planted};
 use crate::process::state::Ref;
 
-/// How many locks there are; a name hashes to one of them.
+/// Number of shards, each with its own lock. The hash of a name selects the shard.
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
 pub(crate) type Text = Cow<'static, str>;
 
-/// The names of one tenant, on its own side.
+/// The names of one process, stored in its control block.
 pub(crate) type Own = Mutex<Vec<Text>>;
 
-/// The table.
+/// The table of names.
 #[derive(Debug)]
 pub(crate) struct Names<E: ?Sized> {
     shards: [CachePadded<Mutex<BTreeMap<Text, Ref<E>>>>; SHARDS],
 }
 
-/// Why a name was not given.
+/// Reason why a name was not registered.
 #[derive(Debug)]
 pub(crate) enum Unclaimed<E: ?Sized, X> {
-    /// This one has it.
+    /// Another process has the name.
     Taken(Ref<E>),
-    /// Whoever was to have it can't.
+    /// The process cannot have the name.
     Refused(X),
 }
 
-/// It has ended.
+/// The process has exited.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
@@ -50,16 +51,16 @@ impl<E: ?Sized> Names<E> {
         &self.shards[hash(name) as usize % SHARDS].0
     }
 
-    /// Who has this name.
+    /// The process that has this name.
     pub(crate) fn get(&self, name: &str) -> Option<Ref<E>> {
         self.shard(name).lock().get(name).cloned()
     }
 
-    /// Gives a name that is free to what `make` builds, under the lock: of several that claim it one builds. Its list is
-    /// the caller's affair.
+    /// Registers a free name for the process that `make` builds. `make` runs under the lock: of several callers that
+    /// claim the name, one builds. The caller adds the name to the list of the process.
     ///
     /// # Errors
-    /// It is taken, or `make` refused.
+    /// Returns `Taken` if the name is taken, and `Refused` if `make` fails.
     pub(crate) fn claim<T, X>(
         &self,
         name: Text,
@@ -80,11 +81,11 @@ impl<E: ?Sized> Names<E> {
         Ok(made)
     }
 
-    /// Gives a name to a tenant that is there, is marked, and `lives`, which is asked under the locks. One that has it
-    /// already keeps it.
+    /// Registers a name for a process that has the flag `KNOWN`. `lives` is called under the locks and tells whether
+    /// the mailbox is open. If the process already has the name, nothing changes.
     ///
     /// # Errors
-    /// Another one has it, or the tenant has ended.
+    /// Returns an error if another process has the name, or if the process has exited.
     pub(crate) fn register(
         &self,
         name: Text,
@@ -104,7 +105,7 @@ impl<E: ?Sized> Names<E> {
         Ok(())
     }
 
-    /// Takes a name from the tenant that has it; false if it does not.
+    /// Removes a name of a process. Returns false if the process does not have it.
     pub(crate) fn unregister(&self, name: &str, own: &Own) -> bool {
         let mut own = own.lock();
         let Some(place) = own.iter().position(|owned| owned == name) else { return false };
@@ -113,7 +114,7 @@ impl<E: ?Sized> Names<E> {
         true
     }
 
-    /// Takes all its names from a tenant that has ended.
+    /// Removes all names of a process that has exited.
     pub(crate) fn release(&self, own: &Own) {
         let mut own = own.lock();
         for name in own.drain(..) {
@@ -121,15 +122,14 @@ impl<E: ?Sized> Names<E> {
         }
     }
 
-    /// Of a name that is in the list of its tenant, which is locked.
+    /// Removes a name from the table. The caller holds the lock of the list that contains the name.
     fn remove(&self, name: &str) {
         let entry = self.shard(name).lock().remove_entry(name);
         drop(entry);
     }
 }
 
-/// Which shard of a table a name goes to: FNV-1a (Fowler, Noll, Vo). Whoever finds names that collide finds names that
-/// share a lock, and nothing else.
+/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). An attacker who finds colliding names only makes them share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

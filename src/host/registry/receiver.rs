@@ -1,11 +1,12 @@
-//! What pids lead to that is no process: receivers of packages, under a pid of their own or for the pids of another node.
+//! Receivers of envelopes that are not processes. A receiver is attached under a pid of its own, or for all pids of
+//! another node.
 
 use std::any::Any;
 
 use crate::host::control::{AnyControl, Head, SpawnSettings, flag};
 use crate::host::{Host, Phase};
 use crate::platform::sync::Arc;
-use crate::process::error::{Refusal, SendError};
+use crate::process::error::{SendError, SendErrorKind};
 use crate::process::event::{Answer, Signal, Tag};
 use crate::process::exit::Exit;
 use crate::process::mailbox::Wakes;
@@ -14,41 +15,41 @@ use crate::process::pid::Pid;
 use crate::process::state::current::Current;
 use crate::process::state::{Ref, RefCounted, RunState};
 
-/// A message on its way to a pid.
+/// A message in transit to a pid.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Package {
-    /// Who sent it, where that is known.
+pub struct Envelope {
+    /// Pid of the sender, if it is known.
     pub from: Option<Pid>,
-    /// Whom it is for.
+    /// Pid of the receiver.
     pub to: Pid,
     /// The message.
     pub payload: Payload,
 }
 
-impl Package {
-    /// A message for `to`, from whoever is being stepped on this thread.
+impl Envelope {
+    /// Creates an envelope for `to`. The sender is the process that this thread steps, if there is one.
     pub fn new(to: Pid, payload: Payload) -> Self {
         Self { from: Current::with(Current::pid), to, payload }
     }
 }
 
-/// The one routing interface: delivers a package to a pid.
+/// Delivers envelopes to pids. This is the only routing interface.
 ///
-/// A [`Host`] is one; others are attached for other nodes ([`Host::attach_node`]) or under a pid of this one
-/// ([`Host::attach`]).
-pub trait Receiver: Send + Sync + 'static {
-    /// Takes the package, or hands it back. Must not block: it runs on the sender's thread.
+/// A [`Host`] is a receiver for the pids of its runtime. Other receivers are attached for other nodes
+/// ([`Host::attach_node`]) or under a pid of this node ([`Host::attach`]).
+pub trait Deliver: Send + Sync + 'static {
+    /// Accepts the envelope, or returns it. It runs on the sender's thread, so it must not block.
     ///
     /// # Errors
-    /// The package and why it was refused.
-    fn deliver(&self, package: Package) -> Result<(), SendError<Package>>;
+    /// Returns the envelope and the reason for the refusal.
+    fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
 }
 
-impl Receiver for Host {
-    fn deliver(&self, package: Package) -> Result<(), SendError<Package>> {
-        let Package { from, to, payload } = package;
-        let refuse = |refusal, payload| Err(SendError::new(refusal, Package { from, to, payload }));
+impl Deliver for Host {
+    fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>> {
+        let Envelope { from, to, payload } = package;
+        let refuse = |refusal, payload| Err(SendError::new(refusal, Envelope { from, to, payload }));
         if self.shared().pid_table.is_here(to) {
             return match self.shared().pid_table.get(to) {
                 Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
@@ -57,16 +58,16 @@ impl Receiver for Host {
         }
         let node = self.shared().nodes.lock().get(&to.node()).cloned();
         match node {
-            Some(receiver) => receiver.deliver(Package { from, to, payload }),
-            None => refuse(Refusal::NoProcess, payload),
+            Some(receiver) => receiver.deliver(Envelope { from, to, payload }),
+            None => refuse(SendErrorKind::NoProcess, payload),
         }
     }
 }
 
-/// A receiver attached under a pid: what is sent there goes to it.
+/// A receiver that is attached under a pid. Messages to the pid go to it.
 struct Attached {
     head: Head,
-    receiver: Box<dyn Receiver>,
+    receiver: Box<dyn Deliver>,
 }
 
 impl AnyControl for RefCounted<Attached> {
@@ -78,11 +79,11 @@ impl AnyControl for RefCounted<Attached> {
         &self.head
     }
 
-    fn deliver(&self, payload: Payload) -> Result<(), (Refusal, Payload)> {
+    fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
         if self.head.has(flag::KILLED) {
             return Err((self.head.host().gone(), payload));
         }
-        self.receiver.deliver(Package::new(self.head.pid(), payload)).map_err(|refused| {
+        self.receiver.deliver(Envelope::new(self.head.pid(), payload)).map_err(|refused| {
             let refusal = refused.refusal();
             (refusal, refused.into_message().payload)
         })
@@ -119,10 +120,11 @@ impl AnyControl for RefCounted<Attached> {
 }
 
 impl Host {
-    /// Attaches a receiver under a pid of its own: a way for pids to lead to whatever takes packages.
+    /// Attaches a receiver under a new pid. Messages to the pid are delivered to the receiver as envelopes.
     ///
-    /// It is detached by [`kill`](Self::kill), or with the runtime. `None` when the runtime has shut down.
-    pub fn attach(&self, receiver: impl Receiver) -> Option<Pid> {
+    /// The receiver is detached by [`kill`](Self::kill), or when the runtime ends. Returns `None` if the runtime has
+    /// shut down or all pids are in use.
+    pub fn attach(&self, receiver: impl Deliver) -> Option<Pid> {
         if self.phase() == Phase::Closed {
             return None;
         }
@@ -135,8 +137,8 @@ impl Host {
         })
     }
 
-    /// Attaches the way to another node: what is sent to its pids goes to `receiver`. The last one attached holds.
-    pub fn attach_node(&self, node: u32, receiver: impl Receiver) {
+    /// Attaches the receiver for the pids of another node. It replaces an earlier receiver for that node.
+    pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
         let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
         drop(former);
     }

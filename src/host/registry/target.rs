@@ -1,19 +1,21 @@
-//! Whom a message is for, as its sender says it.
+//! Destinations of a message: an address, a pid or a name.
 
 use crate::host::control::Control;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
-/// Whom to send to: a typed address or [`Name`](crate::Name) is checked by the compiler, a `Pid` or `&str` at the send.
+/// Destination of a message. The compiler checks the message type of a typed address or [`Name`](crate::Name); for a
+/// `Pid` or `&str` it is checked at the send.
 ///
-/// A name is looked up in the host that sends, at each send, so it leads to whoever has it then.
+/// A name is looked up at each send, in the host that sends. So the message goes to the process that has the name at
+/// that time.
 pub trait Target<M>: Route<M> {}
 
 #[allow(private_interfaces)]
 mod sealed {
     use super::{Control, Pid, Ref};
 
-    /// Where a message for a target goes.
+    /// Destination of a message, borrowed from a target.
     pub enum Way<'a, M> {
         #[doc(hidden)]
         Here(&'a Ref<Control<M>>),
@@ -50,7 +52,7 @@ impl<M> Route<M> for &str {
     }
 }
 
-/// A [`Way`] for later.
+/// An owned [`Way`].
 #[derive(Debug)]
 pub(crate) enum Destination<M> {
     Here(Ref<Control<M>>),

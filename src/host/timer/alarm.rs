@@ -1,6 +1,5 @@
-//! Alarms for futures that nobody of ours drives: polled by a foreign executor, in a program where no thread of the
-//! runtime would see the time pass. One thread serves the whole program; it starts at the first alarm and goes when none
-//! was set for a while.
+//! Alarms for futures that a foreign executor polls, where no thread of the runtime may check the timers. One thread
+//! serves the whole program. It starts at the first alarm, and exits when no alarm was set for a while.
 
 use std::io;
 use std::task::Waker;
@@ -11,34 +10,35 @@ use crate::platform::clock::Clock;
 use crate::platform::sync::{Arc, Condvar, Mutex, OnceLock, thread, wait_within};
 use crate::process::catch::{catch, drop_caught};
 
-/// Wakes `waker` after so long, of real time; dropping the `Alarm` calls it off.
+/// Wakes `waker` after this duration of real time. Dropping the `Alarm` cancels it.
 ///
-/// If there is no thread to do it and the system gives none, the waker is woken at once: whoever is woken looks at the
-/// clock anyway, finds that it is too early and sets the next alarm, which is slow but goes on.
+/// If there is no alarm thread and the system refuses to start one, the waker is woken immediately. The woken future
+/// checks the clock, finds that it is too early, and sets the next alarm. This is slow, but the future makes progress.
 pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
     if cfg!(procession_shuttle) {
-        // Time does not pass there, and what stands in a static would outlive an execution.
+        // Under this model checker no time passes, and the contents of a static would outlive an execution.
         return Alarm(Key::NONE);
     }
     Alarm(ringer().ring(after, waker))
 }
 
-/// That of the whole program.
+/// The alarm waker of the whole program.
 fn ringer() -> &'static Arc<AlarmWaker> {
     static RINGER: OnceLock<Arc<AlarmWaker>> = OnceLock::new();
     RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
 
-/// A thread that had nothing to wait for so long goes.
+/// The thread exits after it had no alarm for this time.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Dropped, it wakes nobody any more.
+/// An alarm that was set. Dropping it cancels it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Alarm(Key);
 
 impl Alarm {
-    /// What it is called off by, once it is [made again](Self::of) of that and dropped.
+    /// Converts the alarm to a key, without cancelling it. To cancel it, convert the key back [with `of`](Self::of) and
+    /// drop the result.
     pub(crate) fn into_key(self) -> Key {
         let key = self.0;
         std::mem::forget(self);
@@ -71,10 +71,10 @@ struct AlarmWaker {
 #[derive(Debug, Default)]
 struct State {
     running: bool,
-    /// For tests: the system has no more threads.
+    /// For tests: makes the system refuse to start threads.
     #[cfg(test)]
     exhausted: bool,
-    /// For tests: how many threads there have been.
+    /// For tests: number of threads that were started.
     #[cfg(test)]
     started: usize,
 }
@@ -88,8 +88,8 @@ impl AlarmWaker {
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        // The lock comes after the insert: a thread that was about to sleep or to go has either seen the new alarm, or
-        // is told of it, or has said under the lock that it is gone.
+        // The lock is taken after the insertion. So a thread that was about to sleep or to exit has seen the new alarm,
+        // or is notified of it, or has recorded its exit under the lock.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
@@ -104,7 +104,7 @@ impl AlarmWaker {
     }
 
     fn call_off(&self, key: Key) {
-        // The thread is not told: it wakes up for nothing once, and sleeps on.
+        // The thread is not notified: it wakes up once without need, and sleeps again.
         if let Some(fire) = self.timers.cancel(key) {
             let _ = drop_caught(fire);
         }
@@ -124,7 +124,7 @@ impl AlarmWaker {
         Ok(())
     }
 
-    /// What the thread does: rings what is due, and sleeps until the next.
+    /// Body of the thread: fires the due alarms, and sleeps until the next one.
     fn serve(&self) {
         loop {
             self.timers.turn();
@@ -137,7 +137,7 @@ impl AlarmWaker {
                     if idle_too_long && self.timers.nearest().is_none() {
                         state.running = false;
                         drop(state);
-                        // For whoever wants to see it go.
+                        // Notifies a test that waits for the exit of the thread.
                         return self.changed.notify_all();
                     }
                 }
@@ -154,7 +154,7 @@ mod tests {
     use crate::platform::clock::Instant;
     use crate::platform::sync::wait;
 
-    /// When it was woken, and how often; somebody can wait for it.
+    /// Records the times of its wake-ups. A test can wait for them.
     #[derive(Debug)]
     struct Bell {
         clock: Clock,
@@ -238,7 +238,7 @@ mod tests {
             gone(&ringer);
             assert_eq!(ringer.state.lock().started, times);
         }
-        // What never rings does not keep it either.
+        // An alarm that never rings does not keep the thread either.
         ringer.ring(Duration::MAX, bell.waker());
         gone(&ringer);
     }

@@ -1,16 +1,18 @@
-//! How long to wait before the next try: longer each time, up to a ceiling, and never quite the same.
+//! Exponential backoff: the delay before the next attempt. Delays grow up to a maximum, with jitter. This module only
+//! computes delays.
 
 use std::time::Duration;
 
-/// Waits that grow from the first to a ceiling, and begin anew after a stable time.
+/// Delays that grow up to a maximum, and start again after a stable period.
 ///
-/// Each is drawn evenly from between zero and its full length, so that those who failed together do not come back
-/// together: the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog, 2015.
+/// Each delay is drawn uniformly between zero and its full length, so that processes that failed together do not
+/// restart together. This is the *full jitter* of Brooker, *Exponential Backoff And Jitter*, AWS Architecture Blog,
+/// 2015.
 ///
 /// ```
 /// # use std::time::Duration;
 /// # use procession::Backoff;
-/// // 10 ms, 20 ms, 40 ms … 1 s at most; from the first again after a life of a minute.
+/// // 10 ms, 20 ms, 40 ms … up to 1 s; from 10 ms again after the process has run for a minute.
 /// let backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1)).reset_after(Duration::from_secs(60));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,46 +25,47 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// From `first`, twice as long each time, to `most`, which holds also if it is the shorter one. Reset after ten times
-    /// `most`.
+    /// Creates a backoff that starts at `first` and doubles each time, up to `most`. If `most` is shorter than `first`,
+    /// all delays are `most`. It has jitter, and starts again after a stable period of ten times `most`.
     pub const fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, factor: 2, jitter: true, reset_after: most.saturating_mul(10) }
     }
 
-    /// How many times longer each wait is than the one before (2). With 1, or 0, all are as long as the first.
+    /// Sets the ratio of each delay to the one before. Default: 2. With 1 or 0 all delays are as long as the first.
     #[must_use]
     pub const fn factor(mut self, factor: u32) -> Self {
         self.factor = factor;
         self
     }
 
-    /// Whether each wait is drawn (it is), or has its full length.
+    /// Sets whether each delay is drawn at random or has its full length. Default: random.
     #[must_use]
     pub const fn jitter(mut self, on: bool) -> Self {
         self.jitter = on;
         self
     }
 
-    /// The longest wait.
+    /// Sets the maximum delay.
     #[must_use]
     pub(crate) const fn ceiling(mut self, most: Duration) -> Self {
         self.most = most;
         self
     }
 
-    /// How long what was tried must have gone well for the next wait to be the first again.
+    /// Sets how long the process must have run for the next delay to be the first one again. Default: ten times the
+    /// maximum delay.
     #[must_use]
     pub const fn reset_after(mut self, stable: Duration) -> Self {
         self.reset_after = stable;
         self
     }
 
-    /// Whether what went well for so long was stable.
+    /// Whether a process that ran for this time was stable.
     pub(crate) fn is_stable(&self, lived: Duration) -> bool {
         lived >= self.reset_after
     }
 
-    /// The wait after so many others in a row, with a number to draw from.
+    /// The delay after `before` delays in a row. `random` returns the random number for the jitter.
     pub(crate) fn wait(&self, before: u32, random: impl FnOnce() -> u64) -> Duration {
         let factor = if self.factor > 1 { self.factor.saturating_pow(before) } else { 1 };
         let full = self.first.saturating_mul(factor).min(self.most);

@@ -1,4 +1,5 @@
-//! The timers that one process has set and that have not fired.
+//! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired.
+//! The exit of the process cancels them.
 
 use slab::Slab;
 
@@ -10,27 +11,27 @@ use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
 use crate::process::state::Ref;
 
-/// Names a timer of one process, for [`Me::cancel_timer`](crate::Me::cancel_timer).
+/// Identifies a timer of one process, for [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimerRef {
     slot: usize,
     number: u64,
 }
 
-/// The timers of one process that are not over.
+/// The pending timers of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Each with its number, and once it is set with its key and when it is due.
+    /// Number of each timer. When the timer is set, also its key and its deadline.
     timers: Slab<(u64, Option<(Key, Instant)>)>,
     next_number: u64,
     closed: bool,
 }
 
 impl Pending {
-    /// A place for a timer that will be set; one that nothing will come of, when the process has ended.
+    /// Reserves an entry for a timer that will be set. If the process has exited, the returned timer is already over.
     pub(crate) fn begin(&self) -> TimerRef {
         let mut table = self.0.lock();
         let number = table.next_number;
@@ -41,7 +42,7 @@ impl Pending {
         TimerRef { slot: table.timers.insert((number, None)), number }
     }
 
-    /// The timer is set. False if it is over already, by whatever way.
+    /// Stores the key of a timer that was set. Returns false if the timer is over already.
     pub(crate) fn set(&self, timer: TimerRef, key: Key, at: Instant) -> bool {
         let mut table = self.0.lock();
         match table.timers.get_mut(timer.slot) {
@@ -57,14 +58,15 @@ impl Pending {
         self.0.lock().timers.get(timer.slot).is_some_and(|&(number, _)| number == timer.number)
     }
 
-    /// Ends a timer; its key and when it is due, if it is set. `None` if it is over: whoever gets it is the one who ended it.
+    /// Removes a timer. Returns its key and deadline, if it is set. `None` if the timer is over: only one caller gets
+    /// it.
     pub(crate) fn end(&self, timer: TimerRef) -> Option<Option<(Key, Instant)>> {
         let mut table = self.0.lock();
         table.timers.get(timer.slot).filter(|(number, _)| *number == timer.number)?;
         Some(table.timers.remove(timer.slot).1)
     }
 
-    /// Ends all of them, and those to come.
+    /// Cancels all timers, and refuses new ones.
     pub(crate) fn close(&self, host: &Host) {
         let mut table = self.0.lock();
         table.closed = true;
@@ -77,19 +79,19 @@ impl Pending {
     }
 }
 
-/// Begins a timer of a process. A timer of a process that has ended is over at once.
+/// Reserves a timer of a process. A timer of a process that has exited is over immediately.
 pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
     let pending = owner.head().pending();
     let timer = pending.begin();
-    // The first timer makes the table, so the end of the process may have found no table to close. The end closes the
-    // mailbox, under its lock, before it looks for the table: if the mailbox is still open here, the end finds the table.
+    // The first timer creates the table, so the exit may have found no table to close. The exit closes the mailbox,
+    // under its lock, before it looks for the table. If the mailbox is still open here, the exit finds the table.
     if owner.is_closed() {
         pending.close(owner.head().host());
     }
     timer
 }
 
-/// Sets a timer of a process, or takes it back if that has become superfluous meanwhile.
+/// Sets a timer of a process. If the timer is over meanwhile, it is cancelled.
 pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
     let host = owner.head().host();
     let key = host.fire_at(at, Fire::Call(Box::new(call)));
@@ -98,7 +100,7 @@ pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, cal
     }
 }
 
-/// Has something called at a moment, unless the process has ended by then.
+/// Calls a function at a deadline, unless the process has exited by then.
 pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
     let timer = begin(owner);
     let own = owner.clone();

@@ -1,14 +1,14 @@
-//! A hierarchical timing wheel: what is due when, in constant time for whoever comes and goes. Pure data: it knows no
-//! clock, no lock and no waker; it is told what tick it is.
+//! A hierarchical timer wheel: insertion and removal take constant time. It is a pure data structure without clock,
+//! lock or waker: the caller passes in the current tick.
 //!
-//! After G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987), in the form where the slots are the digits
-//! of the tick, in base 64: an entry is on the level of the highest digit in which its tick differs from now, in the slot of
-//! that digit, and comes down when the time has come so near. So whatever is on a level is due before anything on a
-//! higher one, and no slot is ever behind.
+//! It follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987), in the form whose slots are the
+//! digits of the tick in base 64. An entry is on the level of the highest digit in which its tick differs from now, in
+//! the slot of that digit. It descends to lower levels as the time approaches. So every entry of a level is due before
+//! all entries of higher levels, and no slot is in the past.
 //!
-//! A slot is a queue of small places, not a chain through the entries: on its way down an entry is not touched, which for
-//! a million of them would be a cache miss each. What is taken out leaves its place behind, until that is come by or half
-//! of its slot are such.
+//! A slot is a queue of small positions, not a linked list through the entries. So an entry is not accessed while it
+//! descends, which would cost a cache miss for each. A removed entry leaves its position in the queue. The position is
+//! dropped when the queue reaches it, or when half of the queue's positions belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -18,32 +18,32 @@ use slab::Slab;
 
 use crate::platform::sync::planted;
 
-/// Six bits of a tick for each level.
+/// Number of bits of a tick for each level.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 6;
-/// Ticks that the levels cover. What differs from now in a higher digit waits in a map.
+/// Number of ticks that the levels cover. An entry whose tick differs from now in a higher digit waits in a map.
 const SPAN: u64 = 1 << (BITS * LEVELS as u32);
-/// The list after those of all slots: what is due already.
+/// Index of the list of entries that are due. It follows the lists of the slots.
 const DUE: usize = LEVELS * SLOTS;
-/// The number of no list: the entry is in the map.
+/// Index of no list: the entry is in the map `far`.
 const FAR: usize = DUE + 1;
 
-/// How many bits of a tick a slot does not tell apart.
+/// Number of low bits of a tick that a slot does not distinguish.
 const fn width(slot: usize) -> u32 {
     BITS * (slot / SLOTS) as u32
 }
 
-/// Which entry it is. A number is never used twice, so one that is gone is not mistaken for another.
+/// Identifies an entry. A number is never used twice, so the handle of a removed entry matches no other entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    /// Beside the index in both of its halves: it leaves room for another such number.
+    /// The number as two halves. So the handle takes 12 bytes, and `Key` can add another `u32` without padding.
     number: [u32; 2],
 }
 
 impl Handle {
-    /// Of no entry.
+    /// The handle of no entry.
     pub(crate) const NONE: Self = Self { index: u32::MAX, number: [u32::MAX; 2] };
 
     #[inline]
@@ -65,30 +65,30 @@ impl Handle {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// None when it was taken out, and its place is still in a list.
+    /// `None` after the removal, as long as the position of the entry is still in a list.
     item: Option<T>,
     tick: u64,
     number: u64,
 }
 
-/// Where an entry waits.
+/// Position of an entry in a list.
 #[derive(Debug, Clone, Copy)]
 struct EntryPosition {
     tick: u64,
     index: u32,
 }
 
-/// Places, oldest first.
+/// Positions, oldest first.
 #[derive(Debug)]
 struct List {
     places: VecDeque<EntryPosition>,
-    /// How many of them are of entries that were taken out, or some more.
+    /// Number of positions of removed entries. It may be too high.
     dead: usize,
-    /// No entry in here is due before this tick.
+    /// No entry of the list is due before this tick.
     nearest: u64,
 }
 
-/// A list that is empty keeps the memory for so many places.
+/// Capacity that an empty list keeps.
 const KEPT: usize = 16;
 
 impl List {
@@ -99,7 +99,7 @@ impl List {
         self.nearest = self.nearest.min(place.tick);
     }
 
-    /// Its oldest place. The last one leaves it as new.
+    /// Takes the oldest position. If it was the last one, the list is reset.
     fn pop(&mut self) -> Option<EntryPosition> {
         let place = self.places.pop_front();
         if self.places.is_empty() {
@@ -117,20 +117,20 @@ impl List {
     }
 }
 
-/// The wheel. Ticks have no unit here.
+/// The timer wheel. The unit of a tick is up to the caller.
 #[derive(Debug)]
 pub(crate) struct Wheel<T> {
     entries: Slab<Entry<T>>,
-    /// How many of them were not taken out.
+    /// Number of entries that were not removed.
     live: usize,
     lists: Box<[List; DUE + 1]>,
-    /// For each level, which of its slots are not empty.
+    /// For each level, a bit set of its slots that are not empty.
     occupied: [u64; LEVELS],
-    /// What is due in another span than this one, by tick and number.
+    /// Entries that are due in a later span, by tick and number.
     far: BTreeMap<(u64, u64), u32>,
-    /// The slot that is on its way down: there was not the time to finish it.
+    /// The slot whose entries are descending. The budget of the last `advance` did not suffice to finish it.
     descending: Option<usize>,
-    /// All that is due up to here has been found.
+    /// All entries that are due up to this tick were found.
     now: u64,
     next_number: u64,
 }
@@ -154,10 +154,10 @@ impl<T> Wheel<T> {
         self.live
     }
 
-    /// How much memory its entries and their places have.
+    /// Bytes of memory of the entries and their positions.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        /// What a slab is made of.
+        /// Layout of an entry of a slab.
         #[expect(dead_code, reason = "it is only measured")]
         enum Room<T> {
             Vacant(usize),
@@ -167,21 +167,22 @@ impl<T> Wheel<T> {
         self.entries.capacity() * size_of::<Room<Entry<T>>>() + places * size_of::<EntryPosition>()
     }
 
-    /// The number that the next entry will have; those that are there have lower ones.
+    /// Number of the next entry. Existing entries have lower numbers.
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// The lowest number of an entry that was not taken out and is due before the last tick. Takes time linear in the entries.
+    /// Lowest number of an entry that was not removed and is due before the last tick. Takes time linear in the number
+    /// of entries.
     pub(crate) fn oldest_number(&self) -> Option<u64> {
         let waiting = self.entries.iter().filter(|(_, entry)| entry.item.is_some() && entry.tick != u64::MAX);
         waiting.map(|(_, entry)| entry.number).min()
     }
 
-    /// Adds an item that is due at `tick`, be that past. The last tick of all never comes.
+    /// Adds an item that is due at `tick`, which may be in the past. An item with the tick `u64::MAX` is never due.
     ///
     /// # Panics
-    /// With 2^32 entries.
+    /// Panics if there are 2^32 entries.
     pub(crate) fn insert(&mut self, tick: u64, item: T) -> Handle {
         let number = self.next_number;
         self.next_number += 1;
@@ -200,7 +201,7 @@ impl<T> Wheel<T> {
         if entry.number == handle.number() { entry.item.as_mut() } else { None }
     }
 
-    /// Takes an item out, with the tick at which it was due. `None` if it is gone.
+    /// Removes an item, and returns it with its tick. `None` if it is not in the wheel any more.
     pub(crate) fn remove(&mut self, handle: Handle) -> Option<(T, u64)> {
         let entry = self.entries.get_mut(handle.index as usize)?;
         if entry.number != handle.number() && !planted!("timers_cancel_ignores_number") {
@@ -212,8 +213,8 @@ impl<T> Wheel<T> {
             self.free(handle.index);
             return Some((item, tick));
         }
-        // Of those that are on their way down it may be one that has got there already: then it is counted as dead where
-        // it is no longer, and not where it is, until that list is swept or come by.
+        // While a slot descends, an entry may already have left it. Then it is counted as dead in the descending slot
+        // instead of its present list, until that slot is empty or swept.
         let list = self.list_of(tick);
         let List { places, dead, .. } = &mut self.lists[list];
         let is_newest = places.back().is_some_and(|newest| newest.index == handle.index);
@@ -234,8 +235,8 @@ impl<T> Wheel<T> {
         Some((item, tick))
     }
 
-    /// No entry is due before this tick; when it has come, [`advance`](Self::advance) finds something, unless that was
-    /// removed. `None` if there is nothing that will ever be due.
+    /// Returns a tick before which no entry is due. When it comes, [`advance`](Self::advance) finds an entry, unless
+    /// that was removed. `None` if no entry will ever be due.
     pub(crate) fn nearest(&self) -> Option<u64> {
         let lists = [Some(DUE), self.descending, self.first_slot().map(|(_, slot)| slot)];
         let near = lists.into_iter().flatten().map(|list| self.lists[list].nearest).min();
@@ -245,18 +246,18 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Finds what is due at `now`, for [`pop`](Self::pop). It touches some `budget` entries; false if that was not
-    /// enough, and it has to be called again.
+    /// Finds the entries that are due at `now`, for [`pop`](Self::pop). It processes about `budget` entries. Returns
+    /// false if that did not suffice: then it must be called again.
     pub(crate) fn advance(&mut self, now: u64, mut budget: usize) -> bool {
         loop {
             if let Some(slot) = self.descending {
-                // Down to where the time is counted finer, or to what is due. It is not among the occupied any more.
+                // Moves the entries to lower levels or to the due list. A descending slot is not in `occupied`.
                 while !self.lists[slot].places.is_empty() {
                     if budget == 0 {
                         return false;
                     }
                     budget -= 1;
-                    // What nobody was taken out of is moved without a look at the entries.
+                    // If no entry of the slot was removed, the entries need not be accessed.
                     let some_are_dead = self.lists[slot].dead > 0;
                     let Some(place) = self.lists[slot].pop() else { break };
                     if some_are_dead && self.entries[place.index as usize].item.is_none() {
@@ -290,11 +291,11 @@ impl<T> Wheel<T> {
             }
         }
         self.now = self.now.max(now);
-        // What is of the span that this has come into is no longer far.
+        // The new time may be in another span. The entries of that span leave the map.
         self.bring_near(&mut budget)
     }
 
-    /// Files what is of the present span. False if the budget did not allow that.
+    /// Moves the entries of the present span from the map to their lists. Returns false if the budget does not suffice.
     fn bring_near(&mut self, budget: &mut usize) -> bool {
         while let Some((&(tick, _), &first)) = self.far.first_key_value() {
             if tick == u64::MAX || tick ^ self.now >= SPAN && tick > self.now {
@@ -310,15 +311,15 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Has so many of those that were found due come into the cache, all at once.
+    /// Reads the first `count` due entries, so that their cache misses overlap.
     pub(crate) fn touch(&self, count: usize) {
         let next = self.lists[DUE].places.iter().take(count);
         let numbers = next.filter_map(|place| self.entries.get(place.index as usize)).map(|entry| entry.number);
         black_box(numbers.fold(0, |all, number| all ^ number));
     }
 
-    /// The next item that was found due and has a lower number than `newer`: by tick, and within one in the order in
-    /// which they were added.
+    /// Takes the next due item whose number is lower than `newer`. Items come in the order of their ticks, and within
+    /// one tick in the order of their insertion.
     pub(crate) fn pop(&mut self, newer: u64) -> Option<T> {
         loop {
             let &EntryPosition { index, .. } = self.lists[DUE].places.front()?;
@@ -336,7 +337,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Takes out everything.
+    /// Removes all items.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         *self.lists = [List::EMPTY; DUE + 1];
         self.live = 0;
@@ -348,7 +349,7 @@ impl<T> Wheel<T> {
 
     // ---- Levels and slots
 
-    /// The slot that is due first, with its first tick.
+    /// The first slot that is due, with its first tick.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         let digit = u64::from(self.occupied[level].trailing_zeros());
@@ -357,7 +358,7 @@ impl<T> Wheel<T> {
         Some((above | digit << width, level * SLOTS + digit as usize))
     }
 
-    /// The list in which what is due at `tick` belongs now.
+    /// The list for an entry that is due at `tick`, at the present time.
     fn place(&self, tick: u64) -> usize {
         let differs = self.now ^ tick;
         if tick == u64::MAX || (differs >= SPAN && tick > self.now) {
@@ -370,8 +371,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The list that an entry of this tick is in, or is added to: behind those that are on their way down, if it would
-    /// have been among them.
+    /// The list that contains an entry of this tick, or to which it is added. If the entry would have been in the
+    /// descending slot, it is added there, behind the older entries.
     fn list_of(&self, tick: u64) -> usize {
         match self.descending {
             Some(slot) if tick >> width(slot) <= self.now >> width(slot) => slot,
@@ -381,13 +382,13 @@ impl<T> Wheel<T> {
 
     fn append(&mut self, list: usize, place: EntryPosition) {
         self.lists[list].push(place);
-        // One on its way down is not among the occupied ones any more, and its bit may be another's.
+        // A descending slot is not in `occupied`: `advance` finishes it separately.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] |= 1 << (list % SLOTS);
         }
     }
 
-    /// Lets go of what was taken out of a list.
+    /// Drops the positions and the entries that were removed from a list.
     fn sweep(&mut self, list: usize) {
         let mut places = mem::take(&mut self.lists[list].places);
         let mut nearest = u64::MAX;
@@ -410,19 +411,19 @@ impl<T> Wheel<T> {
 
     fn vacate(&mut self, list: usize) {
         self.lists[list].clear();
-        // As in `append`.
+        // A descending slot is not in `occupied`, as in `append`.
         if list != DUE && self.descending != Some(list) {
             self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
         }
     }
 
-    /// Forgets an entry that was taken out, and is in no list any more.
+    /// Frees an entry that was removed and has no position in a list any more.
     fn free(&mut self, index: u32) {
         self.entries.remove(index as usize);
         self.shrink();
     }
 
-    /// Gives back what a burst needed.
+    /// Frees the memory of a burst.
     fn shrink(&mut self) {
         if self.entries.is_empty() && self.entries.capacity() > 1_024 {
             self.entries = Slab::new();
@@ -437,7 +438,7 @@ mod tests {
     use super::*;
     use crate::platform::random::Rng;
 
-    /// All that is due at `now`, in order.
+    /// All items that are due at `now`, in order.
     fn due(wheel: &mut Wheel<u64>, now: u64) -> Vec<u64> {
         while !wheel.advance(now, 7) {}
         std::iter::from_fn(|| wheel.pop(u64::MAX)).collect()
@@ -523,7 +524,7 @@ mod tests {
         for item in 0..4 {
             wheel.insert(70, item);
         }
-        // Down to the finest level, three of them; and then to what is due, one of them.
+        // Three entries descend to the finest level; later, one of them descends to the due list.
         for (now, budget, item) in [(69, 3, 4), (70, 2, 5)] {
             assert!(!wheel.advance(now, budget));
             wheel.insert(70, item);
@@ -537,7 +538,7 @@ mod tests {
     fn a_descent_from_each_level_keeps_the_order_of_one_tick() {
         for level in 1..LEVELS as u32 {
             let mut wheel = Wheel::new();
-            // In the second slot of the level, and not in the first slot of any lower level.
+            // The tick is in the second slot of this level, and not in the first slot of any lower level.
             let tick = (0..=level).map(|n| 1 << (BITS * n)).sum();
             for item in 0..4 {
                 wheel.insert(tick, item);
@@ -552,7 +553,7 @@ mod tests {
     fn what_was_taken_out_takes_no_room_for_long() {
         let mut wheel = Wheel::new();
         let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
-        // From the front, from behind and from between.
+        // Removes the first, the last or a random one.
         let mut rng = Rng::seeded(3);
         while !handles.is_empty() {
             let at = [0, handles.len() - 1, rng.below(handles.len())][rng.below(3)];
@@ -564,7 +565,7 @@ mod tests {
         assert_eq!((wheel.nearest(), wheel.occupied, wheel.entries.capacity()), (None, [0; LEVELS], 0));
     }
 
-    /// What comes and goes while there is not the time to finish a descent.
+    /// Entries are added and removed while descents are unfinished.
     #[test]
     fn a_descent_in_pieces_neither_loses_nor_doubles() {
         for seed in 0..200 {
@@ -600,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Against a sorted map, over times of every size, in steps of every size.
+    /// Compared with a sorted map, for ticks and steps of all magnitudes.
     #[test]
     fn it_agrees_with_a_sorted_map() {
         for seed in 0..300 {
@@ -613,7 +614,7 @@ mod tests {
                     0..3 => {
                         let ahead = rng.next() >> (63 - rng.below(40));
                         let tick = now.saturating_add(ahead).saturating_sub(rng.below(3) as u64);
-                        // What is past comes in the order in which it was added.
+                        // Past entries come in the order of their insertion.
                         model.insert((tick.max(now), item), tick);
                         handles.push((wheel.insert(tick, item), tick.max(now), item));
                     }
@@ -652,7 +653,7 @@ mod tests {
         assert_eq!(wheel.next_number(), 5 << 32 | 8);
         assert_eq!((first.number(), wheel.get_mut(first)), (5 << 32 | 7, Some(&mut 1)));
         assert_eq!(wheel.remove(first), Some((1, 9)));
-        // The same end of the number, and the same place.
+        // The same low half of the number, and the same index.
         wheel.next_number = 7;
         let second = wheel.insert(9, 2);
         assert_eq!((first.index, wheel.remove(first), wheel.remove(second)), (second.index, None, Some((2, 9))));
@@ -694,7 +695,7 @@ mod tests {
     #[test]
     fn a_drain_takes_everything_wherever_it_is() {
         let mut wheel = Wheel::new();
-        // Due, near, on a higher level, far, and never.
+        // One due entry, one near, two on higher levels, one far, and one that is never due.
         let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];
         let handles = ticks.map(|tick| wheel.insert(tick, tick));
         assert!(wheel.advance(3, 100));

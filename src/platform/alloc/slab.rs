@@ -1,11 +1,13 @@
-//! Slabs: larger pieces of the allocator's memory, cut into blocks of one size, each of which begins a cache line. A file with
-//! unsafe code: where two processes share a line, each core waits for the other one at every step (bench `call-1000`), and an
-//! allocator that is asked for aligned blocks one by one pads each of them.
+//! Slabs: larger pieces of memory from the global allocator, cut into blocks of one size, each of which begins a cache
+//! line.
 //!
-//! A slab is found from a block of it by a table, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). If they
-//! began at multiples of their length no table were needed, but many an allocator takes twice the memory for that (bench
-//! `sleep` with mimalloc: half of the time was page faults). It is asked for those blocks only that no magazine has room for.
-//! Slabs all of whose blocks are back go back to the allocator, but for some.
+//! This file has unsafe code. If two processes shared a cache line, each core would wait for the other at every step
+//! (bench `call-1000`). An allocator that is asked for each aligned block adds padding to each.
+//!
+//! An index finds the slab of a block, as for large objects in Bonwick's "The Slab Allocator" (USENIX 1994). Slabs at
+//! multiples of their length would need no index, but many allocators use twice the memory for such an alignment (bench
+//! `sleep` with mimalloc: half of the time was page faults). The index is needed only for blocks that fit into no
+//! magazine. A slab whose blocks are all free goes back to the allocator, except for a bounded number of spare slabs.
 
 #![allow(unsafe_code)]
 
@@ -15,29 +17,29 @@ use std::ptr::NonNull;
 
 use crate::platform::alloc::slab_index::Places;
 
-/// A cache line. Sizes are multiples of this many bytes, and so is where a block begins.
+/// Size of a cache line in bytes. Block sizes and block addresses are multiples of it.
 pub(super) const LINE: usize = 64;
 
-/// What an allocator makes of a slab: with what most put before it, or keep aside to align it.
+/// Number of bytes that most allocators use for a slab, including their header or alignment padding.
 const SPAN: usize = 16 << 10;
 
-/// Slabs begin with a pair of lines.
+/// Layout of a slab. It begins at a pair of cache lines.
 const SLAB: Layout = match Layout::from_size_align(SPAN - 2 * LINE, 2 * LINE) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
 
-/// A block that nobody uses: where the next one is.
+/// Content of a free block: a pointer to the next free block of the list.
 struct Free(Option<NonNull<Free>>);
 
-/// Blocks of one size that nobody uses.
+/// List of free blocks of one size.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
     first: Option<NonNull<Free>>,
     count: usize,
 }
 
-// SAFETY: whoever has them is alone with them, and they belong to no thread.
+// SAFETY: the list has exclusive access to its blocks, which hold plain memory that belongs to no thread.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
@@ -51,34 +53,38 @@ impl Blocks {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
         let first = self.first?;
-        // SAFETY: what is in there is a block that `push` wrote.
+        // SAFETY: the pointer is valid and aligned, and points to a `Free` that `push` wrote. The list owns the block,
+        // so no other code has changed it.
         self.first = unsafe { first.as_ref().0 };
         self.count -= 1;
         Some(first.cast())
     }
 
+    /// Adds a block.
+    ///
     /// # Safety
-    /// It is a block of that size, and the caller's.
+    /// The block has the size of this list, and belongs to the caller.
     #[inline]
     pub(super) unsafe fn push(&mut self, block: NonNull<u8>) {
         let block = block.cast();
-        // SAFETY: a block has room for a pointer, and is aligned for it.
+        // SAFETY: `write` needs a pointer that is aligned and valid for writes. The caller owns the block; a block is
+        // as large as a cache line at least, and aligned to one.
         unsafe { block.write(Free(self.first)) };
         self.first = Some(block);
         self.count += 1;
     }
 }
 
-/// What a slab begins with.
+/// Header of a slab.
 struct Slab {
-    /// The others of that size, in a ring.
+    /// The neighbours in the ring of slabs of this size.
     next: Cell<NonNull<Slab>>,
     previous: Cell<NonNull<Slab>>,
-    /// What came back.
+    /// Blocks that were given out and came back.
     back: Cell<Blocks>,
-    /// How many were never given out: the last ones.
+    /// Number of blocks that were never given out: the last ones of the slab.
     fresh: Cell<usize>,
-    /// How many are out.
+    /// Number of blocks that are in use.
     out: Cell<usize>,
 }
 
@@ -90,40 +96,44 @@ impl Slab {
     }
 }
 
-/// All slabs of one size. Each that it knows, in its ring or by a block that is out, is there.
+/// All slabs of one size. Each slab that is in the ring or has a block in use is allocated and has an initialized
+/// header.
 pub(super) struct Slabs {
     all: Places<{ SLAB.size() }, { SLAB.align() }>,
-    /// Of the ring: those that have something come before those that have nothing.
+    /// First slab of the ring. Slabs with free blocks come before slabs without.
     first: Option<NonNull<Slab>>,
-    /// How many are in the ring: a block of each is out.
+    /// Number of slabs in the ring; each has a block in use.
     used: usize,
-    /// Others that were used before: not so many, see [`spare`](Self::spare).
+    /// Spare slabs without a block in use; their number is bounded by [`spare`](Self::spare).
     unused: Blocks,
-    /// Of a block, in bytes.
+    /// Block size in bytes.
     size: usize,
 }
 
-// SAFETY: whoever has them is alone with all that nobody uses, and slabs belong to no thread.
+// SAFETY: a `Slabs` has exclusive access to the headers and the free blocks of its slabs. Users of other blocks do not
+// access these. The memory belongs to no thread.
 unsafe impl Send for Slabs {}
 
 impl Slabs {
-    /// Of blocks of `size` bytes: a multiple of [`LINE`], and small.
+    /// Creates slabs of blocks of `size` bytes: a multiple of [`LINE`], and at most an eighth of `SPAN`.
     pub(super) const fn new(size: usize) -> Self {
         assert!(size > 0 && size.is_multiple_of(LINE) && size <= SPAN / 8);
         Self { all: Places::new(), first: None, used: 0, unused: Blocks::NONE, size }
     }
 
-    /// Where the first block of a slab begins. Processors fetch lines in pairs: a block of such begins with one.
+    /// Offset of the first block in a slab. Processors fetch cache lines in pairs, so a block of whole pairs begins at
+    /// a pair.
     const fn begin(&self) -> usize {
         if self.size.is_multiple_of(2 * LINE) { 2 * LINE } else { LINE }
     }
 
-    /// How many blocks a slab has.
+    /// Number of blocks in a slab.
     pub(super) const fn blocks(&self) -> usize {
         (SLAB.size() - self.begin()) / self.size
     }
 
-    /// Up to `most` blocks, at least one: no slab is begun as long as others have any.
+    /// Takes at least one and up to `most` blocks. Uses a new slab only if no slab has a free block and no block was
+    /// taken yet.
     pub(super) fn draw(&mut self, most: usize) -> Blocks {
         let mut drawn = Blocks::NONE;
         while drawn.count < most {
@@ -141,11 +151,13 @@ impl Slabs {
                     None => {
                         let offset = self.begin() + (self.blocks() - slab.fresh.get()) * self.size;
                         slab.fresh.set(slab.fresh.get() - 1);
-                        // SAFETY: the offset is that of a block that was never used, so it lies within the slab.
+                        // SAFETY: `add` needs an offset within the allocation. This is the offset of a block that was
+                        // never given out; all blocks of the slab lie within it.
                         unsafe { at.cast::<u8>().add(offset) }
                     }
                 };
-                // SAFETY: it is one of this size, and nobody uses it.
+                // SAFETY: `push` needs a block of the list's size that belongs to the caller. The block has the size of
+                // these slabs, and is free.
                 unsafe { drawn.push(block) };
                 slab.out.set(slab.out.get() + 1);
             }
@@ -157,26 +169,29 @@ impl Slabs {
         drawn
     }
 
-    /// Takes them back.
+    /// Takes blocks back.
     ///
     /// # Safety
-    /// They were [drawn](Self::draw) here.
+    /// The blocks were [drawn](Self::draw) from these slabs, and belong to the caller.
     pub(super) unsafe fn give_back(&mut self, mut blocks: Blocks) {
         while let Some(block) = blocks.pop() {
             let address = block.addr().get();
-            // SAFETY: it is part of that slab, which begins there.
+            // SAFETY: `sub` needs a result within the same allocation. By contract the block is part of a slab of
+            // `self`, and `of` returns the address at which this slab begins.
             let at = unsafe { block.sub(address - self.all.of(address)) }.cast::<Slab>();
             let slab = self.slab(at);
             let had_some = slab.has_some();
             let mut back = slab.back.get();
-            // SAFETY: the block is the caller's, and goes back where it was cut from.
+            // SAFETY: `push` needs a block of the list's size that belongs to the caller. By contract the block was
+            // drawn from this slab, and it was popped from `blocks` just now.
             unsafe { back.push(block) };
             slab.back.set(back);
             slab.out.set(slab.out.get() - 1);
             if slab.out.get() == 0 {
                 self.unlink(slab, at);
                 self.used -= 1;
-                // SAFETY: none of it is out, and it is in no ring: nobody knows it, and it is large enough for a block.
+                // SAFETY: `push` needs memory that belongs to the caller and has room for a pointer. No block of this
+                // slab is in use, and it was removed from the ring, so `self` alone owns it.
                 unsafe { self.unused.push(at.cast()) };
                 self.trim();
             } else if !had_some {
@@ -187,29 +202,33 @@ impl Slabs {
     }
 
     fn slab<'a>(&self, at: NonNull<Slab>) -> &'a Slab {
-        // SAFETY: each that is known is there, was written by `begin_one`, and is looked at by whoever has `self` alone.
+        // SAFETY: `begin_one` wrote the header of each slab, and the slab exists as long as it is in the ring or a
+        // block of it is in use. Headers are accessed only through shared references with `Cell`s, by the thread that
+        // has `self`, which is not `Sync`.
         unsafe { at.as_ref() }
     }
 
-    /// How many that are not used stay, for what comes and goes in waves: those of a megabyte, and half as many as are used.
+    /// Maximum number of spare slabs: a megabyte, and half as many as are in use. Spare slabs help if the number of
+    /// blocks goes up and down.
     const fn spare(&self) -> usize {
         (1 << 20) / SPAN + self.used / 2
     }
 
-    /// Gives the others back to the allocator.
+    /// Frees surplus spare slabs.
     fn trim(&mut self) {
         while self.unused.count > self.spare()
             && let Some(at) = self.unused.pop()
         {
             self.all.remove(at.addr().get());
-            // SAFETY: it came so, and nobody else knows it.
+            // SAFETY: `dealloc` needs a pointer from `alloc` with this layout, as `begin_one` got it. No block of the
+            // slab is in use, and no list or index refers to it any more.
             unsafe { dealloc(at.as_ptr(), SLAB) };
         }
     }
 
     fn begin_one(&mut self) -> NonNull<Slab> {
         let at = self.unused.pop().unwrap_or_else(|| {
-            // SAFETY: `alloc` needs a layout with a size, and `SLAB` has one.
+            // SAFETY: `alloc` needs a layout with a size other than 0, and `SLAB` has one.
             let at = unsafe { alloc(SLAB) };
             let at = NonNull::new(at).unwrap_or_else(|| handle_alloc_error(SLAB));
             self.all.insert(at.addr().get());
@@ -224,16 +243,17 @@ impl Slabs {
             fresh: Cell::new(self.blocks()),
             out: Cell::new(0),
         };
-        // SAFETY: it is that large, and so aligned.
+        // SAFETY: `write` needs a pointer that is aligned and valid for writes. The memory has the layout `SLAB`, which
+        // is larger than a header and more strictly aligned, and `self` alone owns it.
         unsafe { at.write(slab) };
         self.link(self.slab(at), at);
         at
     }
 
-    /// Puts one that is in no ring before all others.
+    /// Puts a slab that is in no ring before all others.
     fn link(&mut self, slab: &Slab, at: NonNull<Slab>) {
         let next = self.first.replace(at).unwrap_or(at);
-        // Of one that is alone it is itself.
+        // If the slab is alone in the ring, `next` is the slab itself.
         slab.previous.set(at);
         let previous = self.slab(next).previous.replace(at);
         slab.next.set(next);
@@ -257,7 +277,7 @@ mod tests {
     use crate::platform::random::Rng;
 
     impl Slabs {
-        /// How many have something, and how many have nothing.
+        /// Returns the numbers of slabs with free blocks, and without.
         fn counted(&self) -> (usize, usize) {
             let mut all = Vec::new();
             let mut at = self.first;
@@ -275,28 +295,28 @@ mod tests {
             (some, all.len() - some)
         }
 
-        /// None of it is out.
+        /// Checks that no block is in use, and frees the spare slabs.
         fn end(mut self) {
             assert_eq!(self.counted(), (0, 0));
             assert!(self.unused.count > 0);
             while let Some(at) = self.unused.pop() {
-                // SAFETY: it came so, and nobody else knows it.
+                // SAFETY: `begin_one` got the slab from `alloc` with this layout, and no block of it is in use.
                 unsafe { dealloc(at.as_ptr(), SLAB) };
             }
         }
     }
 
-    /// How much of a block the tests fill: under Miri, which is slow, only the beginning.
+    /// Number of bytes of a block that the tests fill: only the first ones under Miri, which is slow.
     fn tested_bytes(slabs: &Slabs) -> usize {
         if cfg!(miri) { 8 } else { slabs.size }
     }
 
-    /// Draws up to `most` blocks, and fills each with a byte of its own.
+    /// Draws up to `most` blocks, and fills each with a byte that depends on its address.
     fn draw(slabs: &mut Slabs, most: usize, out: &mut Vec<NonNull<u8>>) {
         let mut drawn = slabs.draw(most);
         assert!((1..=most).contains(&drawn.count()));
         while let Some(block) = drawn.pop() {
-            // SAFETY: it has that size, and nobody else has it.
+            // SAFETY: the block has that size and was drawn just now, so it has no other owner.
             unsafe { block.write_bytes(block.addr().get().div_euclid(LINE) as u8, tested_bytes(slabs)) };
             out.push(block);
         }
@@ -306,10 +326,10 @@ mod tests {
         let mut blocks = Blocks::NONE;
         for block in out {
             let filled = block.addr().get().div_euclid(LINE) as u8;
-            // SAFETY: it has that size, and was filled.
+            // SAFETY: the block has that size, `draw` filled it, and it has no other owner.
             let written = unsafe { NonNull::slice_from_raw_parts(block, tested_bytes(slabs)).as_ref() };
             assert!(written.iter().all(|&byte| byte == filled), "somebody wrote there");
-            // SAFETY: it was drawn, and is given back once.
+            // SAFETY: the block was drawn from slabs of this size, and is given back once.
             unsafe { blocks.push(block) };
         }
         // SAFETY: each block was drawn from these slabs, and is given back once.
@@ -344,7 +364,7 @@ mod tests {
         while slabs.used < 400 {
             draw(&mut slabs, 1, &mut out);
         }
-        // Those that stay are used again before the allocator is asked.
+        // Spare slabs are used again before new ones are allocated.
         let half = out.split_off(out.len() / 2);
         give_back(&mut slabs, half);
         assert_eq!((slabs.used, slabs.unused.count), (200, 64 + 100));
@@ -363,7 +383,7 @@ mod tests {
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);
         for round in 0..if cfg!(miri) { 200 } else { 20_000 } {
-            // More and more, then less and less, and so again.
+            // Draws more than it gives back for 1,000 rounds, then less, and so on.
             let grows = round % 2_000 < 1_000;
             if chance.below(10) < if grows { 6 } else { 4 } {
                 let (had, (some, nothing)) = (out.len(), slabs.counted());

@@ -1,30 +1,31 @@
-//! Where slabs begin: by this a slab is found from a block of it, wherever an allocator has put it.
+//! Index of the slabs by address: it finds the slab that a block belongs to, wherever the allocator has put the slab.
 //!
-//! Memory is divided into windows that are as long as a slab. In none of them begin two, so a byte says where one does; and
-//! what lies before it there is the end of the one that begins in the window before. A million processes are twenty
-//! thousand windows: that stays in the cache, where a table with an entry for each slab did not (bench `sleep`: 1.1).
+//! The address space is divided into windows that are as long as a slab. At most one slab begins in each window, so one
+//! byte per window stores where. An address before that beginning belongs to the slab that begins in the window before.
+//! A million processes cover twenty thousand windows, whose bytes stay in the cache. A table with an entry per slab did
+//! not (bench `sleep`: 1.1).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// How many windows lie on a page.
+/// Number of windows per page.
 const WINDOWS: usize = 256;
 
-/// No slab begins in that window.
+/// No slab begins in the window.
 const NONE: u8 = u8::MAX;
 
-/// Slabs of `LENGTH` bytes that begin at multiples of `UNIT` bytes.
+/// Set of slabs of `LENGTH` bytes that begin at multiples of `UNIT` bytes.
 #[derive(Debug)]
 pub(super) struct Places<const LENGTH: usize, const UNIT: usize> {
-    /// Those on which a slab begins.
+    /// The pages on which a slab begins, by page number.
     pages: HashMap<usize, Box<Page>, BuildHasherDefault<Hash>>,
 }
 
 #[derive(Debug)]
 struct Page {
-    /// How far into its window, in units.
+    /// Where in each window a slab begins, in units.
     begins: [u8; WINDOWS],
-    /// In how many of them a slab begins.
+    /// Number of windows in which a slab begins.
     count: usize,
 }
 
@@ -38,7 +39,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         Self { pages: HashMap::with_hasher(BuildHasherDefault::new()) }
     }
 
-    /// Notes one that begins there.
+    /// Adds the slab that begins at this address.
     pub(super) fn insert(&mut self, slab: usize) {
         let (window, within) = (slab / LENGTH, slab % LENGTH);
         let page = self.pages.entry(window / WINDOWS).or_insert_with(|| Box::new(Page::EMPTY));
@@ -46,7 +47,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         page.count += 1;
     }
 
-    /// Forgets it.
+    /// Removes the slab that begins at this address.
     pub(super) fn remove(&mut self, slab: usize) {
         let window = slab / LENGTH;
         let page = self.pages.get_mut(&(window / WINDOWS)).expect("it was noted");
@@ -57,7 +58,7 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
         }
     }
 
-    /// Where the slab begins that this address is part of.
+    /// Returns the address of the slab that contains `address`, which must be part of a slab.
     #[inline]
     pub(super) fn of(&self, address: usize) -> usize {
         let window = address / LENGTH;
@@ -76,8 +77,8 @@ impl<const LENGTH: usize, const UNIT: usize> Places<LENGTH, UNIT> {
     }
 }
 
-/// Of a page's number: multiplicative (Knuth, "The Art of Computer Programming", volume 3, section 6.4), with the half that is
-/// mixed well where the table looks.
+/// Hash of a page number: multiplicative (Knuth, "The Art of Computer Programming", volume 3, section 6.4). The
+/// rotation moves the well-mixed half to the bits that the table uses.
 #[derive(Debug, Default)]
 struct Hash(u64);
 
@@ -106,7 +107,7 @@ mod tests {
         const LENGTH: usize = 16_256;
         const UNIT: usize = 128;
         let (mut places, mut chance) = (Places::<LENGTH, UNIT>::new(), Rng::seeded(1));
-        // Side by side, with room between them, and far apart.
+        // Slabs side by side, with gaps, and far apart.
         let (mut all, mut next) = (Vec::new(), 7 * UNIT);
         for _ in 0..if cfg!(miri) { 200 } else { 5_000 } {
             all.push(next);

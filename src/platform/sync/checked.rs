@@ -1,4 +1,4 @@
-//! `Lock` as the model checkers know it: by their own mutex, with the mark beside it.
+//! `Lock` for the model checkers: their own mutex, with the mark beside it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// A lock around plain data; a panic does not poison it.
+/// A lock around plain data. A panic does not poison it.
 #[derive(Default)]
 pub(crate) struct Lock<T> {
     value: Mutex<T>,
@@ -39,7 +39,7 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
     }
 }
 
-/// Holds a [`Lock`] until it is dropped.
+/// Guard that holds a [`Lock`] until it is dropped.
 #[must_use]
 pub(crate) struct LockGuard<'a, T> {
     guard: MutexGuard<'a, T>,
@@ -66,8 +66,8 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Atomics of the reference counts. Most models do not explore those: their counts are the standard atomics, which add no
-/// executions. The model of the counts themselves makes its values within [`explored`](counts::explored).
+/// Atomics of the reference counts. Most models do not explore these: their counts are standard atomics, which add no
+/// executions. The model of the counts creates its values within [`explored`](counts::explored).
 #[cfg(procession_loom)]
 pub(crate) mod counts {
     use std::cell::Cell;
@@ -77,7 +77,7 @@ pub(crate) mod counts {
     use crate::platform::sync::tally as plain;
     pub(crate) use crate::platform::sync::tally::Ordering;
 
-    /// Runs `f`; each count that it makes is explored.
+    /// Runs `f`. Loom explores each count that `f` creates.
     pub(crate) fn explored<R>(f: impl FnOnce() -> R) -> R {
         super::super::EXPLORED.set(true);
         let result = f();
@@ -85,7 +85,7 @@ pub(crate) mod counts {
         result
     }
 
-    /// An acquire fence, as that of the standard library.
+    /// Acquire fence, like the one of the standard library.
     pub(crate) fn fence(order: Ordering) {
         checked::fence(order);
     }
@@ -99,14 +99,15 @@ pub(crate) mod counts {
     #[derive(Debug)]
     pub(crate) struct Explored {
         count: checked::AtomicU32,
-        /// Each operation reads this, and [`AtomicU32::freed`] writes it: loom reports those that are not ordered.
+        /// Each operation reads this, and [`AtomicU32::freed`] writes it. Loom reports a read and a write without a
+        /// happens-before edge.
         memory: UnsafeCell<()>,
         freed: Cell<bool>,
     }
 
     #[expect(unsafe_code, reason = "the checker's cell is not `Sync`")]
-    // SAFETY: loom runs one thread of a model at a time. It reports those accesses to `memory` that are not ordered, and `freed`
-    // is accessed only within such an access.
+    // SAFETY: loom runs one thread of a model at a time. It reports accesses to `memory` without a happens-before edge.
+    // `freed` is accessed only within such an access, so it has no data race.
     unsafe impl Sync for Explored {}
 
     impl Explored {
@@ -158,8 +159,8 @@ pub(crate) mod counts {
             }
         }
 
-        /// The memory around this count is about to be freed. True if the count is explored: then the memory must stay, so
-        /// that a later access is reported.
+        /// Marks that the memory around this count is about to be freed. Returns true if loom explores the count. Then
+        /// the caller must not free the memory, so that a later access is reported.
         pub(crate) fn freed(&self) -> bool {
             let Self::Explored(explored) = self else { return false };
             explored.count();

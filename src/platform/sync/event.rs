@@ -1,5 +1,5 @@
-//! `Event`, as event-listener has it, for exploring whole schedules: the real one wakes whom it notifies under a lock of
-//! its own, which the explorer does not see and would wait for on its only thread.
+//! `Event` for shuttle, with the interface of event-listener. The real one calls wakers under a lock of its own.
+//! Shuttle does not see that lock, and would wait for it forever on its only thread.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::sync::{Arc, Mutex};
 
-/// Who listens, in order; those who were notified and do not know it yet.
+/// The listeners in order of arrival, and the listeners that were notified but not polled since.
 #[derive(Debug, Default)]
 struct Listeners {
     next: u64,
@@ -32,7 +32,7 @@ impl Event {
         EventListener { event: Arc::clone(&self.0), number }
     }
 
-    /// Notifies those who have listened longest, until so many are notified.
+    /// Notifies the oldest listeners, until `count` listeners are notified and have not taken their notification.
     pub(crate) fn notify(&self, count: usize) {
         let mut wakers = Vec::new();
         let mut listeners = self.0.lock();
@@ -73,7 +73,7 @@ impl Drop for EventListener {
     fn drop(&mut self) {
         let mut listeners = self.event.lock();
         let former = listeners.waiting.remove(&self.number);
-        // A notification that it did not take is for the next.
+        // A notification that this listener did not take goes to the next listener.
         let passes_on = listeners.notified.remove(&self.number).is_some();
         let next = if passes_on { listeners.waiting.pop_first() } else { None };
         let woken = next.and_then(|(number, waker)| {

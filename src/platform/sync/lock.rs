@@ -1,9 +1,9 @@
-//! `Lock`: mutual exclusion for a few instructions. A file with unsafe code: unlocking is a store where the standard
-//! library's lock needs a read-modify-write, and messages, which take three such locks, are a sixth cheaper by it (bench
-//! `ring`).
+//! `Lock`: a spin lock for critical sections of a few instructions. Sleeping would take longer than such a section. No
+//! user code runs while a lock is held. A waiting thread spins, and later yields its core, because the holder may have
+//! been preempted.
 //!
-//! For what is held so briefly that to wait for it by sleeping would cost more than it takes, and in which no user code
-//! runs. Whoever finds it taken pauses, and in the end yields its core, for the holder may have lost its own.
+//! This file has unsafe code: unlocking is a plain store, where the standard library's lock needs a read-modify-write
+//! operation. A message takes three such locks and becomes a sixth cheaper (bench `ring`).
 
 #![allow(unsafe_code)]
 
@@ -14,23 +14,23 @@ use std::ops::{Deref, DerefMut};
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::platform::sync::{hint, thread};
 
-/// How often a core looks again before it is yielded.
+/// Number of spins before a waiting thread yields its core.
 const SPINS: u32 = 64;
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Free, and not taken since it was [marked](LockGuard::mark).
+/// Free, and not locked since a holder [marked](LockGuard::mark) it.
 const MARKED: u8 = 2;
 
-/// A lock around plain data; a panic does not poison it.
+/// A lock around plain data. A panic does not poison it.
 #[derive(Default)]
 pub(crate) struct Lock<T> {
     state: AtomicU8,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. So a shared lock does no more than
-// send the value from thread to thread, which `T: Send` allows.
+// SAFETY: only the holder of the lock accesses the value, and there is one holder at a time. So sharing the lock only
+// moves the access to the value between threads, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -40,17 +40,19 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        // Acquire pairs with the release in the guard's drop: what the last holder wrote is seen.
+        // Acquire pairs with the release stores in the guard's `drop` and `mark`: this thread sees what the last holder
+        // wrote.
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
             self.wait();
         }
         LockGuard { lock: self }
     }
 
-    /// The same, for one against somebody who may take it again and again, a hundred million times in a second: it looks
-    /// again after pauses that grow. If it watched the lock it would take its cache line from the other each time, and meet it
-    /// when it is held, half of the time: a stream of messages between two threads would cost twice as much (Anderson, "The
-    /// Performance of Spin Lock Alternatives", IEEE TPDS 1990). Where many want it briefly, to watch is a tenth cheaper.
+    /// Like `lock`, against one other thread that may lock up to a hundred million times per second. It looks again
+    /// after pauses that grow. If it watched the lock, it would take the cache line from the other thread at each look,
+    /// and would often find the lock held. A stream of messages between two threads would then cost twice as much
+    /// (Anderson, "The Performance of Spin Lock Alternatives", IEEE TPDS 1990). If many threads want the lock briefly,
+    /// `lock` is a tenth cheaper.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> LockGuard<'_, T> {
         if self.state.swap(HELD, Ordering::Acquire) == HELD {
@@ -59,19 +61,20 @@ impl<T> Lock<T> {
         LockGuard { lock: self }
     }
 
-    /// Gives access to the value without taking the lock.
+    /// Gives access to the value without locking.
     ///
     /// # Safety
-    /// No thread holds the lock, and none takes it before this returns. The release of the lock by its last holder happened
-    /// before this call.
+    /// No thread holds the lock, and no thread locks it before this function returns. The last release of the lock
+    /// happened before this call.
     #[inline]
     pub(crate) unsafe fn alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: nothing else has the lock or takes it until `f` returns, by contract, so this is the only reference to the value.
+        // SAFETY: by contract, no thread holds the lock or takes it until `f` returns, and the last release happened
+        // before. So this is the only reference to the value.
         f(unsafe { &mut *self.value.get() })
     }
 
-    /// Whether it is as somebody left it who [marked](LockGuard::mark) it: nobody has taken it since. A hint, for it may
-    /// be taken now.
+    /// Returns whether no thread has locked the lock since a holder [marked](LockGuard::mark) it. A hint: another
+    /// thread may lock it at any time.
     #[inline]
     pub(crate) fn is_marked(&self) -> bool {
         self.state.load(Ordering::Relaxed) == MARKED
@@ -120,13 +123,13 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
     }
 }
 
-/// Holds a [`Lock`] until it is dropped.
+/// Guard that holds a [`Lock`] until it is dropped.
 #[must_use]
 pub(crate) struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
 }
 
-// SAFETY: a shared guard gives out `&T`, which `T: Sync` allows. The derived impl would ask for `T: Send` only.
+// SAFETY: a shared guard gives out `&T` only, which `T: Sync` allows. An automatic impl would require `T: Send` only.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Deref for LockGuard<'_, T> {
@@ -134,7 +137,8 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: while this guard lives no other thread holds the lock, and this guard is borrowed shared, so nothing writes.
+        // SAFETY: the pointer comes from a live `UnsafeCell`. While this guard lives, no other thread holds the lock,
+        // and the shared borrow of the guard excludes a mutable reference.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -142,13 +146,14 @@ impl<T> Deref for LockGuard<'_, T> {
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: while this guard lives no other thread holds the lock, and this guard is borrowed mutably.
+        // SAFETY: the pointer comes from a live `UnsafeCell`. While this guard lives, no other thread holds the lock,
+        // and the mutable borrow of the guard excludes other references.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> LockGuard<'_, T> {
-    /// Lets go of the lock, marked until somebody takes it.
+    /// Releases the lock, and marks it until the next thread locks it.
     #[inline]
     pub(crate) fn mark(self) {
         let lock = self.lock;

@@ -1,8 +1,9 @@
-//! The queue of a mailbox that takes so many messages and no more, and the senders that wait for room in it.
+//! Queue of a mailbox with a capacity, and the senders that wait for room in it.
 //!
-//! A sender that waits leaves its message here. Whoever makes room moves the oldest of those into the queue at once, under
-//! the same lock, and wakes its sender to say so: while one waits there is no room, nobody overtakes it by waiting, and
-//! there is no wake to be passed on. One that gives up takes its message back, if it is still here.
+//! A waiting sender leaves its message here. A receiver that makes room moves the oldest of these messages into the
+//! queue under the same lock, and wakes its sender afterwards. So the queue is full while a sender waits, no sender
+//! that waits later is admitted earlier, and no wake-up has to be passed on. A sender that ends its wait takes its
+//! message back, if the message is still here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -10,33 +11,36 @@ use std::task::Waker;
 
 use crate::platform::sync::planted;
 
-/// Number of the first message of a queue. Some may be put before it later.
+/// Number of the first message of a queue. It leaves space for messages that are put before it later.
 const FIRST: u64 = 1 << 32;
 
-/// How full a mailbox may get, and who loses then: see [`ProcessBuilder::mailbox`](crate::ProcessBuilder::mailbox).
+/// Capacity of a mailbox, and what happens to a message that finds the mailbox full: see
+/// [`ProcessBuilder::mailbox_capacity`](crate::ProcessBuilder::mailbox_capacity).
 ///
-/// What counts is what waits there unread; what [`receive_where`](crate::Mailbox::receive_where) passed over does, what a
-/// hand-written process has taken over at the beginning of a step does not. Only messages count: completions and other
-/// events are never refused and never dropped. 0 means 1.
+/// The unread messages in the mailbox count, and so do messages that [`receive_where`](crate::Mailbox::receive_where)
+/// passed over. Messages that a hand-written process has taken over for a step do not count. Completions and other
+/// events do not count either: they are never refused and never dropped. A capacity of 0 means 1.
 ///
-/// To wait for room is the sender's choice ([`Address::send_wait`](crate::Address::send_wait)), whatever the policy.
+/// Whatever the policy, a sender may wait for room with [`Address::send_wait`](crate::Address::send_wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Bound {
-    /// As many as come.
+pub enum MailboxCapacity {
+    /// No capacity: the mailbox accepts every message. This is the default.
     #[default]
     Unbounded,
-    /// A send to a full mailbox is refused: [`Refusal::Full`](crate::Refusal::Full), with the message.
+    /// A send to a full mailbox fails with [`SendErrorKind::Full`](crate::SendErrorKind::Full) and returns the message.
     Reject(usize),
-    /// A send to a full mailbox drops the oldest message there: it goes to
+    /// A send to a full mailbox succeeds, and drops the oldest message of the mailbox. The dropped message goes to
     /// [dead letters](crate::Host::dead_letters), and is counted in
     /// [`dropped_by_policy`](crate::Counters::dropped_by_policy).
     DropOldest(usize),
-    /// A send to a full mailbox succeeds, and its message is dropped, as above.
+    /// A send to a full mailbox succeeds, and drops the message that was sent. The dropped message goes to dead letters
+    /// and is counted, as with [`DropOldest`](Self::DropOldest).
     DropNewest(usize),
 }
 
-impl Bound {
-    /// The policy and the number, where the receiver may have no more than `limit` in any case.
+impl MailboxCapacity {
+    /// Returns the policy and the capacity, or `None` if there is no bound. A `limit` below the capacity, or without
+    /// one, replaces both: then messages beyond `limit` are refused.
     #[inline]
     pub(crate) fn within(self, limit: Option<usize>) -> Option<(Policy, usize)> {
         let bound = match self {
@@ -53,7 +57,7 @@ impl Bound {
     }
 }
 
-/// What happens to a message that there is no room for.
+/// Policy for a message that finds no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     Reject,
@@ -61,14 +65,15 @@ pub(crate) enum Policy {
     DropNewest,
 }
 
-/// What became of a message that was pushed.
+/// Result of a push.
 #[derive(Debug)]
 pub(super) enum Pushed<M> {
     Stored,
     Rejected(M),
-    /// It was dropped itself.
+    /// The pushed message was dropped.
     Newest(M),
-    /// It was stored, and this one dropped; nothing if the receiver is looking at that one.
+    /// The pushed message was stored, and the oldest message was dropped. `None` if the receiver is looking at the
+    /// oldest message.
     Oldest(Option<M>),
 }
 
@@ -76,40 +81,41 @@ pub(super) enum Pushed<M> {
 #[derive(Debug)]
 struct Sender<M> {
     message: M,
-    /// None once it was told that the receiver is gone.
+    /// `None` after the sender was woken because the receiver is gone.
     waker: Option<Waker>,
 }
 
-/// The messages that nobody has read.
+/// The unread messages.
 ///
-/// They are numbered in the order in which they came, for a receiver that looks at one after the other without the lock;
-/// what it is looking at leaves a hole, which counts.
+/// They are numbered in the order in which they stand in the queue. So a receiver can look at one after the other
+/// without holding the lock. A message that the receiver is looking at leaves a hole, which counts as a message.
 #[derive(Debug)]
 pub(super) struct Bounded<M> {
     queue: VecDeque<Option<M>>,
-    /// The number of the oldest.
+    /// Number of the oldest message.
     first: u64,
     most: usize,
     policy: Policy,
-    /// The most that there ever were.
+    /// Largest length that the queue ever had.
     high: usize,
-    /// By number, which is the order in which they came. While there are some the queue is full.
+    /// The waiting senders, by number, which is the order in which they began to wait. If there is one, and the mailbox
+    /// is not closed, the queue is full.
     senders: BTreeMap<u64, Sender<M>>,
     next_sender: u64,
-    /// Whom room that was made is news to.
+    /// The task that must be told of the room that the last take made.
     relieved: Option<RoomWaiter>,
-    /// Who looks for room, without a message that waits here.
+    /// Waker of a task that looks for room, without a message that waits here.
     watcher: Option<Waker>,
-    /// The receiver has taken a message, and was not back for another one.
+    /// The receiver has taken a message, and has not asked for another one since.
     busy: bool,
 }
 
-/// Whom room in a mailbox is news to.
+/// A task that must be told of room in a mailbox.
 #[derive(Debug)]
 pub(crate) enum RoomWaiter {
-    /// A sender: its message was let in.
+    /// A sender whose message was admitted.
     Sender(Waker),
-    /// One that may try again.
+    /// A task that may try again to send.
     Watcher(Waker),
 }
 
@@ -141,7 +147,7 @@ impl<M> Bounded<M> {
         self.queue.len() < self.most
     }
 
-    /// Whether a push would be refused.
+    /// Returns whether a push would be refused.
     pub(super) fn rejects(&self) -> bool {
         self.policy == Policy::Reject && !self.has_room()
     }
@@ -168,10 +174,11 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Stores the message, or leaves it with a waker until there is room: then Some, a number to ask by.
+    /// Stores the message. If there is no room, leaves it here with the waker, and returns the number of the waiting
+    /// sender.
     ///
     /// # Errors
-    /// The message, when there is no room and no waker, or never will be.
+    /// The message, if there is no room, and there is no waker or the capacity is 0.
     pub(super) fn push_or_wait(&mut self, message: M, waker: &mut Option<Waker>) -> Result<Option<u64>, M> {
         if self.has_room() {
             self.store(message);
@@ -186,7 +193,8 @@ impl<M> Bounded<M> {
         Ok(Some(number))
     }
 
-    /// Whether a sender still waits: then by this waker from now on, and the former one comes back in its place.
+    /// Returns whether a sender still waits. If it does, it waits with this waker from now on, and the former waker is
+    /// returned in its place.
     pub(super) fn still_waits(&mut self, number: u64, waker: &mut Option<Waker>) -> bool {
         match self.senders.get_mut(&number) {
             Some(sender) => {
@@ -197,17 +205,18 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// The message of a sender that waits no longer, if it was not admitted.
+    /// Ends the wait of a sender. Returns its message and waker if the message was not admitted.
     pub(super) fn give_up(&mut self, number: u64) -> Option<(M, Option<Waker>)> {
         self.senders.remove(&number).map(|sender| (sender.message, sender.waker))
     }
 
-    /// Who looks for room will find the inbox closed.
+    /// Takes the waker of a task that looks for room. This task needs no wake-up: its next send finds the inbox closed.
     pub(super) fn forget_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
 
-    /// Those that wait, to be told that the receiver is gone. Their messages stay for them.
+    /// Takes the wakers of the waiting senders, which must be told that the receiver is gone. Their messages stay here
+    /// until the senders take them back.
     pub(super) fn strand(&mut self) -> Vec<Waker> {
         if planted!("bounded_strands_nobody") {
             return Vec::new();
@@ -215,7 +224,7 @@ impl<M> Bounded<M> {
         self.senders.values_mut().filter_map(|sender| sender.waker.take()).collect()
     }
 
-    /// Lets the sender in that has waited longest, if there is room.
+    /// Admits the sender that has waited longest, if there is room. Returns its waker.
     fn admit(&mut self) -> Option<Waker> {
         if !self.has_room() {
             return None;
@@ -225,7 +234,7 @@ impl<M> Bounded<M> {
         waker
     }
 
-    /// Who is to be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
+    /// Takes the task that must be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
@@ -245,17 +254,17 @@ impl<M> Bounded<M> {
         message
     }
 
-    /// How many messages wait, and whether the receiver has one in hand.
+    /// Number of queued messages, plus one while the receiver handles a message.
     pub(super) fn load(&self) -> usize {
         self.queue.len() + usize::from(self.busy)
     }
 
-    /// How many messages were taken, in all.
+    /// Number of the oldest message. It grows with each message that is popped, drained, or dropped as the oldest.
     pub(super) fn taken(&self) -> u64 {
         self.first
     }
 
-    /// Has whoever makes room next tell this waker; the former one comes back in its place.
+    /// Registers the waker of a task that looks for room. The former waker is returned in its place.
     pub(super) fn watch(&mut self, waker: &mut Option<Waker>) {
         mem::swap(&mut self.watcher, waker);
     }
@@ -269,21 +278,22 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Moves all messages out, and lets in as many senders as there is room for then.
+    /// Moves all messages out, and then admits as many senders as there is room for. Returns their wakers.
     pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<Waker> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());
         std::iter::from_fn(|| self.admit()).collect()
     }
 
-    /// All messages of a queue that is closed.
+    /// Takes all messages of a closed queue.
     pub(super) fn take_all(&mut self) -> Vec<M> {
         self.first += self.queue.len() as u64;
         mem::take(&mut self.queue).into_iter().flatten().collect()
     }
 
-    /// Takes out the message of this number, or the oldest if that is gone, to be looked at: it leaves a hole, to be
-    /// [settled](Self::settle) or filled again. `number` becomes its own.
+    /// Takes out the message with this number, or the oldest message if that one is gone, for the receiver to look at.
+    /// The message leaves a hole, which must be [settled](Self::settle) or filled again. Sets `number` to the number of
+    /// the message.
     pub(super) fn look(&mut self, number: &mut u64) -> Option<M> {
         *number = (*number).max(self.first);
         let place = usize::try_from(*number - self.first).ok()?;
@@ -300,7 +310,7 @@ impl<M> Bounded<M> {
     /// Puts a message back into its hole.
     ///
     /// # Errors
-    /// The message, when the hole was dropped meanwhile as the oldest.
+    /// The message, if its hole is gone: the policy dropped it as the oldest message, or the queue was closed.
     pub(super) fn fill(&mut self, number: u64, message: M) -> Result<(), M> {
         match self.hole(number) {
             Some(place) => {
@@ -311,7 +321,8 @@ impl<M> Bounded<M> {
         }
     }
 
-    /// Removes the hole of a message that was taken. Its place, if it was not dropped as the oldest before.
+    /// Removes the hole of a message that was taken. Returns its position, or `None` if the hole was dropped as the
+    /// oldest message before.
     pub(super) fn settle(&mut self, number: u64) -> Option<usize> {
         let place = self.hole(number)?;
         self.queue.remove(place);
@@ -328,14 +339,14 @@ mod tests {
     fn the_tighter_of_bound_and_limit_holds() {
         use Policy::{DropNewest, DropOldest, Reject};
         let table = [
-            (Bound::Unbounded, None, None),
-            (Bound::Unbounded, Some(3), Some((Reject, 3))),
-            (Bound::Reject(0), None, Some((Reject, 1))),
-            (Bound::Reject(5), Some(0), Some((Reject, 0))),
-            (Bound::DropOldest(0), Some(1), Some((DropOldest, 1))),
-            (Bound::DropOldest(2), Some(2), Some((DropOldest, 2))),
-            (Bound::DropNewest(9), Some(2), Some((Reject, 2))),
-            (Bound::DropNewest(usize::MAX), None, Some((DropNewest, usize::MAX))),
+            (MailboxCapacity::Unbounded, None, None),
+            (MailboxCapacity::Unbounded, Some(3), Some((Reject, 3))),
+            (MailboxCapacity::Reject(0), None, Some((Reject, 1))),
+            (MailboxCapacity::Reject(5), Some(0), Some((Reject, 0))),
+            (MailboxCapacity::DropOldest(0), Some(1), Some((DropOldest, 1))),
+            (MailboxCapacity::DropOldest(2), Some(2), Some((DropOldest, 2))),
+            (MailboxCapacity::DropNewest(9), Some(2), Some((Reject, 2))),
+            (MailboxCapacity::DropNewest(usize::MAX), None, Some((DropNewest, usize::MAX))),
         ];
         for (bound, limit, within) in table {
             assert_eq!(bound.within(limit), within, "{bound:?} {limit:?}");

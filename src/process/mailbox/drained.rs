@@ -1,4 +1,5 @@
-//! What a hand-written process has of its mailbox: what it took out of the inbox, under one lock, and reads from here.
+//! Unread mail of a hand-written process: messages and signals that it took out of the inbox under one lock, and reads
+//! without a lock.
 
 use std::collections::VecDeque;
 
@@ -6,16 +7,16 @@ use crate::process::event::{Signal, Tag};
 use crate::process::mailbox::read_ahead::{Claim, KEEP};
 use crate::process::mailbox::signals::Drained;
 
-/// What a hand-written process took over and has not read yet.
+/// Messages and signals that a hand-written process took over and has not read yet.
 #[derive(Debug)]
 pub(crate) struct Taken<M> {
     pub(crate) messages: VecDeque<M>,
     pub(super) signals: Drained,
-    /// How many messages the process was given so far.
+    /// Number of messages that the process was given so far.
     given: u64,
-    /// Answers that it was given, whose yields are in their table still.
+    /// Tags of answers that the process was given, and whose yields are still in the table of yields.
     pub(crate) read: Vec<Tag>,
-    /// Its claim to the mailbox, since the mailbox had another receiver.
+    /// The claim of the process to the mailbox, since the mailbox had another receiver.
     pub(super) claim: Option<Claim>,
 }
 
@@ -30,12 +31,12 @@ impl<M> Taken<M> {
         self.messages.len() + self.signals.len()
     }
 
-    /// The next signal, if no message came before it.
+    /// Returns the next signal, if no message comes before it.
     pub(crate) fn pop_signal(&mut self) -> Option<Signal> {
         self.signals.pop(self.given)
     }
 
-    /// How many messages the process will have been given when it has read all that it took.
+    /// Number of messages that the process will have been given when it has read all that it took.
     pub(super) fn ahead(&self) -> u64 {
         self.given + self.messages.len() as u64
     }
@@ -46,7 +47,7 @@ impl<M> Taken<M> {
         Some(message)
     }
 
-    /// Gives back what a burst needed, when the last of it was read.
+    /// Frees the memory of a burst when its last message was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.messages.capacity() > KEEP && self.messages.is_empty() {
@@ -62,7 +63,7 @@ mod tests {
     use crate::process::mailbox::signals::Signals;
     use crate::process::mailbox::slot::Slot;
 
-    /// An inbox of messages that are numbers and signals that have one.
+    /// An inbox whose messages are numbers and whose signals carry numbers.
     #[derive(Default)]
     struct Inbox {
         messages: Vec<u64>,
@@ -75,7 +76,7 @@ mod tests {
             self.signals.append(Signal::Notice(Tag::chosen(number as u32)), slot, self.messages.len());
         }
 
-        /// As `Locked::drain_into` does.
+        /// As `Locked::drain_into`.
         fn drain(&mut self, slot: &Slot<u64>) {
             self.signals.place(slot);
             let ahead = self.taken.ahead();
@@ -84,7 +85,7 @@ mod tests {
             self.taken.messages.extend(self.messages.drain(..));
         }
 
-        /// The next of all.
+        /// Returns the next message or signal.
         fn next(&mut self) -> Option<u64> {
             match self.taken.pop_signal() {
                 Some(Signal::Notice(tag)) => Some(tag.number & !Tag::<()>::CHOSEN),
@@ -96,8 +97,8 @@ mod tests {
 
     #[test]
     fn signals_keep_their_places_however_often_one_comes_for_them() {
-        // What comes, in numbers that grow: bit n says whether the nth is a signal. And after how many of them one comes for it,
-        // to read so many.
+        // Eight items arrive, with growing numbers. Bit n of `which` says whether item n is a signal. The inbox is
+        // drained after every `at_once` items, and then `reads` items are read.
         for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {
             let ((slot, _), mut inbox, mut read) = (Slot::new(), Inbox::default(), Vec::new());
             for number in 0..8 {
@@ -124,7 +125,7 @@ mod tests {
             (0..40 * KEEP as u64).for_each(|number| inbox.signal(&slot, number));
             inbox.drain(&slot);
             assert_eq!(std::iter::from_fn(|| inbox.next()).count(), 40 * KEEP);
-            // The next few, or nothing.
+            // After the first round one more signal follows the burst.
             if round != 0 {
                 inbox.signal(&slot, 0);
                 inbox.drain(&slot);

@@ -1,5 +1,5 @@
-//! What is in an inbox, for who holds its lock: messages in the slot, in the buffer, or in a queue with a bound; signals; and
-//! who waits for them.
+//! Content of an inbox, for the holder of its lock: messages in the slot, in the buffer or in a queue with a bound,
+//! signals, and the receiver that waits.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -18,20 +18,20 @@ use crate::process::mailbox::slot::{Slot, SlotLoan};
 use crate::process::mailbox::wakes::{Own, Wakes};
 use crate::process::state::current::InTurn;
 
-/// Who waits for the next message.
+/// The receiver that waits for the next message.
 ///
 /// ```text
 ///          drain / receive finds nothing             push
-///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the pusher owes one wake
+///  Nobody ───────────────────────────────▶ Own | Other ────▶ Nobody, and the sender must wake the receiver
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Waiting {
-    /// The receiver has not looked since the last wake: it will find what is pushed now.
+    /// The receiver has not looked since the last wake-up, and will find a message that is pushed now.
     #[default]
     Nobody,
-    /// The process's own task.
+    /// The process's own task waits.
     Own,
-    /// A combinator, a lent thread, or a task of another executor, by the waker that is kept [aside](RareParts).
+    /// A combinator, a guest thread or a task of another executor waits. Its waker is in [`RareParts`].
     Other,
 }
 
@@ -42,15 +42,15 @@ pub(super) struct State<M> {
     pub(super) aside: Option<Box<RareParts<M>>>,
     pub(super) waiting: Waiting,
     pub(super) closed: bool,
-    /// The longest burst that was taken out at once, where there is no bound.
+    /// Largest number of messages that was taken out under one lock, if there is no bound.
     pub(super) longest: u32,
 }
 
-/// What most mailboxes never need.
+/// Rarely used parts of a mailbox, boxed at first use.
 #[derive(Debug)]
 pub(super) struct RareParts<M> {
     pub(super) signals: Signals,
-    /// Whom to wake when [`Waiting::Other`].
+    /// Waker of the receiver, for [`Waiting::Other`].
     pub(super) other: Option<Waker>,
     pub(super) bounded: Option<Bounded<M>>,
     pub(super) way: Forwarding<M>,
@@ -62,7 +62,7 @@ impl<M> Default for RareParts<M> {
     }
 }
 
-/// An inbox, for who holds its lock.
+/// An inbox and the guard of its lock.
 pub(super) struct Locked<'a, M> {
     pub(super) slot: &'a Slot<M>,
     pub(super) state: LockGuard<'a, State<M>>,
@@ -86,18 +86,18 @@ impl<M> DerefMut for Locked<'_, M> {
 
 type Discard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 
-/// What was in an inbox when it was closed.
+/// Content of an inbox when it was closed.
 #[derive(Debug)]
 pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
-    /// Who may want them.
+    /// Router that may take the messages.
     heir: Option<Arc<dyn Router<M>>>,
-    /// Dropped with this: the signals that nobody heard, and the ways to others.
+    /// Dropped with this value: the unread signals, the waker of a task that looks for room, and the router.
     _rest: Held<Discard<M>>,
 }
 
 impl<M> ClosedContents<M> {
-    /// The messages that nobody will read.
+    /// Hands the messages to `heir`, if there is one. Returns the messages that no process will read.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.heir {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
@@ -106,29 +106,30 @@ impl<M> ClosedContents<M> {
     }
 }
 
-/// What a push that was not plain comes to.
+/// Result of a push that did not simply store its message.
 #[derive(Debug)]
 pub(crate) enum Unsent<M> {
     Closed(M),
     Full(M),
-    /// It is to be handed on, or [kept](Inbox::keep) here.
+    /// The message must be forwarded, or kept here.
     Routed(M, Arc<dyn Router<M>>),
-    /// There was no room, and by the policy this message was dropped: the one that was pushed, or the oldest for it.
+    /// There was no room, and the policy dropped this message: the pushed message, or the oldest message in its place.
     Dropped(M, Wakes),
 }
 
 impl<M> Locked<'_, M> {
-    /// Those that wait in a mailbox without bound.
+    /// The messages of a mailbox without a bound.
     #[inline]
     pub(super) fn messages(&mut self) -> Queue<'_, M> {
         let State { buffer, lent, .. } = &mut *self.state;
         buffer.behind(self.slot, lent)
     }
 
-    /// All that is here, of an inbox that is closed.
+    /// Takes the whole content of a closed inbox.
     #[cold]
     pub(super) fn take_remains(&mut self) -> ClosedContents<M> {
-        // Whom to wake stays: nobody has been told yet.
+        // The wakers of the receiver and of waiting senders stay: they are woken when the exit is known
+        // (`Inbox::disperse`).
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
         let watcher = self.bounded().and_then(Bounded::forget_watcher);
@@ -144,14 +145,14 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Puts a signal behind all that is here.
+    /// Appends a signal behind all messages that are here.
     #[inline]
     pub(super) fn append(&mut self, signal: Signal) {
         let others = self.untaken_but_first();
         self.state.aside.get_or_insert_default().signals.append(signal, self.slot, others);
     }
 
-    /// As [`Signals::place`]: first of all that a receiver does.
+    /// As [`Signals::place`]. Each operation of a receiver calls this first.
     #[inline]
     pub(super) fn place_signals(&mut self) {
         if let Some(aside) = self.state.aside.as_deref_mut() {
@@ -159,7 +160,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// As [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait), here.
+    /// As [`Inbox::push_or_wait`](crate::process::mailbox::Inbox::push_or_wait), for an inbox that is neither closed
+    /// nor routed.
     pub(super) fn store_or_wait(
         &mut self,
         own: &impl Own,
@@ -182,7 +184,7 @@ impl<M> Locked<'_, M> {
         Ok((None, wakes))
     }
 
-    /// How many messages are here.
+    /// Number of queued messages.
     pub(super) fn untaken(&self) -> usize {
         usize::from(self.slot.is_full()) + self.untaken_but_first()
     }
@@ -194,7 +196,7 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Hands over all there is; the senders whose messages came in for it are to be woken.
+    /// Moves all messages and signals to `taken`. Returns the wakers of the senders whose messages were admitted.
     pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<Waker> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
@@ -212,19 +214,20 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Remembers how many messages are about to be taken out at once.
+    /// Records how many messages are about to be taken out under this lock.
     #[inline]
     pub(super) fn note_burst(&mut self) {
         let burst = self.messages().len();
         self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
     }
 
-    /// The next signal if no message came before it, for a receiver that has read `front` messages less than it took.
+    /// Returns the next signal, if no message comes before it. `front` is the number of messages that the receiver took
+    /// and has not read.
     pub(super) fn pop_signal(&mut self, front: usize) -> Option<Signal> {
         self.state.aside.as_deref_mut()?.signals.pop(self.slot, front)
     }
 
-    /// The oldest message; `front` must be empty.
+    /// Takes the oldest message, and moves the others to `front`, which must be empty.
     #[inline]
     pub(super) fn pop(&mut self, by: Receiving, front: &mut ReadAhead<M>) -> Option<M> {
         if self.messages().len() > 1 {
@@ -265,8 +268,9 @@ impl<M> Locked<'_, M> {
         self.untaken() == 0 && self.has_no_signals()
     }
 
-    /// The task waits from now on: it has found nothing, or takes all there is. It lends the slot if it `lends` and a message
-    /// that comes first may go there without the lock. Then it marks the lock: the mark stays until the lock is taken.
+    /// Registers the task as the waiting receiver: it has found nothing, or has taken everything. If `lends` is set and
+    /// the mailbox [is plain](State::is_plain), this opens the slot and marks the lock; the mark stays until the lock
+    /// is taken again. Returns whether the slot is open.
     #[inline]
     pub(super) fn wait(mut self, lends: bool, turn: InTurn) -> bool {
         self.waiting = Waiting::Own;
@@ -280,7 +284,7 @@ impl<M> Locked<'_, M> {
 }
 
 impl<M> State<M> {
-    /// The wake that a message owes.
+    /// Returns the wake-up that a message causes.
     #[inline]
     pub(super) fn receiver(&mut self, own: &impl Own) -> Wakes {
         match mem::take(&mut self.waiting) {
@@ -290,14 +294,14 @@ impl<M> State<M> {
         }
     }
 
-    /// The wakes that a signal owes.
+    /// Returns the wake-ups of the task and of a receiver elsewhere, for a signal that both must notice.
     pub(super) fn everybody(&mut self, own: &impl Own) -> Wakes {
         let other = self.take_other();
         self.waiting = Waiting::Nobody;
         Wakes { own: self.lent.wake(own), other }
     }
 
-    /// Who waits in place of the task.
+    /// Takes the waker of a receiver that waits in place of the task, if there is one.
     pub(super) fn take_other(&mut self) -> Option<Waker> {
         let Waiting::Other = self.waiting else { return None };
         self.waiting = Waiting::Nobody;
@@ -308,7 +312,7 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.other.take()
     }
 
-    /// The task does not wait, and takes the slot back.
+    /// Unregisters the task as the waiting receiver, and closes the slot.
     #[inline]
     pub(super) fn unwait(&mut self, turn: InTurn) {
         if let Waiting::Own = self.waiting {
@@ -317,7 +321,8 @@ impl<M> State<M> {
         self.lent.lend(false, turn);
     }
 
-    /// Whether a message that comes is put into the queue, and nothing else is here that a receiver has to look at.
+    /// Returns whether there are no signals, no bound and no forwarding. Then a new message is stored in the slot or
+    /// the buffer, and a receiver has to look at messages only.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.aside.as_deref().is_none_or(|aside| {
@@ -330,7 +335,7 @@ impl<M> State<M> {
         self.aside.as_deref_mut()?.bounded.as_mut()
     }
 
-    /// Where a message goes that comes now, if not here.
+    /// Returns the router for a message that is pushed now, or `None` if the message is stored here.
     pub(super) fn router(&self) -> Option<Arc<dyn Router<M>>> {
         match &self.aside.as_deref()?.way {
             Forwarding::Routed { router, some_wait: false } => Some(Arc::clone(router)),
@@ -344,7 +349,8 @@ impl<M> State<M> {
         }
     }
 
-    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), where there is a bound; out of the way of the others.
+    /// As [`Inbox::push`](crate::process::mailbox::Inbox::push), for a mailbox with a bound. It is a cold function, so
+    /// that other pushes stay short.
     #[cold]
     pub(super) fn push_bounded(&mut self, own: &impl Own, message: M) -> Result<Wakes, Unsent<M>> {
         if let Some(router) = self.router() {
@@ -364,13 +370,13 @@ impl<M> State<M> {
         }
     }
 
-    /// How many messages are here, behind what may be in the slot.
+    /// Number of queued messages, without the message in the slot.
     pub(super) fn untaken_but_first(&self) -> usize {
         let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
 
-    /// Whom room that was made is news to.
+    /// Takes the task that must be told of new room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
         self.bounded()?.take_relieved()

@@ -1,5 +1,5 @@
-//! The messages of a mailbox without bound: one in its own place, and those that come while it is there in a buffer, which
-//! changes places with that of the receiver.
+//! Messages of a mailbox without a bound: one in the slot, and the others in a buffer. The receiver takes the whole
+//! buffer by swapping it with its own, if that is empty.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,17 +7,18 @@ use std::mem;
 use crate::process::mailbox::read_ahead::{KEEP, Receiving};
 use crate::process::mailbox::slot::{Slot, SlotLoan};
 
-/// What the slot had no room for. Most mailboxes never hold two at once: an idle process pays a pointer for it.
+/// Messages that did not go into the slot. Most mailboxes never hold two messages at a time, so the buffer is boxed: an
+/// idle process pays one pointer for it.
 #[derive(Debug)]
 pub(super) struct Buffer<M>(Option<Box<More<M>>>);
 
-/// All of it, oldest first, for who holds the lock.
+/// All queued messages, oldest first, for the holder of the lock.
 #[derive(Debug)]
 pub(super) struct Queue<'a, M> {
-    /// The oldest.
+    /// Holds the oldest message.
     first: &'a Slot<M>,
     lent: &'a mut SlotLoan,
-    /// The others.
+    /// Holds the other messages.
     buffer: &'a mut Buffer<M>,
 }
 
@@ -25,7 +26,7 @@ pub(super) struct Queue<'a, M> {
 struct More<M>(Vec<M>);
 
 impl<M> More<M> {
-    /// Moves all of these behind the first, and that behind those that are there.
+    /// Moves all these messages to the back of `front`, with `first` before them.
     fn drain_into(&mut self, first: Option<M>, front: &mut VecDeque<M>) {
         if front.is_empty() {
             let emptied = Vec::from(mem::take(front));
@@ -56,7 +57,7 @@ impl<M> Buffer<M> {
         self.0.as_ref().map_or(0, |more| more.0.len())
     }
 
-    /// Gives back what a burst needed, when the last of it was read.
+    /// Frees the memory of a burst when its last message was taken.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|more| more.0.capacity() > KEEP && more.0.is_empty()) {
@@ -71,23 +72,24 @@ impl<M> Queue<'_, M> {
         usize::from(self.first.is_full()) + self.buffer.len()
     }
 
-    /// Whether it holds nothing, not even memory.
+    /// Returns whether the queue holds neither a message nor allocated memory.
     #[inline]
     pub(super) fn is_bare(&self) -> bool {
         !self.first.is_full() && self.buffer.0.is_none()
     }
 
-    /// Always inlined: a call costs a sender of bursts 20 of 216 instructions for each message (row `counting`, by hand).
+    /// Always inlined: a call would cost a sender of bursts 20 of 216 instructions for each message (row `counting`,
+    /// measured by hand).
     #[inline(always)]
     pub(super) fn push(&mut self, message: M) {
-        // What is in the slot is older than all others.
+        // The message in the slot must be the oldest, so the slot is used only while the buffer is empty.
         let rejected = if self.buffer.len() == 0 { self.first.put(self.lent, message) } else { Err(message) };
         if let Err(message) = rejected {
             self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new()))).0.push(message);
         }
     }
 
-    /// The only one, if there is one at most.
+    /// Takes the message of a queue that holds at most one.
     #[inline]
     pub(super) fn pop_only(&mut self, by: Receiving) -> Option<M> {
         debug_assert!(self.buffer.len() <= 1, "there are more");
@@ -102,7 +104,7 @@ impl<M> Queue<'_, M> {
         more
     }
 
-    /// Puts messages before those that are there.
+    /// Puts messages before all queued messages.
     pub(super) fn put_first(&mut self, by: Receiving, mut messages: VecDeque<M>) {
         messages.extend(self.take_all(by));
         for message in messages {
@@ -110,13 +112,14 @@ impl<M> Queue<'_, M> {
         }
     }
 
-    /// The same by a receiver that was replaced: it may not take the message from the slot, which stays the oldest.
+    /// As [`put_first`](Self::put_first), for a receiver that was replaced. It must not take the message from the slot,
+    /// which stays the oldest.
     pub(super) fn put_behind_first(&mut self, messages: VecDeque<M>) {
         let more = self.buffer.0.get_or_insert_with(|| Box::new(More(Vec::new())));
         more.0.splice(0..0, messages);
     }
 
-    /// Moves all messages behind those that are there; two buffers change places where that does it.
+    /// Moves all messages to the back of `front`. If `front` is empty, the two buffers are swapped.
     pub(super) fn drain_into(&mut self, by: Receiving, front: &mut VecDeque<M>) {
         let first = self.first.take(by);
         match &mut self.buffer.0 {
@@ -138,7 +141,7 @@ mod tests {
     use crate::platform::random::Rng;
     use crate::process::state::current::InTurn;
 
-    /// Does what a mailbox does, by chance, to a queue and to a list.
+    /// Applies random mailbox operations to a queue and to a list, and compares the results.
     fn is_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
         let (slot, mut lent) = Slot::new();
@@ -146,7 +149,7 @@ mod tests {
         let (mut buffer, mut front) = (Buffer::new(), VecDeque::new());
         let (mut list, mut number) = (VecDeque::new(), 0);
         for _ in 0..20_000 {
-            // While it is lent, what comes goes past the slot.
+            // While the slot is open, messages go to the buffer.
             lent.lend(rng.below(4) == 0, InTurn::of_right());
             let mut queue = buffer.behind(&slot, &mut lent);
             match rng.below(8) {

@@ -1,4 +1,5 @@
-//! The receiver's half of a mailbox: what was taken out of the inbox, under one lock, and is read from here without any.
+//! The receiver's half of a mailbox: messages that were taken out of the inbox under one lock, and are read without a
+//! lock.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -8,34 +9,34 @@ use crate::platform::sync::atomic::{AtomicU64, Ordering};
 use crate::platform::sync::{Arc, Mutex, planted};
 use crate::process::state::current::InTurn;
 
-/// The capacity, in messages, that an empty mailbox keeps. What a burst needed beyond that is given back when its last
-/// message is read and the receiver waits.
+/// Capacity, in messages, that an empty mailbox keeps allocated. The memory that a burst needed beyond that is freed
+/// when the last message is read and the receiver waits.
 pub(super) const KEEP: usize = 256;
 
-/// Proves that its holder is the one thread that may take messages from the mailbox: see `mailbox::slot`.
+/// Proves that its holder is the only thread that may take messages from the mailbox: see `mailbox::slot`.
 ///
-/// A receiver gets it from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process. It is not kept after
-/// that lock or turn.
+/// A receiver gets the proof from its [`ReadAhead`], under the lock of the mailbox or in the turn of its process. It
+/// does not keep the proof beyond that lock or turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receiving(PhantomData<*const ()>);
 
 impl Receiving {
-    /// For the thread that closes the mailbox, which holds its lock, in the last turn of the process.
+    /// Proof of the thread that closes the mailbox. This thread holds the lock, in the last turn of the process.
     #[inline]
     pub(super) fn closing() -> Self {
         Self(PhantomData)
     }
 }
 
-/// Proves that the receiver of the mailbox is polled in the turn of its process, and that no other receiver can take its
-/// place before the turn is over. So it may take a message without the lock, and lend the slot.
+/// Proves that the receiver of the mailbox is polled in the turn of its process, and that no other receiver can replace
+/// it before the turn ends. So the receiver may take a message without the lock, and open the slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiverTurn {
     turn: InTurn,
 }
 
 impl ReceiverTurn {
-    /// For a hand-written process that reads its events, and whose mailbox has no other receiver.
+    /// Proof of a hand-written process that reads its events, and whose mailbox has no other receiver.
     #[inline]
     pub(crate) fn of_events(turn: InTurn) -> Self {
         Self { turn }
@@ -52,25 +53,26 @@ impl ReceiverTurn {
     }
 }
 
-/// Marks the number of a receiver on trial: it may lose its place to its predecessor at any time, under the lock.
+/// Mark in the number of a receiver on trial: its predecessor may replace it at any time, under the lock.
 const TRIAL: u64 = 1 << 63;
 
-/// The number of a receiver that is never again the current one.
+/// Number of a receiver that is never again the current one.
 const NEVER: u64 = TRIAL - 1;
 
-/// Which receiver of a mailbox is the current one. It is made when a mailbox gets its second receiver.
+/// Tells which receiver of a mailbox is the current one. Created when a mailbox gets its second receiver.
 #[derive(Debug, Default)]
 struct Receivers {
-    /// The number of the current receiver. The first one has the number 0. It changes under the lock of the mailbox.
+    /// Number of the current receiver. The first receiver has the number 0. It changes under the lock of the mailbox;
+    /// only the trial mark is removed without it, in the turn of the process.
     current: AtomicU64,
-    /// The last number that was given out.
+    /// The last number that was assigned.
     last: AtomicU64,
 }
 
 /// The claim of one receiver to its mailbox.
 ///
-/// A mailbox has one current receiver. A receiver without a claim is the only one that its mailbox has had so far, or the
-/// first one, which is out of the user's reach while another one is current.
+/// A mailbox has one current receiver. A receiver without a claim is the only one that its mailbox has had so far. Or
+/// it is the first one, which the user cannot reach while another one is current.
 #[derive(Debug)]
 pub(super) struct Claim {
     number: u64,
@@ -83,27 +85,29 @@ impl Claim {
         Self { number: 0, receivers: Arc::default() }
     }
 
-    /// Whether this receiver is the current one. The answer holds until the lock of the mailbox is released.
+    /// Returns whether this receiver is the current one. The answer holds until the lock of the mailbox is released.
     #[cold]
     #[inline(never)]
     fn is_current(&self) -> bool {
-        // Relaxed: the lock orders this after the change, as does the turn, for changes that are made in it.
+        // Relaxed: the lock orders this load after the change. Changes in the turn of the process are ordered by the
+        // turn.
         self.receivers.current.load(Ordering::Relaxed) & !TRIAL == self.number || planted!("replaced_receiver_takes")
     }
 
-    /// Whether, besides, only a thread in the turn of the process can change that.
+    /// Returns whether this receiver is the current one, and not on trial. Then only a thread in the turn of the
+    /// process can replace it.
     #[cold]
     #[inline(never)]
     fn is_settled(&self) -> bool {
         self.receivers.current.load(Ordering::Relaxed) == self.number
     }
 
-    /// Makes this receiver the current one. True if another one was.
+    /// Makes this receiver the current one. Returns whether another receiver was the current one.
     pub(super) fn make_current(&self) -> bool {
         self.receivers.current.swap(self.number, Ordering::Relaxed) != self.number
     }
 
-    /// Makes a new receiver the current one, with these marks on its number.
+    /// Makes a new receiver the current one, with `marks` on its number.
     fn succeed(&self, marks: u64) -> Self {
         // Relaxed: numbers only have to differ.
         let number = self.receivers.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -112,24 +116,25 @@ impl Claim {
     }
 }
 
-/// A receiver that is the current one on trial: [confirmed](Self::confirm), or replaced by its predecessor
-/// ([`Inbox::end_trial`](crate::process::mailbox::Inbox::end_trial)).
+/// Trial of a receiver that is the current one meanwhile. It ends when the receiver is [confirmed](Self::confirm), or
+/// when its predecessor replaces it ([`Inbox::end_trial`](crate::process::mailbox::Inbox::end_trial)).
 #[derive(Debug)]
 #[must_use = "the trial does not end by itself"]
 pub(crate) struct Trial {
     receivers: Arc<Receivers>,
     number: u64,
-    /// What was current before, with its marks.
+    /// Value of [`Receivers::current`] before the trial, including marks.
     former: u64,
 }
 
 impl Trial {
-    /// The receiver keeps its place. In the turn of its process.
+    /// Ends the trial: the receiver stays the current one. Called in the turn of its process.
     pub(crate) fn confirm(&self, _: InTurn) {
         self.pass_to(self.number);
     }
 
-    /// The predecessor gets its place back, under the lock of the mailbox. False if neither is current any more.
+    /// Ends the trial: the predecessor is the current receiver again. The caller holds the lock of the mailbox. Returns
+    /// false if the receiver is not on trial any more.
     pub(super) fn end(&self) -> bool {
         self.pass_to(self.former)
     }
@@ -140,21 +145,22 @@ impl Trial {
     }
 }
 
-/// What a receiver took out of its inbox and has not read yet.
+/// Read-ahead buffer of a receiver: messages that it took out of its inbox and has not read yet.
 ///
-/// It is made at the first burst, or with a claim: an idle process pays a pointer for it. The lock is not needed to receive;
-/// it makes the mailbox `Sync` for messages that are only `Send`.
+/// It is allocated at the first burst, or with a claim, so an idle process pays one pointer for it. A receiver reads it
+/// without locking the mutex. The mutex makes the mailbox `Sync` for messages that are only `Send`.
 #[derive(Debug)]
 pub(crate) struct ReadAhead<M>(Option<Box<Mutex<Ahead<M>>>>);
 
 #[derive(Debug)]
 pub(super) struct Ahead<M> {
     pub(super) queue: VecDeque<M>,
-    /// What was read, and put aside to be read again.
+    /// Messages that were read and put aside, to be read again.
     stash: VecDeque<M>,
-    /// So many of the queue come before any signal: whoever reads both need not look for one.
+    /// Number of messages at the head of `queue` that come before any signal. A receiver that reads both need not look
+    /// for a signal before them.
     clear: usize,
-    /// None for the first receiver of a mailbox.
+    /// `None` for the first receiver of a mailbox, unless it has renounced its place.
     claim: Option<Claim>,
 }
 
@@ -185,12 +191,13 @@ impl<M> ReadAhead<M> {
         self.0.get_or_insert_with(|| Ahead::new(None)).get_mut()
     }
 
-    /// That of a new receiver, which replaces the one that has `claim`.
+    /// Creates the buffer of a new receiver, which replaces the receiver that has `claim`.
     pub(super) fn replacing(claim: &Claim) -> Self {
         Self(Some(Ahead::new(Some(claim.succeed(0)))))
     }
 
-    /// Makes a new receiver the current one, on trial. What this one has read ahead, or put aside, is moved to the new one.
+    /// Makes a new receiver the current one, on trial. The messages that this receiver has read ahead or put aside move
+    /// to the new one.
     pub(super) fn replace_on_trial(&mut self) -> (Self, Trial) {
         let mut ahead = self.0.take().unwrap_or_else(|| Ahead::new(None));
         let claim = ahead.get_mut().claim.take();
@@ -204,26 +211,29 @@ impl<M> ReadAhead<M> {
         (Self(Some(ahead)), trial)
     }
 
-    /// This receiver is never again the current one.
+    /// Ensures that this receiver is never again the current one.
     pub(super) fn renounce(&mut self) {
         let claim = &mut self.make().claim;
         claim.get_or_insert_with(Claim::first).number = NEVER;
     }
 
-    /// The right of this receiver to take messages, for who holds the lock of the mailbox. None if it was replaced.
+    /// Returns the right of this receiver to take messages, for a caller that holds the lock of the mailbox. `None` if
+    /// the receiver was replaced.
     #[inline]
     pub(super) fn receiving(&mut self) -> Option<Receiving> {
         (!self.is_replaced()).then_some(Receiving(PhantomData))
     }
 
-    /// The same in the turn of its process; also none on trial.
+    /// As [`receiving`](Self::receiving), for the turn of the process and without the lock. Also `None` for a receiver
+    /// on trial.
     #[inline]
     pub(crate) fn seat(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         let claim = self.0.as_deref_mut().and_then(|ahead| ahead.get_mut().claim.as_ref());
         claim.is_none_or(Claim::is_settled).then_some(ReceiverTurn { turn })
     }
 
-    /// The same, if all that was taken out was read, but for what is put aside.
+    /// As [`seat`](Self::seat), but also `None` if unread messages are in the buffer. Messages that are put aside do
+    /// not count.
     #[inline]
     pub(crate) fn seat_if_read(&mut self, turn: InTurn) -> Option<ReceiverTurn> {
         match self.0.as_deref_mut().map(Mutex::get_mut) {
@@ -233,20 +243,20 @@ impl<M> ReadAhead<M> {
         }
     }
 
-    /// Whether another receiver has taken the place of this one.
+    /// Returns whether another receiver has replaced this one.
     #[inline]
     pub(crate) fn is_replaced(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().is_replaced())
     }
 
-    /// The same for who cannot have it mutably.
+    /// As [`is_replaced`](Self::is_replaced), for a caller that has no mutable access.
     pub(crate) fn was_replaced(&self) -> bool {
         self.0.as_deref().is_some_and(|ahead| ahead.lock().is_replaced())
     }
 
-    /// The next message, for the first receiver of a mailbox while it has no claim; none for another one, which asks
-    /// [`pop`](Self::pop) instead. A message of a burst costs 233 instructions with it and 237 without: no register has to
-    /// be saved for the call that checks a claim.
+    /// Returns the next message, for the first receiver of a mailbox while it has no claim. A receiver with a claim
+    /// gets `None`, and calls [`pop`](Self::pop) instead. This function makes a message of a burst cost 233
+    /// instructions instead of 237: no register has to be saved for the call that checks a claim.
     #[inline]
     pub(crate) fn pop_of_first(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
@@ -257,7 +267,7 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// The next message; none for a receiver that was replaced.
+    /// Returns the next message, or `None` if this receiver was replaced.
     pub(crate) fn pop(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
         if ahead.is_replaced() {
@@ -267,13 +277,13 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// Whether it is known of the next message that it comes before any signal.
+    /// Returns whether the next message is known to come before any signal.
     #[inline]
     pub(crate) fn is_clear(&mut self) -> bool {
         self.0.as_deref_mut().is_some_and(|ahead| ahead.get_mut().clear != 0)
     }
 
-    /// The next message, if it is known that it comes before any signal.
+    /// Returns the next message, if it is known to come before any signal.
     #[inline]
     pub(crate) fn pop_clear(&mut self) -> Option<M> {
         let ahead = self.0.as_deref_mut()?.get_mut();
@@ -284,7 +294,7 @@ impl<M> ReadAhead<M> {
         ahead.queue.pop_front()
     }
 
-    /// No signal is there: what comes now comes after all of these.
+    /// Notes that the mailbox has no signal: a signal that arrives now comes after all messages of this buffer.
     #[inline]
     pub(super) fn set_clear(&mut self) {
         if let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) {
@@ -292,12 +302,12 @@ impl<M> ReadAhead<M> {
         }
     }
 
-    /// Puts a message aside, behind those that were before.
+    /// Puts a message aside, behind the messages that were put aside before.
     pub(crate) fn stash(&mut self, message: M) {
         self.make().stash.push_back(message);
     }
 
-    /// Puts what is aside before what is to be read; how many those are.
+    /// Moves the messages that were put aside to the front of the unread messages. Returns their number.
     pub(crate) fn unstash(&mut self) -> usize {
         let Some(ahead) = self.0.as_deref_mut().map(Mutex::get_mut) else { return 0 };
         let count = ahead.stash.len();
@@ -312,7 +322,7 @@ impl<M> ReadAhead<M> {
         self.queue().map_or(0, |queue| queue.len())
     }
 
-    /// Everything, what was put aside too.
+    /// Takes out all messages, including messages that were put aside.
     pub(crate) fn take(&mut self) -> VecDeque<M> {
         self.unstash();
         self.queue().map(mem::take).unwrap_or_default()
@@ -322,8 +332,9 @@ impl<M> ReadAhead<M> {
         self.0.as_deref_mut().map(Mutex::get_mut).is_none_or(|ahead| ahead.queue.is_empty() && ahead.stash.is_empty())
     }
 
-    /// Offers the messages from number `looked_at` on to `pick`, and takes out the first one that it takes. The others
-    /// keep their places, also if `pick` panics on a later one; the one that it panics on is lost with it.
+    /// Offers the messages from position `looked_at` on to `pick`, and removes the first message that `pick` accepts.
+    /// The other messages keep their places, also if `pick` panics on a later message. The message that `pick` panics
+    /// on is lost.
     pub(crate) fn pick<T>(&mut self, looked_at: &mut usize, pick: &mut impl FnMut(M) -> Result<T, M>) -> Option<T> {
         let Ahead { queue: front, clear, .. } = self.0.as_deref_mut()?.get_mut();
         *clear = 0;
@@ -338,7 +349,7 @@ impl<M> ReadAhead<M> {
         None
     }
 
-    /// Gives back what a burst needed, when the last of it was read.
+    /// Frees the memory of a burst when its last message was read.
     pub(super) fn shrink(&mut self) {
         if self.queue().is_some_and(|queue| queue.is_empty() && queue.capacity() > KEEP) && self.is_empty() {
             let claim = self.0.take().and_then(|mut ahead| ahead.get_mut().claim.take());

@@ -1,4 +1,4 @@
-//! What the receiver does with its mailbox: it takes what is there, by itself or all at once, or waits.
+//! The receiving side of a mailbox: the receiver takes one message or everything, or registers as waiting.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -10,39 +10,41 @@ use crate::process::mailbox::read_ahead::{Claim, Receiving};
 use crate::process::mailbox::{Inbox, Own, ReadAhead, ReceiverTurn, RoomWaiter, Taken, Trial, Wakes};
 use crate::process::state::current::InTurn;
 
-/// Who looks for a message, and waits if there is none.
+/// The receiver that looks for a message, and waits if there is none.
 #[derive(Debug)]
 pub(crate) enum Reader {
     /// The process's own task, in its turn.
     Task {
         seat: ReceiverTurn,
-        /// Whether it may lend the slot. One whose steps are counted does not: it might be woken once too often.
+        /// Whether the task may open the slot. A process whose steps are counted does not, because an open slot may
+        /// cause one wake-up too many.
         lends: bool,
     },
-    /// A combinator, or somebody else, by this waker.
+    /// A combinator, another thread or another process, with this waker.
     Other(Waker),
 }
 
-/// What is known of an inbox without its lock.
+/// State of an inbox as seen without its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Glance {
-    /// Its receiver waits as before: nothing has come.
+    /// The receiver still waits, and nothing has arrived.
     Empty,
-    /// As that, but for a message that was [delivered](Inbox::take_delivered).
+    /// The receiver still waits, and a message was [delivered](Inbox::take_delivered) into the slot.
     Delivered,
+    /// Only a look under the lock can tell.
     Unknown,
 }
 
-/// What a receiver that took something, or waits, owes when the lock is free.
+/// Work of a receiver after it has released the lock.
 #[derive(Debug)]
 #[must_use = "a sender that is not woken waits for ever"]
 pub(crate) struct Spare {
-    /// No longer waited with, to be dropped.
+    /// A waker that the receiver does not wait with any more, to be dropped.
     pub(crate) former: Option<Waker>,
     pub(crate) relieved: Option<RoomWaiter>,
-    /// Its task is set to wait, and the slot is lent.
+    /// The task is registered as the waiting receiver, and the slot is open.
     pub(crate) lent: bool,
-    /// Another receiver has taken its place: it takes nothing, and does not wait.
+    /// Another receiver has replaced this one, which takes nothing and does not wait.
     pub(crate) replaced: bool,
 }
 
@@ -58,20 +60,22 @@ impl Spare {
     }
 }
 
-/// The senders whose messages were let in when all others were taken out, and the wakes that those messages owe.
+/// The senders whose messages were admitted when all other messages were taken out, and the wake-ups that these
+/// messages cause.
 pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
 
-/// What [`Inbox::gather_or_wait`] found.
+/// Result of [`Inbox::gather_or_wait`].
 #[derive(Debug)]
 pub(crate) enum Gathered<M> {
-    /// More in front.
+    /// Messages were moved to the read-ahead buffer.
     Ahead,
-    /// A message to be looked at: it is to be [put back](Inbox::fill), or its place [given up](Inbox::settle).
+    /// A message to look at. The receiver must [put it back](Inbox::fill), or [free its place](Inbox::settle).
     One(M),
 }
 
 impl<M> Inbox<M> {
-    /// As [`drain`](Self::drain), but if all there is is one message, and nothing unread in `taken`, that is returned.
+    /// As [`drain`](Self::drain), but returns the message if the inbox holds exactly one message and nothing else, and
+    /// `taken` holds nothing unread.
     #[inline]
     pub(crate) fn drain_or_pop(
         &self,
@@ -94,8 +98,8 @@ impl<M> Inbox<M> {
         (message, None, lent)
     }
 
-    /// Moves all messages and signals to the receiver, who waits from now on with its task's own waker; and whether its slot
-    /// is lent.
+    /// Moves all messages and signals to the receiver, whose task is then registered as waiting. Also returns whether
+    /// the slot is open.
     pub(crate) fn drain(
         &self,
         own: &impl Own,
@@ -123,14 +127,14 @@ impl<M> Inbox<M> {
             let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
             return (None, lent);
         }
-        // What was let in is news for the receiver, who waits again.
+        // The admitted messages are new for the receiver, which waits again: they wake it.
         state.waiting = Waiting::Own;
         let wakes = state.receiver(own);
         (Some(Box::new((senders, wakes))), false)
     }
 
-    /// The next message, if there is one, and who is to be told of its place. A single one is handed over; of several the
-    /// rest moves to `front` at once, so that a burst costs one lock.
+    /// Takes the next message, if there is one, and the task that must be told of the room. If several messages are
+    /// queued, the others move to `front` under the same lock. So a burst costs one lock.
     pub(crate) fn pop(&self, front: &mut ReadAhead<M>) -> (Option<M>, Option<RoomWaiter>) {
         let mut state = self.lock_to_receive();
         let Some(by) = front.receiving() else { return (None, None) };
@@ -138,16 +142,18 @@ impl<M> Inbox<M> {
         (state.pop(by, front), state.take_relieved())
     }
 
-    /// As [`pop`](Self::pop), but the receiver waits if the mailbox is empty.
+    /// As [`pop`](Self::pop), but registers the receiver as waiting if there is no message.
     #[inline]
     pub(crate) fn pop_or_wait(&self, own: &impl Own, front: &mut ReadAhead<M>, reader: Reader) -> (Option<M>, Spare) {
         self.take_or_wait(own, self.lock_to_receive(), front, reader, |state, by, front| state.pop(by, front))
     }
 
-    /// What is known of it without the lock, for its task.
+    /// Returns what the task of the process can know of the inbox without the lock.
     #[inline]
     pub(crate) fn glance(&self) -> Glance {
-        // In this order: what is in the slot while the mark is there came without the lock.
+        // The slot is read first. Its acquire load pairs with the release store of the sender. If that sender held the
+        // lock, its lock operation is visible here, and the mark is gone. In the opposite order such a message might
+        // seem delivered without the lock.
         let is_full = self.slot.is_full();
         match self.state.is_marked() {
             true if is_full => Glance::Delivered,
@@ -156,24 +162,26 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// The message that was delivered, for its receiver.
+    /// Takes the delivered message.
     #[inline]
     pub(crate) fn take_delivered(&self, seat: ReceiverTurn) -> Option<M> {
         self.slot.take(seat.receiving())
     }
 
-    /// The same, where it is wanted.
+    /// As [`take_delivered`](Self::take_delivered), but passes the message to `take`, so that the message is moved
+    /// once.
     #[inline]
     pub(crate) fn take_delivered_with(&self, seat: ReceiverTurn, take: impl FnOnce(M)) {
         self.slot.take_with(seat.receiving(), take);
     }
 
-    /// The task that was set to wait does not.
+    /// Unregisters the task as the waiting receiver.
     pub(crate) fn unwait(&self, turn: InTurn) {
         self.lock().unwait(turn);
     }
 
-    /// In the turn of a process that was open when its receiver was polled elsewhere: what was delivered then is for that one.
+    /// Closes the slot, at the beginning of a turn of a process that was active when its receiver was polled elsewhere.
+    /// If a message was delivered to the slot, returns the waker of that receiver, which must read the message.
     #[cold]
     pub(crate) fn recalled(&self, turn: InTurn) -> Option<Waker> {
         let mut state = self.lock();
@@ -181,8 +189,8 @@ impl<M> Inbox<M> {
         if self.slot.is_full() { state.take_other() } else { None }
     }
 
-    /// What came next of all that is not read: a message, or nothing and a `signal`, which is larger and rare. Else it
-    /// waits as [`pop_or_wait`](Self::pop_or_wait).
+    /// Takes the next event: a message, or `Some(None)` and the signal in `signal`, because a signal is larger and
+    /// rare. Without an event it waits as [`pop_or_wait`](Self::pop_or_wait).
     #[inline]
     pub(crate) fn next_or_wait(
         &self,
@@ -206,7 +214,7 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// As [`next_or_wait`](Self::next_or_wait), with nobody who waits.
+    /// As [`next_or_wait`](Self::next_or_wait), for a task that does not open the slot.
     #[cfg(any(test, procession_loom))]
     pub(crate) fn next(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Option<Result<M, Signal>> {
         let mut signal = None;
@@ -216,8 +224,9 @@ impl<M> Inbox<M> {
         next.map(|message| message.ok_or_else(|| signal.expect("it is one or the other")))
     }
 
-    /// Moves all messages behind those of `front`; where there is a bound, takes out the one of this `number`, to be
-    /// looked at, or the oldest if that is gone. With nothing there it waits as [`pop_or_wait`](Self::pop_or_wait).
+    /// Moves all messages to the back of `front`. With a bound, it takes out one message for the receiver to look at:
+    /// the message with this `number`, or the oldest message if that one is gone. If there is none it waits as
+    /// [`pop_or_wait`](Self::pop_or_wait).
     pub(crate) fn gather_or_wait(
         &self,
         own: &impl Own,
@@ -231,10 +240,10 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// Puts back a message that was looked at.
+    /// Puts back a message that the receiver looked at.
     ///
     /// # Errors
-    /// The message, when it was dropped meanwhile: true if by the policy, false if with the inbox.
+    /// The message, if it was dropped meanwhile: with `true` by the policy, with `false` because the inbox was closed.
     pub(crate) fn fill(&self, number: u64, message: M) -> Result<(), (M, bool)> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -242,7 +251,8 @@ impl<M> Inbox<M> {
         bounded.fill(number, message).map_err(|message| (message, !closed))
     }
 
-    /// Gives up the place of a message that was looked at and taken; who is to be told of it.
+    /// Frees the place of a message that the receiver looked at and took. Returns the task that must be told of the
+    /// room.
     pub(crate) fn settle(&self, number: u64) -> Option<RoomWaiter> {
         let mut state = self.lock();
         state.place_signals();
@@ -252,7 +262,8 @@ impl<M> Inbox<M> {
         state.take_relieved()
     }
 
-    /// A receiver took a message of its front that stood behind `passed` others; `left` are there now.
+    /// Records that a receiver took a message of its read-ahead buffer from behind `passed` others. The buffer holds
+    /// `left` messages now.
     pub(crate) fn passed_over(&self, passed: usize, left: usize) {
         let mut state = self.lock();
         state.place_signals();
@@ -273,12 +284,13 @@ impl<M> Inbox<M> {
         let (by, reader) = match reader {
             Reader::Task { seat, .. } => (seat.receiving(), reader),
             Reader::Other(waker) => {
-                // Asked under the lock: another receiver may have taken its place since it was polled.
+                // Checked under the lock: another receiver may have replaced this one since it was polled.
                 let Some(by) = front.receiving() else {
                     return (None, Spare { former: Some(waker), relieved: None, lent: false, replaced: true });
                 };
                 if !planted!("other_does_not_recall") {
-                    // Before it looks: what was delivered to a process that waits again is seen then.
+                    // Before the receiver looks. A message that was delivered before is found by the look. After this a
+                    // sender takes the lock, or the process wakes this receiver in its next turn (`recalled`).
                     state.lent.recall(own);
                 }
                 (by, Reader::Other(waker))
@@ -314,10 +326,10 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Takes back what a receiver took out and has not read, and says who is to be told of it.
+    /// Puts back the messages that a receiver took out and has not read. Returns the wake-ups that they cause.
     ///
     /// # Errors
-    /// The messages, when the inbox is closed.
+    /// The messages, if the inbox is closed or has a bound.
     pub(crate) fn put_back(&self, own: &impl Own, front: &mut ReadAhead<M>) -> Result<Wakes, VecDeque<M>> {
         let unread = front.take();
         if unread.is_empty() {
@@ -328,7 +340,8 @@ impl<M> Inbox<M> {
             return Err(unread);
         }
         if state.bounded().is_some() {
-            // Read once, and put aside: there is no place for it in the queue, where it would count again.
+            // With a bound, these messages were read once and put aside. They have no place in the queue, where they
+            // would count again.
             return Err(unread);
         }
         state.place_signals();
@@ -350,10 +363,11 @@ impl<M> Inbox<M> {
     }
 }
 
-/// One receiver takes the place of another.
+/// Replacement of one receiver by another.
 impl<M> Inbox<M> {
-    /// Makes a new receiver the current one, on trial, in place of the one that has `present`. It has what that one has
-    /// read ahead or put aside. None if `present` was replaced before. The waker is that of `present`.
+    /// Makes a new receiver the current one, on trial, in place of the receiver that has `present`. The new receiver
+    /// gets the messages that `present` has read ahead or put aside. Returns `None` if `present` was replaced before.
+    /// The waker is that of the former receiver, if it waits.
     pub(crate) fn begin_trial(
         &self,
         turn: InTurn,
@@ -363,14 +377,15 @@ impl<M> Inbox<M> {
         if present.is_replaced() {
             return None;
         }
-        // A receiver on trial is not settled, so no receiver takes a message without the lock meanwhile.
+        // A receiver on trial is not settled (`Claim::is_settled`), so no receiver takes a message without the lock
+        // meanwhile.
         state.unwait(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
 
-    /// Gives the receiver that has `former` its place back, which it had before the trial. If a third one has taken it
-    /// meanwhile, `former` stays replaced. The waker is that of the one that was on trial, if it waits.
+    /// Makes the receiver that has `former` the current one again, as before the trial. If a third receiver has
+    /// replaced it meanwhile, `former` is never again current. The waker is that of the receiver on trial, if it waits.
     pub(crate) fn end_trial(&self, trial: &Trial, former: &mut ReadAhead<M>) -> Option<Waker> {
         let mut state = self.lock();
         if trial.end() {
@@ -380,8 +395,8 @@ impl<M> Inbox<M> {
         None
     }
 
-    /// Makes a new receiver the current one, in place of the process that has `taken`, or of its last receiver. The waker is
-    /// that of the last receiver, if it waits.
+    /// Makes a new receiver the current one, in place of the process that has `taken`, or of the last receiver that
+    /// replaced the process. The waker is that of the last receiver, if it waits.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
         state.unwait(turn);
@@ -389,7 +404,8 @@ impl<M> Inbox<M> {
         (next, state.take_other())
     }
 
-    /// Makes the process that has `taken` the receiver again. The waker is that of the former receiver, if it waits.
+    /// Makes the process that has `taken` the current receiver again. The waker is that of the former receiver, if it
+    /// waits.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
         state.unwait(turn);
@@ -403,10 +419,10 @@ mod tests {
     use super::*;
     use crate::platform::clock::Instant;
     use crate::process::exit::Reason;
-    use crate::process::mailbox::Bound;
+    use crate::process::mailbox::MailboxCapacity;
     use crate::process::mailbox::wakes::PendingSchedule;
 
-    /// Nobody is woken here.
+    /// A process that is never woken.
     #[derive(Clone, Copy)]
     struct Nobody;
 
@@ -433,7 +449,7 @@ mod tests {
         let _nobody = inbox.signal(&Nobody, cancel, true).expect("it is open");
     }
 
-    /// What comes next: a message, or None for a signal.
+    /// Returns the next event: a message, or `None` for a signal.
     fn next(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> Option<u32> {
         inbox.next(&Nobody, front).expect("something is there").ok()
     }
@@ -444,7 +460,7 @@ mod tests {
 
     #[test]
     fn what_is_picked_from_behind_a_signal_does_not_move_it() {
-        for bound in [Bound::Unbounded, Bound::Reject(9)] {
+        for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9)] {
             for picked in 0..4 {
                 let (inbox, mut front) = (Inbox::new(bound, None), ReadAhead::default());
                 for message in 0..4 {

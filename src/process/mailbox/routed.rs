@@ -1,41 +1,41 @@
-//! A mailbox whose messages are for others: they go on to a [`Router`] at the push, on the sender's thread, and wait here
-//! only while none of those takes them.
+//! Mailboxes that forward their messages to other mailboxes. A [`Router`] forwards each message during the push, on the
+//! sender's thread. A message waits in the first mailbox only while the router cannot forward it.
 
 use std::fmt;
 
 use crate::platform::sync::Arc;
 
-/// Whoever the messages of a mailbox go on to.
+/// Forwards the messages of a mailbox to other mailboxes.
 pub(crate) trait Router<M>: fmt::Debug + Send + Sync {
-    /// Hands a message on. If it is taken, `accepted` is called before anybody can have read it.
+    /// Forwards a message. If the message is accepted, calls `accepted` before the process that gets it is queued.
     ///
     /// # Errors
-    /// The message, which nobody takes now.
+    /// The message, if no process takes it now.
     fn route(&self, message: M, accepted: &dyn Fn()) -> Result<(), Unrouted<M>>;
 
-    /// Takes the mail that one of those has left unread, oldest first.
+    /// Takes the messages that one of the other mailboxes left unread, oldest first.
     ///
     /// # Errors
-    /// The mail, when there is nobody left to read it.
+    /// The messages, if no process is left to read them.
     fn inherit(&self, unread: Vec<M>) -> Result<(), Vec<M>>;
 }
 
-/// A message that nobody takes now.
+/// A message that no process takes now.
 #[derive(Debug)]
 pub(crate) enum Unrouted<M> {
-    /// It waits in the mailbox, if there is room.
+    /// The message waits in the first mailbox, if there is room.
     Later(M),
-    /// It waits nowhere, unless its sender can.
+    /// The message is refused, unless its sender can wait.
     Full(M),
 }
 
-/// What becomes of the messages of a mailbox, beside being read.
+/// Forwarding mode of a mailbox.
 #[derive(Debug)]
 pub(super) enum Forwarding<M> {
-    /// Nothing.
+    /// The messages stay here.
     Here,
-    /// They are handed on, unless some wait here that came before.
+    /// The messages are forwarded, unless earlier messages wait here.
     Routed { router: Arc<dyn Router<M>>, some_wait: bool },
-    /// What is left unread is handed on.
+    /// The messages that are unread when the mailbox is closed are forwarded.
     Left(Arc<dyn Router<M>>),
 }

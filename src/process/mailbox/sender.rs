@@ -1,4 +1,4 @@
-//! What comes in: messages from their senders, and signals, and whom they wake.
+//! The sending side of a mailbox: it appends messages and signals, and returns the wake-ups that they cause.
 
 use std::task::{Poll, Waker};
 
@@ -10,14 +10,15 @@ use crate::process::mailbox::{Inbox, Own, Router, Unsent, Wakes};
 use crate::process::pid::Pid;
 
 impl<M> Inbox<M> {
-    /// Appends a message. If it is taken, `accepted` is called before anybody can have read it.
+    /// Appends a message. If the message is accepted, calls `accepted` before the process is queued.
     ///
     /// # Errors
-    /// The message, when the inbox is closed or full; or one that was dropped for it, if that is the policy.
+    /// The message, if the inbox is closed or full, or must be routed; or the message that the policy dropped.
     #[inline]
     pub(crate) fn push(&self, own: &impl Own, message: M, accepted: impl FnOnce()) -> Result<Wakes, Unsent<M>> {
         let mut message = message;
-        // Without the mark it is not open, but for moments: and then the process is left where it runs.
+        // Without the mark the lock was taken since the receiver began to wait, and the run state is most likely not
+        // *Open*. This check spares the run state, whose cache line belongs to the core that runs the process.
         if self.state.is_marked() {
             match self.slot.deliver(own, message) {
                 Ok(owed) => {
@@ -42,18 +43,19 @@ impl<M> Inbox<M> {
             }
             return pushed;
         }
-        // Before the message: whoever is woken by this comes by the slot.
+        // Before the push: if this wakes the process, it closes the slot, and the message can go there.
         let wakes = state.receiver(own);
         state.messages().push(message);
         accepted();
         Ok(wakes)
     }
 
-    /// As [`push`](Self::push), but where there is no room the message waits for it, and `waker` is taken: then a number
-    /// comes back to ask by. Without a waker it is refused.
+    /// As [`push`](Self::push), but a message that finds no room waits for it, whatever the policy. Then `waker` is
+    /// taken, and the number of the waiting sender is returned. Without a waker the message is refused.
     ///
     /// # Errors
-    /// The message, when the inbox is closed, or takes none.
+    /// The message, if the inbox is closed or must route it; or if the inbox is full, and there is no waker or its
+    /// capacity is 0.
     pub(crate) fn push_or_wait(
         &self,
         own: &impl Own,
@@ -71,11 +73,11 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Whether the message of a sender was let in. If not, it waits by this waker from now on; what comes back in its
-    /// place is to be dropped.
+    /// Returns whether the message of a waiting sender was admitted. If not, the sender waits with this waker from now
+    /// on. The former waker is returned in its place, for the caller to drop.
     ///
     /// # Errors
-    /// The message, when the inbox was closed first.
+    /// The message, if the inbox was closed before it was admitted.
     pub(crate) fn poll_admitted(&self, number: u64, waker: &mut Option<Waker>) -> Poll<Result<(), (M, Option<Waker>)>> {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -86,12 +88,13 @@ impl<M> Inbox<M> {
         if bounded.still_waits(number, waker) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
-    /// The sender waits no longer. What comes back was not let in, and never will be.
+    /// Ends the wait of a sender. Returns its message and waker if the message was not admitted.
     pub(crate) fn give_up(&self, number: u64) -> Option<(M, Option<Waker>)> {
         self.state.lock().bounded()?.give_up(number)
     }
 
-    /// Whether a push would be refused now, and then whether it is full or else closed.
+    /// Returns whether a push would be refused now: `Some(true)` if the inbox is full, `Some(false)` if it is closed.
+    /// `None` means that a push would be accepted.
     pub(crate) fn refuses(&self) -> Option<bool> {
         let mut state = self.state.lock();
         if state.closed {
@@ -100,7 +103,8 @@ impl<M> Inbox<M> {
         state.bounded().is_some_and(|bounded| bounded.rejects()).then_some(true)
     }
 
-    /// Has whoever makes room next tell this waker, once. Of an inbox with a bound; there may be room already.
+    /// Registers a waker, which is woken once when the receiver next makes room that no waiting sender takes. There may
+    /// be room already. Without a bound the waker is dropped.
     pub(crate) fn watch(&self, waker: Waker) {
         let mut waker = Some(waker);
         if let Some(bounded) = self.state.lock().bounded() {
@@ -109,12 +113,14 @@ impl<M> Inbox<M> {
         drop(waker);
     }
 
-    /// Appends a signal, which wakes the task (`wake_own` is false for an answer that comes from inside the process's own
-    /// turn) and a receiver that waits elsewhere. What only a reader of the mailbox hears wakes nobody else: neither one that
-    /// waits for something else, nor one that was woken and has not come yet.
+    /// Appends a signal. It wakes the task of the process, and a receiver that waits elsewhere.
+    ///
+    /// An answer to a yield is for the reader of the mailbox. It wakes only a receiver that waits for the next event.
+    /// It does not wake a process that waits for something else, or one that was woken and has not looked yet.
+    /// `wake_own` is false for an answer that comes from inside the process's own turn: then nothing is woken.
     ///
     /// # Errors
-    /// The signal, when the inbox is closed.
+    /// The signal, if the inbox is closed.
     pub(crate) fn signal(&self, own: &impl Own, signal: Signal, wake_own: bool) -> Result<Wakes, Signal> {
         let mut state = self.lock();
         if state.closed {
@@ -130,11 +136,11 @@ impl<M> Inbox<M> {
         })
     }
 
-    /// As [`signal`](Self::signal), for the answer to a yield, which is taken from where it is: of many of these each copy
-    /// counts.
+    /// As [`signal`](Self::signal), for the answer to a yield. The answer is moved once, out of `answer`: a process may
+    /// get many answers, and each copy costs.
     ///
     /// # Errors
-    /// Nothing is taken, when the inbox is closed.
+    /// The inbox is closed. Then `answer` is unchanged.
     #[inline]
     pub(crate) fn answer(
         &self,
@@ -154,14 +160,14 @@ impl<M> Inbox<M> {
         Ok(if wakes { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// As [`signal`](Self::signal), for the news of another's end. Nothing if it is closed.
+    /// As [`signal`](Self::signal), for a down: the exit of a monitored process. Returns `None` if the inbox is closed.
     #[inline]
     pub(crate) fn down(&self, own: &impl Own, number: u64, pid: Pid, reason: &Exit, wake_own: bool) -> Option<Wakes> {
         let mut state = self.lock();
         if state.closed {
             return None;
         }
-        // Of a million of these each copy counts: the usual one is made in its place.
+        // A process may get a million downs, so each copy costs: the usual signal is constructed in its final place.
         match reason {
             Exit::Normal => state.append(Signal::Down { number, pid, reason: Exit::Normal }),
             _ => state.append(Signal::Down { number, pid, reason: reason.clone() }),
@@ -169,16 +175,16 @@ impl<M> Inbox<M> {
         Some(if wake_own && !planted!("down_wakes_nobody") { state.receiver(own) } else { Wakes::default() })
     }
 
-    /// Whom to wake for something that is not in the queue: a kill, a cancel.
+    /// Returns the wake-ups for an event that is not in the queue: a kill or a cancel.
     pub(crate) fn rouse(&self, own: &impl Own) -> Wakes {
         self.lock().everybody(own)
     }
 }
 
-/// Where messages are for others.
+/// A mailbox whose messages are forwarded by a [`Router`].
 impl<M> Inbox<M> {
-    /// As [`push_or_wait`](Self::push_or_wait), for a message that was not handed on. Until the inbox is empty, and its
-    /// receiver has [seen that](Self::resume), no other one is.
+    /// As [`push_or_wait`](Self::push_or_wait), for a message that the router did not take. From then on messages are
+    /// queued here, and not forwarded, until the receiver finds the inbox empty and calls [`resume`](Self::resume).
     pub(crate) fn keep(
         &self,
         own: &impl Own,
@@ -194,36 +200,37 @@ impl<M> Inbox<M> {
         state.store_or_wait(own, message, waker, accepted)
     }
 
-    /// Messages go on to this router from now on, when those that wait here have.
+    /// Sets the router. The inbox forwards messages to it once the receiver calls [`resume`](Self::resume) and no
+    /// message waits here.
     pub(crate) fn route_to(&self, own: &impl Own, router: Arc<dyn Router<M>>) {
         let mut state = self.lock();
         state.lent.recall(own);
         state.aside.get_or_insert_default().way = Forwarding::Routed { router, some_wait: true };
     }
 
-    /// Hands messages on again, if none waits here.
+    /// Starts to forward messages if no message waits here. Otherwise messages are queued here.
     pub(crate) fn resume(&self) {
         let mut state = self.lock();
         let some_wait = state.untaken() != 0;
         state.some_wait(some_wait);
     }
 
-    /// Does something under the lock, if messages are handed on now because none waits here.
+    /// Calls `f` under the lock if messages are forwarded now, because no message waits here. Otherwise returns `None`.
     pub(crate) fn if_none_waits<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
         let state = self.state.lock();
         let way = state.aside.as_deref().map(|aside| &aside.way);
         matches!(way, Some(Forwarding::Routed { some_wait: false, .. })).then(f)
     }
 
-    /// What is unread when this is closed is for this router.
+    /// Sets the router that gets the messages which are unread when the inbox is closed.
     pub(crate) fn leave_to(&self, router: Arc<dyn Router<M>>) {
         self.state.lock().aside.get_or_insert_default().way = Forwarding::Left(router);
     }
 
-    /// Puts messages before all others, beyond any bound.
+    /// Puts messages before all others, beyond any capacity.
     ///
     /// # Errors
-    /// The messages, when the inbox is closed.
+    /// The messages, if the inbox is closed or has no bound.
     pub(crate) fn put_first(&self, own: &impl Own, messages: Vec<M>) -> Result<Wakes, Vec<M>> {
         let mut state = self.lock();
         if state.closed {

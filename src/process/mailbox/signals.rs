@@ -1,4 +1,5 @@
-//! The signals of a mailbox, and where each stands among its messages: those lie elsewhere, and are counted here.
+//! The signals of a mailbox, and the position of each among the messages. The messages are stored elsewhere; this file
+//! only counts them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -9,27 +10,30 @@ use crate::process::event::Signal;
 use crate::process::mailbox::read_ahead::KEEP;
 use crate::process::mailbox::slot::Slot;
 
-/// Oldest first.
+/// Queue of signals, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// How many messages were taken out since this was made, not counting those in the slot.
+    /// Number of messages that were taken out since this was created, without the messages from the slot.
     taken: i64,
     waiting: VecDeque<(SignalPosition, Signal)>,
 }
 
-/// Where a signal stands.
+/// Position of a signal among the messages.
 #[derive(Debug, Clone, Copy)]
 enum SignalPosition {
-    /// Behind so many that were ever put into the slot, as far as is known, and so many of the others that were ever taken or
-    /// are here. A message may be on its way into the slot, or out of it, while a signal is appended; and that in the slot is
-    /// read before all others. So it is for the receiver to say what this [comes to](Signals::place).
+    /// Preliminary position. When the signal was appended, the slot had received `slot` messages, as far as is known.
+    /// `others` is the number of all other messages that were taken before or were queued then.
+    ///
+    /// The sender of the signal cannot know the final position. A message may be on its way into or out of the slot
+    /// meanwhile, and the receiver reads the slot before all other messages. So the receiver computes the [final
+    /// position](Signals::place).
     Behind { slot: u64, others: i64 },
-    /// So many will have been taken when all messages that came before it are.
+    /// Final position: the number of messages that will have been taken when all messages before the signal are taken.
     Number(i64),
 }
 
 impl SignalPosition {
-    /// Of a signal that the receiver has looked at.
+    /// Returns the position of a signal that the receiver has placed.
     fn number(self) -> i64 {
         match self {
             Self::Number(number) => number,
@@ -37,7 +41,7 @@ impl SignalPosition {
         }
     }
 
-    /// So many messages more before it.
+    /// Moves the signal behind `by` more messages.
     fn shift(&mut self, by: i64) {
         match self {
             Self::Number(number) => *number += by,
@@ -57,7 +61,7 @@ impl Signals {
         self.waiting.is_empty()
     }
 
-    /// Puts one behind all that is there: the slot, and so many messages more.
+    /// Appends a signal behind all messages: the slot, and `others` more messages.
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
@@ -65,7 +69,8 @@ impl Signals {
         self.waiting.push_back((place, signal));
     }
 
-    /// Numbers those that came since the receiver was here last: before it takes anything, or gives it back.
+    /// Computes the final positions of the signals that arrived since the receiver was here last. The receiver calls
+    /// this before it takes messages or puts them back.
     #[inline]
     pub(super) fn place<M>(&mut self, slot: &Slot<M>) {
         if !self.is_empty() {
@@ -79,7 +84,8 @@ impl Signals {
         for (place, _) in self.waiting.iter_mut().rev() {
             let SignalPosition::Behind { slot, others } = *place else { break };
             let unread = match others - self.taken {
-                // That in the slot comes before these, whenever it came.
+                // The receiver reads the slot before the unread messages of the queue. So the message in the slot comes
+                // before the signal, whenever it arrived.
                 unread @ 1.. if !planted!("slot_is_behind") => unread + i64::from(is_full),
                 unread => unread + i64::from(slot > from_slot),
             };
@@ -87,47 +93,49 @@ impl Signals {
         }
     }
 
-    /// How many messages were taken out so far, those from the slot included.
+    /// Number of messages that were taken out so far, including the messages from the slot.
     #[inline]
     fn taken_with<M>(&self, slot: &Slot<M>) -> i64 {
         self.taken + slot.taken() as i64
     }
 
-    /// Messages were taken, but not from the slot.
+    /// Counts messages that were taken, but not from the slot.
     #[inline]
     pub(super) fn took(&mut self, messages: usize) {
         self.taken += messages as i64;
     }
 
-    /// Messages that were taken come back.
+    /// Reverts the count for messages that a receiver puts back.
     pub(super) fn took_back(&mut self, messages: usize) {
         self.taken -= messages as i64;
     }
 
-    /// Messages come before all that is there.
+    /// Shifts all signals behind messages that are put before all others.
     pub(super) fn came_before(&mut self, messages: usize) {
         self.waiting.iter_mut().for_each(|(place, _)| place.shift(messages as i64));
     }
 
-    /// A message was taken that stood behind `passed` others, of a queue with a bound.
+    /// Counts a message that was taken from behind `passed` others, of a queue with a bound.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
         self.keep_apart(self.taken - 1 + passed as i64);
     }
 
-    /// A message was read that stood behind `passed` others, of those that were taken; `left` of these are there now.
+    /// Handles a message that was read from behind `passed` others in the read-ahead buffer, which holds `left`
+    /// messages now.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
         self.keep_apart(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
-    /// The message of this number was read before some that came earlier: signals that came before it don't come nearer
-    /// for that.
+    /// Compensates for a message that was read out of order. Each signal before it moves back by one: the count of
+    /// taken messages has grown, but the messages before the signal are still unread.
     fn keep_apart(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
     }
 
-    /// The next one if no message came before it, for a receiver that has read so many less than it took.
+    /// Returns the next signal, if no message comes before it. `unread` is the number of messages that the receiver
+    /// took and has not read.
     pub(super) fn pop<M>(&mut self, slot: &Slot<M>, unread: usize) -> Option<Signal> {
         if self.waiting.front()?.0.number() > self.taken_with(slot) - unread as i64 {
             return None;
@@ -135,11 +143,13 @@ impl Signals {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Hands all of them over, to a receiver that will have read so many messages when it comes to these.
+    /// Moves all signals to `to`. `ahead` is the number of messages that the receiver will have read when it has read
+    /// all that it took before.
     pub(super) fn drain<M>(&mut self, slot: &Slot<M>, to: &mut Drained, ahead: u64) {
         let taken = self.taken_with(slot);
         if to.waiting.is_empty() {
-            // There may be many, and who sends the next waits for the lock meanwhile.
+            // There may be many signals, and the next sender waits for the lock meanwhile: so the two queues are
+            // swapped.
             to.shrink_to(self.waiting.len());
             mem::swap(&mut self.waiting, &mut to.waiting);
             (to.taken, to.ahead) = (taken, ahead);
@@ -152,11 +162,12 @@ impl Signals {
     }
 }
 
-/// Signals that a receiver took over with the messages that came before them.
+/// Signals that a receiver took over together with the messages before them.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
     waiting: VecDeque<(SignalPosition, Signal)>,
-    /// How many messages had been taken out when these were, and how many of them this receiver will have read then.
+    /// Number of messages that had been taken out of the mailbox when the signals were, and (`ahead`) the number of
+    /// messages that this receiver will have read by then. The two counts correspond.
     taken: i64,
     ahead: u64,
 }
@@ -173,7 +184,7 @@ impl Drop for Drained {
     }
 }
 
-/// Drops signals one by one. The destructor of an answer is the user's code and may panic. If two of them panicked in the
+/// Drops signals one by one. The destructor of an answer is user code and may panic. If two of them panicked in the
 /// drop of the whole queue, the program would abort.
 fn drop_each(signals: &mut VecDeque<(SignalPosition, Signal)>) {
     while let Some((_, signal)) = signals.pop_front() {
@@ -200,10 +211,11 @@ impl Drained {
         self.waiting.len()
     }
 
-    /// The next one, if no message comes before it, for a receiver that has read so many.
+    /// Returns the next signal, if no message comes before it. `read` is the number of messages that the receiver has
+    /// read.
     #[inline]
     pub(super) fn pop(&mut self, read: u64) -> Option<Signal> {
-        // Messages before it that were taken by another way are no concern of this receiver's.
+        // At least 0: messages before the signal that left the mailbox by another way do not count for this receiver.
         let others = (self.waiting.front()?.0.number() - self.taken).max(0);
         if self.ahead + others as u64 > read {
             return None;
@@ -211,7 +223,7 @@ impl Drained {
         self.waiting.pop_front().map(|(_, signal)| signal)
     }
 
-    /// Gives back what a burst needed, when the last of it was read.
+    /// Frees the memory of a burst when its last signal was read.
     #[inline]
     pub(super) fn shrink(&mut self) {
         if self.waiting.is_empty() {
@@ -219,7 +231,7 @@ impl Drained {
         }
     }
 
-    /// The same, if so many come next.
+    /// Frees the memory of a burst, unless about a quarter of it is needed for `next` signals.
     fn shrink_to(&mut self, next: usize) {
         if self.waiting.capacity() > KEEP.max(4 * next) {
             self.waiting = VecDeque::new();

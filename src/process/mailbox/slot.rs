@@ -1,30 +1,37 @@
-//! Room for one message in the mailbox itself, where whoever wakes the process may put one without the mailbox's lock. A file
-//! with unsafe code: of the type of a message nothing is known but its size, and a place that were as large as that would be
-//! paid for by every idle process. Without it each mailbox that ever has mail has a buffer, which the sender allocates and
-//! whoever ends the process frees; processes that get one message, and end, are a quarter cheaper by it (bench
-//! `create-1-exit`). And a message to a process that waits for it is cheaper by two locks, which is a quarter of what it costs
-//! (bench `ping-pong`).
+//! Slot for one message inside the mailbox. A sender that wakes the process may write the slot without the mailbox's
+//! lock.
 //!
-//! # Who may use the slot
+//! This file contains unsafe code: the slot is untyped memory of a fixed size. Every idle process would pay for a slot
+//! as large as its message type. Without a slot each mailbox that ever gets a message has a buffer, which the sender
+//! allocates and the thread that ends the process frees. With the slot, processes that get one message and exit cost a
+//! quarter less (bench `create-1-exit`). A message to a process that waits for it takes two locks fewer, which saves a
+//! quarter of its cost (bench `ping-pong`).
 //!
-//! The slot has at most one writer and one reader at a time. Each operation takes an argument that proves its right:
+//! # Access to the slot
 //!
-//! - **Put, not lent:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, which lies under the lock.
-//! - **Put, lent:** the sender that changes the run state of the process from *open* to *active* (`counted::run_state`).
-//!   Until it has queued the process, no other thread can do so. The proof is what [`Own::deliver`] returns.
-//! - **Take:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
-//!   claim that was replaced gives no proof (`mailbox::front`). The current receiver takes without the lock only in its
-//!   process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former receiver was
-//!   one that may take without the lock, it changes only in the process's own turn. So two takes cannot overlap. The
-//!   thread that closes the mailbox takes under the lock, in the last turn of the process.
+//! The slot is *open* (lent to senders) or not: see [`SlotLoan`]. It has at most one writer and one reader at a time.
+//! Each operation takes an argument that proves its right:
 //!
-//! A process is open only while its slot is lent. It [lends](SlotLoan::lend) the slot under the lock, in its own turn, and
-//! takes it back only in its own turns, in which it is not open. A holder of the lock that finds the slot lent first has to
-//! change the run state as a sender does. If it cannot, it leaves the slot alone. A receiver that is polled outside the
-//! process's turn notifies the process, which takes the slot back in its next turn.
+//! - **Write while it is not open:** the holder of the mailbox's lock. The proof is `&mut SlotLoan`, which lies under
+//!   the lock.
+//! - **Write while it is open:** the sender that changes the run state of the process from *Open* to *Active*
+//!   (`process::state::run_state`). No other thread can do so until this sender has queued the process. The proof is
+//!   the return value of [`Own::deliver`].
+//! - **Read:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
+//!   claim that was replaced gives no proof (`mailbox::read_ahead`). The current receiver reads without the lock only
+//!   in its process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former
+//!   receiver was one that may read without the lock, it changes only in the process's own turn. So two reads cannot
+//!   overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
-//! `moves` is odd while a message is in the slot. A writer writes only if it is even, and then makes it odd; a reader reads
-//! only if it is odd, and then makes it even.
+//! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
+//! under the lock, in its process's turn. The slot is closed again by such a turn, in which the run state is not
+//! *Open*, or by a holder of the lock that has ended the *Open* run state. A holder of the lock that finds the slot
+//! open first has to change the run state as a sender does. If it cannot, it does not write the slot. A receiver that
+//! is polled outside the process's turn, while the process is active, notifies the process. The process then closes the
+//! slot in its next turn.
+//!
+//! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes it odd. A
+//! reader reads only if `moves` is odd, and then makes it even.
 
 #![allow(unsafe_code)]
 
@@ -38,36 +45,37 @@ use crate::process::mailbox::read_ahead::Receiving;
 use crate::process::mailbox::wakes::{Own, PendingSchedule};
 use crate::process::state::current::InTurn;
 
-/// What fits: a `Payload` does, and so does a request with a `Reply` and two words beside it.
+/// Memory of the slot. A `Payload` fits, and so does a request with a `Reply` and two words beside it.
 type Room = [u64; 3];
 
-/// Holds one message, if messages of that type are small; else none, ever.
+/// Slot for one message. It stays empty if the message type does not fit.
 pub(super) struct Slot<M> {
-    /// How often a message was put there, and was taken: odd while one is there.
+    /// Number of writes plus number of reads: odd while a message is in the slot.
     moves: AtomicU64,
     room: UnsafeCell<MaybeUninit<Room>>,
     _message: PhantomData<M>,
 }
 
-// SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread gets a `&M`, so `M: Sync` is
-// not. The room is accessed by one thread at a time: see "Who may use the slot" above.
+// SAFETY: threads that share the slot exchange messages, so `M: Send` is required. No thread gets a `&M`, so `M: Sync`
+// is not. The room is accessed by one thread at a time: see "Access to the slot" above.
 unsafe impl<M: Send> Sync for Slot<M> {}
 
-/// Whether the slot is lent to the sender that gets the right to run the process.
+/// Whether the slot is open: reserved for the sender that gets the right to run the process.
 ///
-/// It is made with its slot, and lies under the lock of the same mailbox. So `&mut SlotLoan` proves that the lock is held.
+/// It is created with its slot, and lies under the lock of the same mailbox. So `&mut SlotLoan` proves that the lock is
+/// held.
 #[derive(Debug)]
 pub(super) struct SlotLoan(bool);
 
 impl SlotLoan {
-    /// The receiver waits for mail, or takes the slot back, in its process's turn: so the process is not open.
+    /// Opens or closes the slot. The thread is in the turn of the process, so the run state is not *Open*.
     #[inline]
     pub(super) fn lend(&mut self, yes: bool, _: InTurn) {
         self.0 = yes;
     }
 
-    /// Wakes the process that this mailbox belongs to. If that gives the caller the right to run it, the caller takes the
-    /// slot back.
+    /// Wakes the process that this mailbox belongs to. If that gives the caller the right to run the process, this
+    /// closes the slot.
     #[inline]
     pub(super) fn wake(&mut self, own: &impl Own) -> Option<PendingSchedule> {
         let owed = own.wake();
@@ -77,8 +85,8 @@ impl SlotLoan {
         owed
     }
 
-    /// Takes the slot back for a receiver that is polled outside the turn of the process, unless the process is active. An
-    /// active process takes it back itself, at the beginning of its next turn.
+    /// Closes the slot for a receiver that is polled outside the turn of the process, unless the process is active. An
+    /// active process closes the slot itself, at the beginning of its next turn.
     pub(super) fn recall(&mut self, own: &impl Own) {
         if self.0 && own.recall() {
             self.0 = false;
@@ -89,10 +97,11 @@ impl SlotLoan {
 impl<M> Slot<M> {
     const FITS: bool = size_of::<M>() <= size_of::<Room>() && align_of::<M>() <= align_of::<Room>();
 
-    /// An empty slot that is not lent.
+    /// Creates an empty slot that is not open.
     #[inline]
     pub(super) fn new() -> (Self, SlotLoan) {
-        // Zeroes: uninitialised bytes would be copied from where the slot was made, and the copy would wait for those writes.
+        // Zeroed: uninitialised bytes would be copied from where the slot was made, and that copy would miss store
+        // forwarding.
         let room = UnsafeCell::new(MaybeUninit::zeroed());
         (Self { moves: AtomicU64::new(0), room, _message: PhantomData }, SlotLoan(false))
     }
@@ -102,22 +111,23 @@ impl<M> Slot<M> {
         self.full().is_some()
     }
 
-    /// How many messages were taken from here.
+    /// Number of messages that were taken from the slot.
     #[inline]
     pub(super) fn taken(&self) -> u64 {
         self.moves.load(Ordering::Acquire) / 2
     }
 
-    /// How many were put here.
+    /// Number of messages that were put into the slot.
     #[inline]
     pub(super) fn put_so_far(&self) -> u64 {
         self.moves.load(Ordering::Acquire).div_ceil(2)
     }
 
-    /// Puts a message there if the process is open. Then the caller has to queue the process.
+    /// Writes a message into the slot if the run state of the process is *Open*. Then the caller has to queue the
+    /// process.
     ///
     /// # Errors
-    /// The message, if the process is not open.
+    /// The message, if the run state is not *Open* or the message does not fit.
     #[inline]
     pub(super) fn deliver(&self, own: &impl Own, message: M) -> Result<PendingSchedule, M> {
         if !Self::FITS {
@@ -125,8 +135,9 @@ impl<M> Slot<M> {
         }
         match own.deliver() {
             Some(owed) => {
-                // SAFETY: the message fits. `owed` is the right to run the process that this slot belongs to (`Own`), which was
-                // open: so the slot was lent and empty. While it is lent, only the thread that has this right writes to it.
+                // SAFETY: the message fits. `owed` is the right to run the process that this slot belongs to (`Own`),
+                // whose run state was *Open*: so the slot was open and empty. While the slot is open, only the thread
+                // that has this right writes it.
                 unsafe { self.write(message) };
                 Ok(owed)
             }
@@ -134,37 +145,38 @@ impl<M> Slot<M> {
         }
     }
 
-    /// Puts a message there, under the lock.
+    /// Writes a message into the slot, under the lock.
     ///
     /// # Errors
-    /// The message, if there is one already, or it is too large, or the slot is lent.
+    /// The message, if the slot holds a message or is open, or if the message does not fit.
     #[inline]
     pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
-        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread has the lock of the
-        // mailbox. As the slot is not lent, only the holder of the lock writes.
+        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread holds the
+        // lock of the mailbox. The slot is not open, so only the holder of the lock writes it.
         unsafe { self.write(message) };
         Ok(())
     }
 
     /// # Safety
-    /// A message of this type fits. The slot is empty, and no other thread writes to it until this returns.
+    /// A message of this type fits. The slot is empty, and no other thread writes it until this returns.
     #[inline]
     unsafe fn write(&self, message: M) {
         let moves = self.moves.load(Ordering::Acquire);
         debug_assert!(Self::FITS && moves.is_multiple_of(2), "the slot is empty");
         self.room.with_mut(|room| {
-            // SAFETY: the caller guarantees that the message fits, in size and alignment, and that no thread writes
-            // meanwhile. No thread reads meanwhile, for `moves` is even; the last read happened before the load above, which
-            // acquires what the reader released. The slot is empty, so no message is overwritten.
+            // SAFETY: the caller guarantees that the message fits, in size and alignment, and that no other thread
+            // writes meanwhile. No thread reads meanwhile, because `moves` is even. The last read happened before the
+            // load above, which acquires the store that the reader released. The slot is empty, so no message is
+            // overwritten.
             unsafe { room.cast::<M>().write(message) };
         });
         self.moves.store(moves + 1, Ordering::Release);
     }
 
-    /// Takes the message, if one is there.
+    /// Takes the message out of the slot, if there is one.
     #[inline]
     pub(super) fn take(&self, _: Receiving) -> Option<M> {
         let moves = self.full()?;
@@ -174,32 +186,35 @@ impl<M> Slot<M> {
         Some(message)
     }
 
-    /// As [`take`](Self::take), by a function that gets the message: so it is moved once, from here to where it stays.
+    /// As [`take`](Self::take), but passes the message to `take`. So the message is moved once, from the slot to its
+    /// final place.
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
         // SAFETY: `moves` is odd, so a message is there. `Receiving` proves that no other thread takes it.
         let message = unsafe { self.read() };
-        // Before `take`, which may panic: the message is not to be read again.
+        // Stored before the call of `take`, which may panic: the message must not be read again.
         self.moves.store(moves + 1, Ordering::Release);
         take(message);
     }
 
-    /// How often it was moved, if something is there.
+    /// Returns `moves` if the slot holds a message.
     #[inline]
     fn full(&self) -> Option<u64> {
-        // Acquire pairs with the release of the thread that put the message there, or took it.
+        // Acquire pairs with the release stores in `write`, `take` and `take_with`. With a weaker load a reader could
+        // read the room before the message is in it, and a writer could overwrite a message that is still being read.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
 
     /// # Safety
-    /// `moves` was seen odd, with acquire ordering. No other thread takes the message. The caller makes `moves` even before
-    /// it reads again.
+    /// `moves` was seen odd, with acquire ordering. No other thread takes the message. The caller makes `moves` even
+    /// before the slot is read again.
     #[inline]
     unsafe fn read(&self) -> M {
-        // SAFETY: a message of type `M` was written before `moves` became odd, and the caller has acquired that. No thread
-        // writes while it is odd, and the caller guarantees that no other thread reads: so the message is moved out once.
+        // SAFETY: a message of type `M` was written before `moves` became odd, and the caller has acquired that write.
+        // No thread writes while `moves` is odd, and the caller guarantees that no other thread reads. So the message
+        // is moved out once.
         self.room.with_mut(|room| unsafe { room.cast::<M>().read() })
     }
 }
@@ -207,7 +222,8 @@ impl<M> Slot<M> {
 impl<M> Drop for Slot<M> {
     fn drop(&mut self) {
         if self.is_full() {
-            // SAFETY: `moves` is odd. `&mut self` excludes other threads, and nothing reads after this.
+            // SAFETY: `moves` is odd, so a message is there. `&mut self` excludes other threads, and nothing reads the
+            // slot after this.
             drop(unsafe { self.read() });
         }
     }
@@ -267,7 +283,7 @@ mod tests {
         assert_eq!(taken, [1, 2, 3]);
     }
 
-    /// A process that notes how often it is recalled.
+    /// A process that counts the calls of `recall`.
     struct Recalled {
         waits: bool,
         times: std::cell::Cell<usize>,
@@ -288,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A slot that stays lent takes no message under the lock: two threads could write to it.
+    /// An open slot takes no message under the lock, because two threads could write it.
     #[test]
     fn a_slot_is_taken_back_only_from_a_process_that_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
@@ -298,7 +314,7 @@ mod tests {
             lent.recall(&own);
             assert_eq!(own.times.get(), usize::from(is_lent));
             assert_eq!(slot.put(&mut lent, 1).is_ok(), !is_lent || waits);
-            // A wake that gives no right to run the process takes nothing back.
+            // A wake-up that gives no right to run the process does not close the slot.
             let (slot, mut lent) = Slot::new();
             lent.lend(is_lent, InTurn::of_right());
             assert!(lent.wake(&own).is_none());

@@ -1,7 +1,8 @@
-//! Whom news in an inbox has woken: the task that it belongs to, and whoever waits in its place.
+//! The wake-ups that a message or signal causes: of the task of the mailbox's process, and of a receiver that waits in
+//! its place.
 //!
-//! The task is woken under the inbox's lock, or by the sender that finds its process open; what is left, to queue it, is done
-//! when no lock is held.
+//! The run state of the process is changed under the inbox's lock, or by a sender that finds it *Open*. The process is
+//! queued, and wakers are called, when no lock is held.
 
 use std::task::Waker;
 
@@ -9,7 +10,7 @@ use crate::process::state::current::Current;
 use crate::process::state::wake_order::{SchedulerHandle, WakeOrder};
 use crate::process::{catch as panic, state as counted};
 
-/// Who was woken, and is to be told so when no lock is held.
+/// Pending wake-ups, to be performed when no lock is held.
 #[must_use = "a wake that is not done is a lost wake-up"]
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
@@ -18,8 +19,8 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// As [`wake`](Self::wake), for news that come in crowds: the task goes behind those that are ready, and finds all of
-    /// the crowd that they bring.
+    /// As [`wake`](Self::wake), for events that arrive in batches. The task is queued behind the runnable tasks, and
+    /// finds the whole batch when it runs.
     #[inline]
     pub(crate) fn wake_behind(self) {
         Current::with(|current| current.waking(WakeOrder::Back, || self.wake()));
@@ -33,7 +34,8 @@ impl Wakes {
         }
     }
 
-    /// As [`wake`](Self::wake), of a task of this place, which the caller keeps.
+    /// As [`wake`](Self::wake), for a task of this scheduler. The caller owns the handle of the scheduler, so the push
+    /// need not clone one.
     #[inline]
     pub(crate) fn wake_in(self, place: &SchedulerHandle) {
         if let Some(own) = self.own {
@@ -45,25 +47,26 @@ impl Wakes {
     }
 }
 
-/// The process that an inbox belongs to. The functions of an inbox that take one get the process of that very inbox: the
-/// inbox's slot is guarded by its run state.
+/// The process that an inbox belongs to. Each function of an inbox that takes an `Own` must get the process of that
+/// same inbox: the run state of the process guards the slot of the inbox.
 pub(crate) trait Own {
-    /// Wakes the process. If it waited, the caller gets the right to run it, and has to queue it.
+    /// Wakes the process. If the process waited, the caller gets the right to run it, and has to queue it.
     fn wake(&self) -> Option<PendingSchedule>;
 
-    /// Wakes the process if it is open for a message. Then the caller gets the right to run it, alone, and may put the message
-    /// into the slot before it queues the process.
+    /// Wakes the process if its run state is *Open*. Then the caller gets the exclusive right to run it, and may write
+    /// the message into the slot before it queues the process.
     fn deliver(&self) -> Option<PendingSchedule>;
 
-    /// Has it open no longer. False if it is not known to wait: then it is told that somebody asked.
+    /// Ends the *Open* run state. Returns false if the process is not known to wait: then its next turn learns of the
+    /// recall.
     fn recall(&self) -> bool;
 }
 
-/// It was woken, and is to be queued, which happens when this is dropped.
+/// A process that was woken and has to be queued. Dropping this value queues it.
 #[cfg(not(procession_loom))]
 pub(crate) type PendingSchedule = counted::PendingSchedule;
 
-/// As above; or of a model, which has no tasks.
+/// As above. In a model it may be a waker, because a model has no tasks.
 #[cfg(procession_loom)]
 #[derive(Debug)]
 pub(crate) enum PendingSchedule {
@@ -71,7 +74,7 @@ pub(crate) enum PendingSchedule {
     Waker(Waker),
 }
 
-/// What a task comes to as.
+/// Converts the pending wake-up of a task.
 #[cfg(not(procession_loom))]
 #[inline]
 fn of_task(owed: counted::PendingSchedule) -> PendingSchedule {
@@ -99,7 +102,7 @@ impl<T: counted::Stepped> Own for T {
     }
 }
 
-/// Of a model, for somebody who never waits by a run state.
+/// For models: a receiver that does not wait by a run state.
 #[cfg(procession_loom)]
 impl Own for Waker {
     fn wake(&self) -> Option<PendingSchedule> {
@@ -115,7 +118,7 @@ impl Own for Waker {
     }
 }
 
-/// Of a model: a process, with whoever runs it.
+/// For models: a process, and the waker of the thread that runs it.
 #[cfg(procession_loom)]
 impl Own for (counted::RunState, Waker) {
     fn wake(&self) -> Option<PendingSchedule> {

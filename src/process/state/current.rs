@@ -1,10 +1,11 @@
-//! [`Current`]: the state of this thread. It tells which process the thread steps, with which budget, and in which order
-//! woken tasks are queued.
+//! The state of this thread ([`Current`]): which process the thread steps, with which budget, and in which order woken
+//! tasks are queued.
 //!
-//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered through a
-//! future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells, and no borrow of
-//! their contents lives while user code runs: turns nest, because a step may call `block_on`, which runs other processes on
-//! the same thread. [`Current::enter`] saves the state of the outer turn, and its guard restores it.
+//! There is one `Current` for each thread. The runtime's own functions get it as a parameter. Code that is entered
+//! through a future, a waker or a destructor of the user obtains it once, by [`Current::with`]. All fields are cells,
+//! and no borrow of their contents lives while user code runs: turns nest, because a step may call `block_on`, which
+//! runs other processes on the same thread. [`Current::enter`] saves the state of the outer turn, and its guard
+//! restores it.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -22,7 +23,8 @@ use crate::process::state::kept_timer::KeptTimer;
 use crate::process::state::upgrade_request::{self, UpgradeRequest};
 use crate::process::state::wake_order::WakeOrder;
 
-/// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one turn.
+/// Number of messages that a body may receive in one turn, and of calls of [`should_yield`] that return `false` in one
+/// turn.
 pub(crate) const BUDGET: u32 = 128;
 
 /// A time later than any that a clock returns.
@@ -34,8 +36,8 @@ const UNSEEN: u64 = Instant::FAR.ns();
 /// cache lines, a turn costs a tenth more.
 #[repr(align(64))]
 pub(crate) struct Current {
-    /// Address of the control block of the process whose code runs now. It identifies a process of this program while the
-    /// process lives. 0: no process.
+    /// Address of the control block of the process whose code runs now. It identifies a process of this program while
+    /// the process lives. 0: no process.
     process: Cell<usize>,
     /// As `process`. It also holds while the turn polls the future of a handler.
     turn: Cell<usize>,
@@ -45,8 +47,8 @@ pub(crate) struct Current {
     /// Data and vtable of the waker of the process's task.
     waker: Cell<(usize, usize)>,
     budget: Cell<u32>,
-    /// Events of this turn: bits of [`note`]. It is a byte: reading a wider word after the write of one of its bytes would miss
-    /// store forwarding.
+    /// Events of this turn: bits of [`note`]. It is a byte: reading a wider word after the write of one of its bytes
+    /// would miss store forwarding.
     notes: Cell<u8>,
     mailbox: Cell<MailboxNote>,
     wake_order: Cell<WakeOrder>,
@@ -81,9 +83,9 @@ mod note {
     pub(super) const KEEPS_TIMER: u8 = 1;
     /// The process was answered inside its own turn.
     pub(super) const ANSWERED: u8 = 1 << 1;
-    /// The process asked to be stepped again, after the tasks that are ready.
+    /// The process asked to be stepped again, after the tasks that are runnable.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// Replies were dropped while the process unwinds or ends.
+    /// ItemStream were dropped while the process unwinds or ends.
     pub(super) const REPLIES: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
@@ -96,10 +98,10 @@ mod note {
 enum MailboxNote {
     /// The receiver does not wait, or not by the mailbox's slot.
     Nothing,
-    /// The receiver took the message that was delivered into the slot. It still waits for the next one, but has not asked for
-    /// it.
+    /// The receiver took the message that was delivered into the slot. It still waits for the next one, but has not
+    /// asked for it.
     Delivered,
-    /// The receiver asked for a message, and waits with the slot lent to senders.
+    /// The receiver asked for a message, and waits with the slot open to senders.
     Waits,
 }
 
@@ -203,16 +205,16 @@ impl Current {
         CURRENT.with(f)
     }
 
-    /// As [`with`](Self::with), for code that may run while the thread ends. `None` if the state is gone, which happens only
-    /// under the model checkers.
+    /// As [`with`](Self::with), for code that may run while the thread ends. `None` if the state is gone, which happens
+    /// only under the model checkers.
     pub(crate) fn try_with<R>(f: impl FnOnce(&Self) -> R) -> Option<R> {
         CURRENT.try_with(f).ok()
     }
 
     // ---- Turns
 
-    /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. `code` returns the name
-    /// of the type that runs the process.
+    /// Begins a turn of the process with this control block. The turn ends when the guard is dropped. `code` returns
+    /// the name of the type that runs the process.
     #[inline]
     pub(crate) fn enter(&self, process: usize, pid: Pid, code: fn() -> &'static str, waker: &Waker) -> Guard<'_> {
         // A turn that polls the future of a handler is a turn too.
@@ -287,15 +289,15 @@ impl Current {
         self.steps(process).then_some(InTurn(PhantomData))
     }
 
-    /// Whether this thread is in a turn of the process with this control block. This includes the poll of a handler's future
-    /// inside the turn. An answer to the process needs no wake-up then.
+    /// Whether this thread is in a turn of the process with this control block. This includes the poll of a handler's
+    /// future inside the turn. An answer to the process needs no wake-up then.
     #[inline]
     pub(crate) fn is_in_turn_of(&self, process: usize) -> bool {
         self.turn.get() == process
     }
 
-    /// Runs `f` outside any process: the futures that `f` polls and the messages that it sends do not belong to the process
-    /// whose turn this may be.
+    /// Runs `f` outside any process: the futures that `f` polls and the messages that it sends do not belong to the
+    /// process whose turn this may be.
     pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
         struct Back<'a>(&'a Current, usize, Option<Pid>, (usize, usize));
         impl Drop for Back<'_> {
@@ -416,13 +418,13 @@ impl Current {
         self.mailbox.get() == MailboxNote::Delivered
     }
 
-    /// Notes whether the receiver asked for a message, and waits with the slot lent.
+    /// Notes whether the receiver asked for a message, and waits with the slot open.
     #[inline]
     pub(crate) fn note_waits_for_message(&self, waits: bool) {
         self.mailbox.set(if waits { MailboxNote::Waits } else { MailboxNote::Nothing });
     }
 
-    /// Whether the receiver waits with the slot lent.
+    /// Returns whether the receiver waits with the slot open.
     #[inline]
     pub(crate) fn waits_for_message(&self) -> bool {
         self.mailbox.get() == MailboxNote::Waits
@@ -450,27 +452,29 @@ impl Current {
         self.seen.get() < at.ns()
     }
 
-    /// Forbids the sleeps of the process to leave their timers to each other in this turn. Such a timer wakes the process once
-    /// more than needed, and stays set longer than a sleep needs it.
+    /// Forbids the sleeps of the process to leave their timers to each other in this turn. A timer that is left wakes
+    /// the process once more than needed, and stays set longer than a sleep needs it.
     pub(crate) fn forbid_kept_timers(&self) {
         self.note(note::NO_TIMER);
     }
 
-    /// Whether a sleep that is polled with `waker` may take over a timer of the process with this control block. The thread
-    /// must step that process, `waker` must be the waker of its task, its steps must not be counted, and its clock must be
-    /// real.
+    /// Whether a sleep that is polled with `waker` may take over a timer of the process with this control block. The
+    /// thread must step that process, `waker` must be the waker of its task, its steps must not be counted, and its
+    /// clock must be real.
     #[inline]
     pub(crate) fn may_take_timer(&self, process: usize, waker: &Waker) -> bool {
         self.steps(process) && self.is_own_waker(waker) && !self.has(note::NO_TIMER)
     }
 
-    /// From here to [`end_kept_timer`](Self::end_kept_timer), a sleep of the process may leave its timer on this thread.
+    /// From here to [`end_kept_timer`](Self::end_kept_timer), a sleep of the process may leave its timer on this
+    /// thread.
     #[inline]
     pub(crate) fn begin_kept_timer(&self) {
         self.note(note::KEEPS_TIMER);
     }
 
-    /// Ends the time in which a sleep may leave its timer. Whether there may be one, which the caller cancels.
+    /// Ends the period in which a sleep may leave its timer. Returns whether there may be such a timer, which the
+    /// caller cancels.
     #[inline]
     pub(crate) fn end_kept_timer(&self) -> bool {
         self.notes.set(self.notes.get() & !note::KEEPS_TIMER);
@@ -511,10 +515,10 @@ impl Current {
         !self.spend()
     }
 
-    // ---- Replies that are dropped with a process
+    // ---- ItemStream that are dropped with a process
 
-    /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends. The caller
-    /// then calls [`take_dropped_replies`](Self::take_dropped_replies).
+    /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends.
+    /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).
     #[inline]
     pub(crate) fn ending(&self) -> Ending<'_> {
         Ending(self, self.ends.replace(true))
@@ -554,19 +558,19 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A reply that was dropped while its process unwound or ended. The caller of the process gets the exit as soon as it is
-/// known. If the process caught the panic, the caller gets `None`: the reply was only dropped.
+/// A reply that was dropped while its process unwound or ended. The caller of the process gets the exit as soon as it
+/// is known. If the process caught the panic, the caller gets `None`: the reply was only dropped.
 pub(crate) type DroppedReply = Box<dyn FnOnce(Option<&Exit>)>;
 
 /// Whether the running process should let other processes run now.
 ///
 /// The reason is a spent budget, a request of the runtime for a step that takes longer than half of
-/// [`Builder::long_step`](crate::Builder::long_step), or a call of [`Host::preempt`](crate::Host::preempt). After that it
-/// returns `true` until the turn ends.
+/// [`Builder::long_step_threshold`](crate::Builder::long_step_threshold), or a call of
+/// [`Host::preempt`](crate::Host::preempt). After that it returns `true` until the turn ends.
 ///
-/// Each call takes one from the turn's budget of 128. A loop that calls it once for each small piece of work gets `true`
-/// after at most 128 pieces. An async body then awaits [`yield_now`](crate::Me::yield_now). A hand-written process returns
-/// [`Next::Again`](crate::Next::Again). Outside a process it always returns `false`.
+/// Each call takes one from the turn's budget of 128. A loop that calls it once for each small piece of work gets
+/// `true` after at most 128 pieces. An async body then awaits [`yield_now`](crate::SelfHandle::yield_now). A
+/// hand-written process returns [`Next::Again`](crate::Next::Again). Outside a process it always returns `false`.
 ///
 /// ```
 /// # use procession::{Context, Exit};

@@ -1,6 +1,7 @@
-//! Calls of user code that must not nest deeply. Such a call may cause another one: a message may own a mailbox with messages
-//! that own mailboxes, and a link may end a mailbox whose links end mailboxes. The stack must not grow with the length of the
-//! chain, so beyond a small depth the outermost call runs the inner one, after it has returned from user code.
+//! Calls of user code that must not nest deeply. A call may cause another one: a message may own a mailbox with
+//! messages that own mailboxes, and a link may end a mailbox whose links end mailboxes. The stack must not grow with
+//! the length of the chain, so beyond a small depth the outermost call runs the inner one, after it has returned from
+//! user code.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,8 +12,8 @@ use crate::process::catch::catch;
 /// Maximum number of calls that are nested in each other on one thread. Deeper ones are deferred.
 const NESTED: u32 = 4;
 
-/// The calls in progress on this thread. The destructors of other thread-locals may cause such calls too, so this remains
-/// usable while the thread ends.
+/// The calls in progress on this thread. The destructors of other thread-locals may cause such calls too, so this
+/// remains usable while the thread ends.
 pub(crate) struct Deferred {
     /// Number of calls in progress.
     depth: Cell<u32>,

@@ -1,7 +1,7 @@
 //! The call of a handler that this thread runs, and the completions that the handler drops during the call.
 //!
-//! A handler that panics drops its completions while it unwinds. They are kept here until the call is over, because their
-//! yields fail with the text of the panic, which is not known before.
+//! A handler that panics drops its completions while it unwinds. They are kept here until the call is over, because
+//! their yields fail with the text of the panic, which is not known before.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,8 @@ pub(crate) type Kept = Box<dyn Any>;
 /// The call of a handler that this thread runs.
 pub(crate) struct HandlerCall {
     runs: Cell<bool>,
-    /// The yield whose completion is kept however it is dropped: the call drops the future of its handler.
+    /// The yield whose completion is kept even if it is dropped without a panic: the call itself drops the future of
+    /// its handler.
     own: Cell<Option<YieldId>>,
     has_kept: Cell<bool>,
     /// Empty and without memory between calls.
@@ -42,8 +43,8 @@ impl HandlerCall {
         }
     }
 
-    /// Begins a call. Every completion is kept that the call drops while it unwinds, and the completion of the `own` yield
-    /// however it is dropped.
+    /// Begins a call. Every completion is kept that the call drops while it unwinds, and the completion of the `own`
+    /// yield however it is dropped.
     #[inline]
     pub(crate) fn begin(&self, own: Option<YieldId>) -> OuterCall {
         OuterCall { runs: self.runs.replace(true), own: self.own.replace(own), kept: self.take() }

@@ -1,5 +1,5 @@
-//! The inline path of a command: a handler answers it within the turn that yields it. The command needs no tag, no lock and
-//! no wake-up.
+//! The inline path of a command: a handler answers it within the turn that yields it. The command needs no tag, no lock
+//! and no wake-up.
 //!
 //! ```text
 //!   offer ──▶ Command ── take_command ──▶ Running ── answer ──▶ Answer ── claim ──▶ Nothing
@@ -13,8 +13,8 @@
 //! (`yields.rs`) if the room is taken, or if commands wait in the table before it. The order is the same on both paths:
 //! handlers get the commands when the step returns, in the order in which they were yielded.
 //!
-//! The first command of a step with a tag waits here too (*Tagged*) for the end of the step. It need not be put into the
-//! table, and taken out again, under the table's lock.
+//! The first command with a tag in a step waits here too (*Tagged*), until the step ends. So it need not be put into
+//! the table, and taken out again, under the table's lock.
 
 use std::cell::Cell;
 
@@ -124,7 +124,8 @@ impl InlineCommand {
         self.tag.get().zip(self.command.take())
     }
 
-    /// The number of the command that was offered in this step, and the index of its handler. The command stays in the room.
+    /// The number of the command that was offered in this step, and the index of its handler. The command stays in the
+    /// room.
     #[inline]
     pub(crate) fn offered(&self) -> Option<(Number, u32)> {
         (self.holds.get() == Holds::Command).then(|| (self.number.get(), self.handler.get()))

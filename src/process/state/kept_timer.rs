@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use crate::platform::clock::Instant;
 
-/// A timer that the process of this turn set, and that no sleep uses now. Each part is a cell of its own and is moved by
-/// itself.
+/// A timer that the process of this turn set, and that no sleep uses now. Each part is a cell of its own and is moved
+/// by itself.
 pub(crate) struct KeptTimer {
     /// Address of the process's control block. 0: no timer is kept.
     process: Cell<usize>,

@@ -1,7 +1,8 @@
-//! One value from one sender to one receiver, each of whom may leave first and be noticed.
+//! One-shot channel: one value from one sender to one receiver, under a small lock. The sender can observe that the
+//! receiver has left.
 //!
-//! A small lock around plain data. `futures::channel::oneshot` does not let a sender that is only borrowed, as that of a
-//! layer's attempt is, wait for its receiver to leave; hence our own. The answer to a call has one more: see `answer.rs`.
+//! `futures::channel::oneshot` does not fit. There a sender that is only borrowed, like the sender of a layer's
+//! attempt, cannot wait for its receiver to leave. The answer to a call has its own channel: see `answer.rs`.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -24,7 +25,7 @@ enum State<T> {
 #[derive(Debug)]
 pub(crate) struct Oneshot<T> {
     state: Lock<State<T>>,
-    /// Set under the lock when the value is put there, read without it as a hint.
+    /// Set under the lock when the value is stored. It is read without the lock, as a hint.
     sent: AtomicBool,
 }
 
@@ -33,10 +34,10 @@ impl<T> Oneshot<T> {
         Self { state: Lock::new(State::Empty { receiver: None, watchers: Vec::new() }), sent: AtomicBool::new(false) }
     }
 
-    /// Puts the value there, and wakes the receiver.
+    /// Stores the value, and wakes the receiver.
     ///
     /// # Errors
-    /// The value, when the receiver has left or a value came before.
+    /// The value, if the receiver has left or a value was sent before.
     pub(crate) fn send(&self, value: T) -> Result<(), T> {
         let mut state = self.state.lock();
         let State::Empty { receiver, watchers } = &mut *state else { return Err(value) };
@@ -49,9 +50,11 @@ impl<T> Oneshot<T> {
         Ok(())
     }
 
-    /// Takes the value, or leaves the waker to be woken. `None` inside when it was taken before.
+    /// Takes the value, or registers the waker. Returns `Ready(None)` if the value was taken before, or the receiver
+    /// has left.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
-        // Outside the lock, for a clone of a waker is somebody's code; and not at all when the value seems to be there.
+        // Cloned outside the lock, because the clone of a waker runs user code. It is not cloned if the value seems to
+        // be there.
         let fresh = if self.sent.load(Ordering::Relaxed) { None } else { Some(waker.clone()) };
         let former = {
             let mut state = self.state.lock();
@@ -73,7 +76,7 @@ impl<T> Oneshot<T> {
         Poll::Pending
     }
 
-    /// The receiver leaves: what comes now is refused. Returns a value that was there.
+    /// The receiver leaves: later values are refused. Returns the value if it was stored before.
     pub(crate) fn close(&self) -> Option<T> {
         let former = mem::replace(&mut *self.state.lock(), State::Over);
         match former {
@@ -87,12 +90,12 @@ impl<T> Oneshot<T> {
         }
     }
 
-    /// Whether a value would be refused.
+    /// Returns whether a value would be refused.
     pub(crate) fn is_closed(&self) -> bool {
         !matches!(*self.state.lock(), State::Empty { .. })
     }
 
-    /// As [`is_closed`](Self::is_closed); while it is not, `watcher` will be woken when the receiver leaves.
+    /// As [`is_closed`](Self::is_closed). If it returns false, `watcher` is woken when the receiver leaves.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let fresh = watcher.clone();
         let mut state = self.state.lock();

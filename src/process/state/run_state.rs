@@ -1,4 +1,5 @@
-//! Whether a process is to be run, runs, or waits: one byte, by which those who wake it and whoever runs it agree.
+//! Run state of a process: one atomic byte, through which the threads that wake the process and the thread that runs it
+//! agree.
 //!
 //! ```text
 //!            wake                 wake
@@ -10,28 +11,36 @@
 //!                     └── over, from anywhere ──▶ Over
 //! ```
 //!
-//! *Active* is queued, or running: nobody need know which. Whoever turns *Idle* into *Active* queues it, so it is queued
-//! or run by one at a time. A wake that finds it *Active* may come when the process has looked already for what it brings,
-//! so it leaves *Notified*; and whoever runs it, if it wants to wait then, does not get to *Idle*, but queues it again.
+//! *Active*: the process is queued or running; no thread needs to know which. The thread that changes *Idle* to
+//! *Active* queues the process, so one thread at a time queues or runs it. A wake-up that finds *Active* may announce
+//! an event that the process has not seen in its last look. So it sets *Notified*. The `wait` at the end of the turn
+//! then fails, and the thread that runs the process queues it again.
 //!
-//! *Open* is *Idle* of a process that waits for mail and has none: whoever turns that into *Active* has the right to run it,
-//! and with that the mailbox's slot (`mailbox::slot`), where the message lies that the turn then begins with. A receiver that
-//! is polled by somebody else ends that by a *recall*; if the process does not wait then, it leaves *Recalled*, which is
-//! *Notified* with the wish that it looks after the slot.
+//! *Open*: as *Idle*, for a process that waits for a message and has an open mailbox slot. The thread that changes
+//! *Open* to *Active* gets the right to run the process and, with it, the slot (`mailbox::slot`): it may write the
+//! message there that the next turn begins with. A receiver that is polled outside the turn ends this state by a
+//! *recall*. If the process does not wait then, the recall sets *Recalled*: as *Notified*, and the next turn first
+//! closes the slot.
 //!
-//! The usual turn costs one read-modify-write, for the wait. To begin, a load is enough: if that finds *Active*, a wake
-//! that comes now or came just now leaves *Notified* for the end, at the price of a turn too many. Only *Notified* is taken
-//! back, before the process looks, for everything that those wakes brought is seen then. A process that goes on, because
-//! it wants to or was notified, stays as it is.
+//! The usual turn costs one read-modify-write, in `wait`. A load is enough in `begin`: if it reads *Active*, a
+//! concurrent wake-up leaves *Notified* for the end of the turn, at the cost of one unnecessary turn. If it reads
+//! *Notified*, `begin` sets *Active* before the process looks, because the process then sees everything that those
+//! wake-ups announced. A process that asks for another turn, or was notified, is queued again without a change of its
+//! state.
 //!
-//! No wake is lost. What it brings is written before its read-modify-write, or under a lock that is held from before that
-//! until it is written and that the process takes to look. That orders it with the one who runs: if it comes before `begin`
-//! takes *Notified* back, or before whoever queued the process did, it is seen in the turn that begins; if it comes after
-//! that and before the `wait`, that fails; if it comes after the `wait`, it finds *Idle* or *Open*, and queues. What is
-//! delivered is written before the process is queued.
+//! No wake-up is lost. An event is written before the read-modify-write of its wake-up. Or it is written under a lock
+//! that the sender holds during both and that the process takes to look. This orders the event with the turns of the
+//! process:
 //!
-//! A file with unsafe code: `wait` and `end` give up the right to run a process. A caller that does not have it would make a
-//! second one.
+//! - If the wake-up comes before `begin` resets *Notified*, or before the process was queued, the turn that begins sees
+//!   the event.
+//! - If it comes after that and before `wait`, `wait` fails.
+//! - If it comes after `wait`, it finds *Idle* or *Open*, and queues the process.
+//!
+//! A delivered message is written before the process is queued.
+//!
+//! This file contains unsafe code: `wait` and `end` release the right to run a process. A caller that does not have
+//! this right would create a second one.
 
 #![allow(unsafe_code)]
 
@@ -49,17 +58,17 @@ const RECALLED: u8 = 5;
 pub(crate) struct RunState(AtomicU8);
 
 impl RunState {
-    /// Of a process that is about to be queued for the first time.
+    /// Initial state of a process that is about to be queued for the first time.
     pub(crate) fn active() -> Self {
         Self(AtomicU8::new(ACTIVE))
     }
 
-    /// Of what is never run.
+    /// State of a value that is never run.
     pub(crate) fn over() -> Self {
         Self(AtomicU8::new(OVER))
     }
 
-    /// True if the caller has to queue it.
+    /// Wakes the process. Returns true if the caller has to queue it.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
     pub(crate) fn wake(&self) -> bool {
@@ -67,7 +76,8 @@ impl RunState {
         loop {
             let next = match seen {
                 IDLE | OPEN => ACTIVE,
-                // Also of one that was notified before: this wake is to be ordered before the `begin` that takes that back.
+                // Also for *Notified*: this write orders the wake-up before the `begin` that resets the state, so that
+                // the turn sees its event.
                 ACTIVE | NOTIFIED => NOTIFIED,
                 RECALLED => RECALLED,
                 _ => return false,
@@ -82,17 +92,18 @@ impl RunState {
         }
     }
 
-    /// As [`wake`](Self::wake), of one that is open; else it does nothing.
+    /// As [`wake`](Self::wake), but only for a process that is *Open*. Otherwise it does nothing and returns false.
     #[inline]
     #[must_use = "if nobody queues it, it never runs again"]
     pub(crate) fn deliver(&self) -> bool {
-        // Acquire pairs with the `wait`: the slot is as the process left it.
+        // Acquire pairs with the release in `wait`: the last accesses of the process to the slot happen before the
+        // caller writes it.
         self.0.load(Ordering::Relaxed) == OPEN
             && self.0.compare_exchange(OPEN, ACTIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Has one that waits open no longer. False if it does not wait, or has just been woken: then it will
-    /// [know](Self::begin).
+    /// Ends the *Open* state. Returns false if the process does not wait, or has just been woken: then its next
+    /// [`begin`](Self::begin) returns true.
     pub(crate) fn recall(&self) -> bool {
         let next = |seen| match seen {
             OPEN => Some(IDLE),
@@ -105,7 +116,8 @@ impl RunState {
         }
     }
 
-    /// It was taken from a queue and is about to look for what there is. True if it was recalled.
+    /// Begins a turn: the process was taken from a queue, and is about to look for events. Returns true if it was
+    /// recalled.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
         match self.0.load(Ordering::Relaxed) {
@@ -114,13 +126,14 @@ impl RunState {
         }
     }
 
-    /// The process has looked and wants to wait, open if its mailbox's slot is lent. False if it was woken meanwhile: then the
-    /// caller keeps the right to run it, and queues it again.
+    /// Ends a turn: the process waits, as *Open* if `open`, or else as *Idle*. Returns false if the process was woken
+    /// meanwhile: then the caller keeps the right to run it, and must queue it again.
     ///
     /// # Safety
-    /// The caller has the right to run the process. If this returns true it has given up that right, and no longer accesses
-    /// what only its owner may: another thread may run the process at once. If `open`, the slot of the process's mailbox is
-    /// lent, and stays so until the process is woken: a sender that finds the process open writes to the slot.
+    /// The caller has the right to run the process. If this returns true, the caller has released that right, and no
+    /// longer accesses what only its owner may access: another thread may run the process immediately. If `open`, the
+    /// slot of the process's mailbox is open, and stays so until the process is woken: a sender that finds the state
+    /// *Open* writes the slot.
     #[inline]
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) unsafe fn wait(&self, open: bool) -> bool {
@@ -132,30 +145,31 @@ impl RunState {
         self.0.compare_exchange(ACTIVE, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether it has ended: then whatever was done before that is seen.
+    /// Returns whether the process has exited. The acquire load pairs with the release store in `end`: everything that
+    /// was done before the exit is visible.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(Ordering::Acquire) == OVER
     }
 
-    /// The process has ended, and is never queued again.
+    /// Records that the process has exited, and is never queued again.
     ///
     /// # Safety
-    /// The caller has the right to run the process, and gives it up. It does not access the process's outcome any more: its
-    /// handle, once it sees that the process [is over](Self::is_over), takes the outcome without a lock.
+    /// The caller has the right to run the process, and releases it. It does not access the process's outcome any more:
+    /// once the handle sees that the process [has exited](Self::is_over), it takes the outcome without a lock.
     #[inline]
     pub(crate) unsafe fn end(&self) {
         self.0.store(OVER, Ordering::Release);
     }
 }
 
-/// For models of processes that have no cell: nothing in memory depends on these states.
+/// For models of processes that have no cell: no memory access depends on these states.
 #[cfg(procession_loom)]
 impl RunState {
     #[must_use = "a process that is not queued again never runs again"]
     pub(crate) fn model_wait(&self, open: bool) -> bool {
-        // SAFETY: no cell has this state, so no memory access depends on the right to run. The model itself asserts that the
-        // right has one owner.
+        // SAFETY: no cell has this state, so no memory access depends on the right to run. The model itself asserts
+        // that the right has one owner.
         unsafe { self.wait(open) }
     }
 

@@ -1,5 +1,6 @@
-//! The request of a running body to be replaced by other code. The body and its task have no reference to each other, so
-//! they exchange the request and the reply through the thread's state, during the poll of the body. See `upgrade.rs`.
+//! The request of a running body to be replaced by other code. The body and its task have no reference to each other,
+//! so they exchange the request and the reply through the thread's state, during the poll of the body. See
+//! `upgrade.rs`.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -44,8 +45,8 @@ impl UpgradeRequest {
         drop(former);
     }
 
-    /// Asks whether the task ends with a `T`. The first call returns `None`, and the call after the task's reply returns
-    /// the reply.
+    /// Asks whether the task ends with a `T`. The first call returns `None`, and the call after the task's reply
+    /// returns the reply.
     pub(crate) fn ask<T: 'static>(&self) -> Option<Fit> {
         let reply = self.exchange.borrow_mut().1.take();
         if reply.is_none() {
@@ -65,8 +66,8 @@ impl UpgradeRequest {
         self.is_pending.get()
     }
 
-    /// Replies to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future that replaces
-    /// the body. With `None`, the task must poll the body again: the body then reads the reply.
+    /// ItemStream to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future
+    /// that replaces the body. With `None`, the task must poll the body again: the body then reads the reply.
     #[cold]
     pub(crate) fn settle<T: 'static>(&self) -> Option<Future<T>> {
         self.is_pending.set(false);

@@ -21,9 +21,9 @@ pub(crate) enum WakeOrder {
 /// The state of a task before it is queued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// It waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the push need not
-    /// clone one.
+    /// The task waited, or is new. The caller may own a handle of the scheduler for the duration of the push. Then the
+    /// push need not clone one.
     Waiting(Option<&'a SchedulerHandle>),
-    /// It had a turn, and goes on: it asked for another turn, or was woken during the turn.
+    /// The task had a turn, and goes on: it asked for another turn, or was woken during the turn.
     Turn,
 }

@@ -1,5 +1,7 @@
-//! What a stream has sent and its process has not pulled yet: plain data, under the lock of the tag table that it
-//! stands in. It wakes nobody; what it returns says who is to be woken after the unlock.
+//! The items that a stream has sent and that its process has not pulled yet.
+//!
+//! A buffer is plain data in a slot of the tag table, under the lock of the table. It wakes no task. Its methods return
+//! the wakers that the caller wakes after it has unlocked the table.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -7,31 +9,31 @@ use std::task::Waker;
 use crate::platform::sync::planted;
 use crate::process::payload::Payload;
 
-/// The items of one stream on their way from its handler to its process.
+/// The items of one stream on the way from its handler to its process.
 ///
-/// A hand-written process hears of items by *notices* in its mailbox: one for each item that it has pulled and that is
-/// there, one for the end. A notice does not say what it stands for. Whichever is read first takes what is first in
-/// the buffer, so the items keep their order and the end comes after them, however notices overtake each other on their
-/// way into the mailbox.
+/// A hand-written process is notified of items by *notices* in its mailbox: one for each item that it has pulled and
+/// that is in the buffer, and one for the end. A notice does not identify an item. Each notice takes the first item of
+/// the buffer when it is read. Therefore, the items keep their order and the end comes last, even if notices overtake
+/// each other on the way into the mailbox.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     items: VecDeque<Payload>,
-    /// How many items wait here at most.
+    /// Maximum number of items in the buffer.
     room: usize,
-    /// The handler, if it waits for room.
+    /// Waker of the handler, if it waits for room.
     sender: Option<Waker>,
-    /// The process's future has looked and found nothing, and was not woken since.
+    /// The process's future waits: it found no item, and was not woken since. Initially true.
     waits: bool,
-    /// How many items were pulled that have no notice yet.
+    /// Number of pulled items that have no notice yet.
     wanted: usize,
-    /// How many notices of items are on their way.
+    /// Number of items whose notice was sent and not read yet.
     noticed: usize,
-    /// The notice of the end is on its way.
+    /// The notice of the end was sent.
     end_noticed: bool,
 }
 
 impl Buffer {
-    /// A buffer with room for so many items; for one at least.
+    /// Creates a buffer with room for `room` items, but at least for one.
     pub(crate) fn new(room: usize) -> Self {
         Self {
             items: VecDeque::new(),
@@ -48,14 +50,14 @@ impl Buffer {
         self.items.len() < self.room
     }
 
-    /// Takes an item in. True if the process's future waits, which the caller now wakes.
+    /// Appends an item. Returns whether the process's future waits: then the caller wakes it.
     #[must_use]
     pub(super) fn push(&mut self, item: Payload) -> bool {
         self.items.push_back(item);
         std::mem::take(&mut self.waits)
     }
 
-    /// Takes the first item out; with the handler, if it waits for the room that there is now.
+    /// Takes out the first item. Also returns the waker of the handler, if it waits for the room that is free now.
     pub(super) fn pop(&mut self) -> Option<(Payload, Option<Waker>)> {
         let item = self.items.pop_front()?;
         self.noticed = self.noticed.saturating_sub(1);
@@ -63,32 +65,33 @@ impl Buffer {
         Some((item, sender))
     }
 
-    /// Notes that the process's future found nothing and waits.
+    /// Notes that the process's future found no item and waits.
     pub(super) fn wait(&mut self) {
         self.waits = true;
     }
 
-    /// Whether the handler waits with this waker already.
+    /// Whether the handler already waits with this waker.
     pub(super) fn is_waited_with(&self, waker: &Waker) -> bool {
         self.sender.as_ref().is_some_and(|known| known.will_wake(waker))
     }
 
-    /// Has the handler wait; returns the waker that it waited with before.
+    /// Stores the waker of a handler that waits for room. Returns the waker that was stored before.
     pub(super) fn wait_for_room(&mut self, waker: Waker) -> Option<Waker> {
         self.sender.replace(waker)
     }
 
-    /// The handler need not wait any more: nothing else is taken in.
+    /// Takes out the handler's waker, because the stream accepts no more items. The caller wakes the handler.
     pub(super) fn excuse(&mut self) -> Option<Waker> {
         self.sender.take()
     }
 
-    /// One item more is wanted by events.
+    /// Counts one more pulled item of a hand-written process.
     pub(super) fn want(&mut self) {
         self.wanted = self.wanted.saturating_add(1);
     }
 
-    /// How many notices are due now that were not before.
+    /// Returns the number of notices that must be sent now, and counts them as sent. `ended` says whether the stream
+    /// was answered.
     #[must_use]
     pub(super) fn due(&mut self, ended: bool) -> usize {
         let fresh = self.wanted.min(self.items.len() - self.noticed);
@@ -99,7 +102,8 @@ impl Buffer {
         fresh + usize::from(end)
     }
 
-    /// What is left of a buffer that nobody pulls from any more: items to be dropped, a handler to be woken.
+    /// Takes apart the buffer of a stream that is not pulled any more: the caller drops the items and wakes the
+    /// handler.
     pub(super) fn into_parts(self) -> (VecDeque<Payload>, Option<Waker>) {
         (self.items, self.sender)
     }
@@ -109,7 +113,7 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    /// The numbers that come out, in order.
+    /// Takes out the first item, as a number.
     fn take(buffer: &mut Buffer) -> Option<u32> {
         buffer.pop().and_then(|(item, _)| item.downcast().ok())
     }
@@ -120,7 +124,7 @@ mod tests {
             let mut buffer = Buffer::new(room);
             for n in 0..holds {
                 assert!(buffer.has_room());
-                // Only the first finds somebody who waits.
+                // Only the first item finds a waiting future.
                 assert_eq!(buffer.push(Payload::new(n)), n == 0);
             }
             assert!(!buffer.has_room());
@@ -140,7 +144,7 @@ mod tests {
         let _ = buffer.push(Payload::new(1_u32));
         assert_eq!((buffer.due(false), buffer.due(false)), (1, 0));
         let _ = buffer.push(Payload::new(2_u32));
-        // The second one is not pulled: nor does the end come before it.
+        // The second item is not pulled, so the end has no notice before it.
         assert_eq!((buffer.due(false), buffer.due(true)), (0, 0));
         assert_eq!(take(&mut buffer), Some(1));
         assert_eq!(buffer.due(true), 0);

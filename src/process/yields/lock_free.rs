@@ -1,7 +1,9 @@
-//! Plain yields: commands of a hand-written process whose answers come as events, under tags that it did not choose. One is
-//! a word, which whoever answers moves with one compare-exchange and no lock: so a process with a thousand commands in
-//! flight shares with the threads that answer them, beside its mailbox, a cache line for eight yields (bench
-//! `command-thread`).
+//! Lock-free yields: commands of a hand-written process whose answers arrive as events, under tags that the process did
+//! not choose.
+//!
+//! The state of such a yield is one word. An answering thread changes it with one compare-exchange, and takes no lock.
+//! Therefore, beside the mailbox, a process with a thousand commands in flight shares one cache line per eight yields
+//! with the answering threads (bench `command-thread`).
 //!
 //! ```text
 //!   gone ── begin ──▶ flying ── answer ──────────▶ queued ── collect ──▶ gone
@@ -9,10 +11,13 @@
 //!                      └───── cancel ───┴──── cancel ──┴──▶ gone
 //! ```
 //!
-//! Without the lock, a word goes from flying to queued and nowhere else; every other move is made under the lock of the
-//! [table](crate::process::yields::table), which holds what few of them need: who watches, and of which type the reply is. A word has its
-//! yield's number in it, which is never issued twice: so whoever comes late changes nothing, whatever the word is used for
-//! since. It guards nothing but itself, so all of it is relaxed: the answer goes by the mailbox.
+//! Without the lock, a word changes from flying to queued only. Every other transition happens under the lock of the
+//! [table](crate::process::yields::table). That table contains the data that few of these yields need: the watchers and
+//! the reply type.
+//!
+//! A word contains the number of its yield, which is never issued twice. Therefore, the compare-exchange of a late
+//! answer fails, even if another yield uses the word by then. A word publishes no other data, so all accesses are
+//! relaxed: the mailbox transfers the answer.
 
 use std::any::TypeId;
 
@@ -22,35 +27,36 @@ use crate::process::event::Tag;
 use crate::process::yields::table::Watchers;
 use crate::process::yields::{Answer, Late, Yields, check_type};
 
-/// Answered: the answer waits in the mailbox, or is on its way to it.
+/// Answered: the answer is in the mailbox, or on its way to it.
 const QUEUED: u64 = 1;
 const FLYING: u64 = 2;
-/// In flight, and somebody wants to know when that ends: one bit more.
+/// In flight, and watched: the state `FLYING` with one more bit.
 const WATCHED: u64 = FLYING | WATCHED_BIT;
 const WATCHED_BIT: u64 = 1;
-/// So many bits of a word say which of them; those above are the yield's number. A word that is gone is zero.
+/// Number of low bits that contain the state. The higher bits contain the number of the yield. A word without a yield
+/// is zero.
 const STATE_BITS: u32 = 2;
 const STATE: u64 = (1 << STATE_BITS) - 1;
 
-/// So many words are made first; then twice as many each time.
+/// Number of words in the first block. Each further block is twice as large as the preceding one.
 const FIRST: u32 = if cfg!(procession_loom) { 2 } else { 64 };
 const BLOCKS: usize = (u32::BITS - FIRST.ilog2()) as usize;
 
-/// The type of a reply and its name; a function, for that is one word.
+/// Returns the id and the name of a reply type. It is a function, because a function pointer takes one word.
 pub(super) type ReplyType = fn() -> (TypeId, &'static str);
 
-/// What came of an answer.
+/// Result of an attempt to answer without the lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// It is the answer.
+    /// The answer was accepted.
     Queued,
-    /// It is to be given under the lock.
+    /// The yield is watched: the answer must be given under the lock.
     Watched,
-    /// There is no such yield in flight.
+    /// No yield with this tag is in flight.
     Not,
 }
 
-/// A word for each of so many yields. Words stay where they are when more are needed, so that nobody waits for that.
+/// One word per key. Words do not move when a block is added, so an answering thread never waits for it.
 #[derive(Debug)]
 pub(super) struct Words {
     blocks: [OnceLock<Box<[AtomicU64]>>; BLOCKS],
@@ -60,7 +66,7 @@ fn word(tag: Tag, state: u64) -> u64 {
     tag.serial() << STATE_BITS | state
 }
 
-/// Which block a key's word is in, and where in that.
+/// Index of the block that contains the word of a key, and the index in the block.
 fn place(key: u32) -> (usize, usize) {
     let above = u64::from(key) + u64::from(FIRST);
     let block = above.ilog2() - FIRST.ilog2();
@@ -72,7 +78,7 @@ impl Words {
         Self { blocks: [const { OnceLock::new() }; BLOCKS] }
     }
 
-    /// None for a key that was never used here.
+    /// Returns `None` for a key that was never used here.
     #[inline]
     fn at(&self, key: u32) -> Option<&AtomicU64> {
         let (block, at) = place(key);
@@ -92,7 +98,7 @@ impl Words {
         self.at(tag.key).is_some_and(|at| at.load(Ordering::Relaxed) | WATCHED_BIT == word(tag, WATCHED))
     }
 
-    /// Answers, with no lock.
+    /// Answers a yield without the lock.
     #[inline]
     pub(super) fn answer(&self, tag: Tag) -> Moved {
         let Some(at) = self.at(tag.key) else { return Moved::Not };
@@ -105,7 +111,7 @@ impl Words {
         }
     }
 
-    /// Marks a yield that is in flight as watched, under the lock; false if it is not.
+    /// Marks a yield as watched, under the lock. Returns false if it is not in flight.
     fn watch(&self, tag: Tag) -> bool {
         let Some(at) = self.at(tag.key) else { return false };
         if planted!("plain_watch_is_a_store") {
@@ -117,7 +123,7 @@ impl Words {
         marked.is_ok() || marked == Err(word(tag, WATCHED))
     }
 
-    /// Ends a yield under the lock. Returns whether it was in flight, or `None` if it was gone.
+    /// Ends a yield, under the lock. Returns whether it was in flight, or `None` if it was gone.
     fn end(&self, tag: Tag) -> Option<bool> {
         let at = self.at(tag.key)?;
         let mut seen = at.load(Ordering::Relaxed);
@@ -136,7 +142,7 @@ impl Words {
         }
     }
 
-    /// Ends a yield that was answered, under the lock: nobody else touches it any more. False if it was gone.
+    /// Ends an answered yield, under the lock, so no other thread writes the word. Returns false if the yield was gone.
     #[inline]
     fn collect(&self, tag: Tag) -> bool {
         let Some(at) = self.at(tag.key).filter(|at| at.load(Ordering::Relaxed) == word(tag, QUEUED)) else {
@@ -146,31 +152,31 @@ impl Words {
         true
     }
 
-    /// How many answers are not read yet.
+    /// Returns the number of answers that are not read yet.
     pub(super) fn queued(&self) -> usize {
         let words = self.blocks.iter().map_while(OnceLock::get).flatten();
         words.filter(|at| at.load(Ordering::Relaxed) & STATE == QUEUED).count()
     }
 
-    /// Ends all, under the lock.
+    /// Ends all yields, under the lock.
     fn end_all(&self) {
         self.blocks.iter().map_while(OnceLock::get).flatten().for_each(|at| at.store(0, Ordering::Relaxed));
     }
 }
 
-/// What is known of plain yields under the lock alone.
+/// Data of lock-free yields that only the holder of the lock accesses.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
-    /// Keys that were used and are free.
+    /// Keys that were used and are free again.
     free: Vec<u32>,
-    /// By key.
+    /// Reply types, by key.
     replies: Vec<ReplyType>,
-    /// By key, as far as any was watched.
+    /// Watchers, by key, up to the highest key that was watched.
     watchers: Vec<Watchers>,
 }
 
 impl Plain {
-    /// Begins the yield of this number; returns its key.
+    /// Begins the yield with this number, and returns its key.
     #[inline]
     pub(super) fn begin(&mut self, words: &Words, number: u64, reply: ReplyType) -> u32 {
         let key = match self.free.pop() {
@@ -191,7 +197,7 @@ impl Plain {
         self.replies.get(tag.key as usize).copied()
     }
 
-    /// Takes off a yield whose answer was read; false if it was given up since.
+    /// Removes a yield whose answer was read. Returns false if it was cancelled since.
     #[inline]
     pub(super) fn collect(&mut self, words: &Words, tag: Tag) -> bool {
         let there = words.collect(tag);
@@ -201,7 +207,7 @@ impl Plain {
         there
     }
 
-    /// Gives up a yield. Returns whether it was in flight, and who is to be told; `None` if it was gone.
+    /// Cancels a yield. Returns whether it was in flight, and the watchers to wake. `None` if it was gone.
     pub(super) fn cancel(&mut self, words: &Words, tag: Tag) -> Option<(bool, Watchers)> {
         let flying = words.end(tag)?;
         self.free.push(tag.key);
@@ -215,14 +221,14 @@ impl Plain {
         self.watchers.get_mut(tag.key as usize).map(std::mem::take).unwrap_or_default()
     }
 
-    /// Answers a yield that was watched. Who is to be told; `None` if it is not in flight any more.
+    /// Answers a watched yield. Returns the watchers to wake, or `None` if the yield is not in flight any more.
     pub(super) fn answer_watched(&mut self, words: &Words, tag: Tag) -> Option<Watchers> {
         let at = words.at(tag.key)?;
         let answered = at.compare_exchange(word(tag, WATCHED), word(tag, QUEUED), Ordering::Relaxed, Ordering::Relaxed);
         answered.is_ok().then(|| self.unwatch(tag))
     }
 
-    /// Who watches a yield, to add to them; `None` if it is not in flight.
+    /// Returns the watchers of a yield, so that the caller can add one. `None` if the yield is not in flight.
     pub(super) fn watch(&mut self, words: &Words, tag: Tag) -> Option<&mut Watchers> {
         if !words.watch(tag) {
             return None;
@@ -234,7 +240,7 @@ impl Plain {
         Some(&mut self.watchers[at])
     }
 
-    /// Ends all; returns who is to be told.
+    /// Ends all yields. Returns the watchers to wake.
     pub(super) fn close(&mut self, words: &Words) -> impl Iterator<Item = Watchers> + use<> {
         if !planted!("plain_close_keeps_words") {
             words.end_all();
@@ -245,16 +251,17 @@ impl Plain {
 }
 
 impl Yields {
-    /// Whether a plain yield is in flight.
+    /// Whether a lock-free yield is in flight.
     #[inline]
     pub(super) fn is_flying(&self, tag: Tag) -> bool {
         self.words().is_some_and(|words| words.is_in_flight(tag))
     }
 
-    /// As [`complete`](Self::complete), for a plain yield: with `Ok`, the answer is to be pushed into the mailbox.
+    /// Answers a lock-free yield, as [`complete`](Self::complete) does for other yields. After `Ok`, the caller pushes
+    /// the answer into the mailbox.
     ///
     /// # Errors
-    /// Why it came too late, or is of the wrong type.
+    /// Returns why the answer came too late. With `check`, also refuses an answer of the wrong type.
     #[inline]
     pub(crate) fn complete_plain(
         &self,
@@ -289,7 +296,7 @@ impl Yields {
     #[cold]
     fn check_plain(&self, words: &Words, tag: Tag, answer: &Option<Answer>) -> Result<(), Late> {
         let Some(mut table) = self.table() else { return Err(Late::Unknown) };
-        // Under the lock no key is used again: what is in flight is of the type that stands there.
+        // No key is reused under the lock. Therefore, if the yield is in flight, the stored reply type belongs to it.
         match table.plain().reply(tag).filter(|_| words.is_in_flight(tag)) {
             Some(reply) => check_type(answer, reply),
             None => Err(Late::of(tag, table.issued)),

@@ -1,5 +1,6 @@
-//! Yields that are answered many times: what was sent before the answer is pulled before it. An item is in the
-//! [buffer](crate::process::yields::buffer) of its yield, which is under the lock of the table as all of it.
+//! Streams: yields that are answered several times. Items that were sent before the answer are pulled before it.
+//!
+//! The items are in the [buffer](crate::process::yields::buffer) of the yield, under the lock of the table.
 
 use std::mem;
 use std::task::{Poll, Waker};
@@ -12,12 +13,13 @@ use crate::process::yields::table::{Phase, Slot};
 use crate::process::yields::{Answer, AnswerTarget, Pulled, Sent, Yields};
 
 impl Yields {
-    /// Sends an item, or leaves `waker` to be woken when there is room. `item` is taken if it was sent.
+    /// Sends an item, or registers `waker` until there is room. `item` is taken out if it was sent.
     ///
     /// # Errors
-    /// Nobody pulls any more: the stream was answered, given up, or its process has ended.
+    /// The stream accepts no items any more: it was answered or cancelled, or its process has exited.
     pub(crate) fn send(&self, tag: Tag, item: &mut Option<Payload>, waker: &Waker) -> Poll<Result<Sent, ()>> {
-        // Cloned outside the lock, for a waker is somebody's code; so it may take a second look.
+        // The waker is cloned outside the lock, because the clone runs user code. Therefore, the loop looks a second
+        // time.
         let mut fresh = None;
         loop {
             let Some(mut guard) = self.table() else { return Poll::Ready(Err(())) };
@@ -30,8 +32,9 @@ impl Yields {
                 let sent = match (buffer.push(item), &mut *ear) {
                     (_, AnswerTarget::Event) => Sent::Notices(buffer.due(false)),
                     (true, AnswerTarget::Own) => Sent::Own,
-                    // Taken, not cloned: whoever is woken pulls until it finds nothing, and leaves its waker then. An
-                    // answer that comes meanwhile wakes the task, which is once too often at most.
+                    // The waker is moved out, not cloned. The woken future pulls until it finds no item, and registers
+                    // its waker again then. Until then, an answer wakes the task, which is at most one superfluous
+                    // wake-up.
                     (true, AnswerTarget::Other(_)) => match mem::replace(ear, AnswerTarget::Own) {
                         AnswerTarget::Other(waker) => Sent::Other(waker),
                         _ => unreachable!("just seen"),
@@ -55,7 +58,7 @@ impl Yields {
         }
     }
 
-    /// What a future that pulls finds; it waits if there is nothing. `None` when the tag is gone.
+    /// Pulls an item for a future. If there is none and no answer, the future waits. `None` if the tag is gone.
     pub(crate) fn pull(&self, tag: Tag, ear: AnswerTarget) -> Option<Pulled> {
         let mut guard = self.table()?;
         let table = &mut *guard;
@@ -85,8 +88,8 @@ impl Yields {
         }
     }
 
-    /// A hand-written process wants one item more. Returns how many notices its mailbox is due, or `None` when there is
-    /// no such stream.
+    /// Asks for one more item for a hand-written process. Returns the number of notices to push into its mailbox, or
+    /// `None` if there is no such stream.
     pub(crate) fn want(&self, tag: Tag) -> Option<usize> {
         let mut guard = self.table()?;
         let (_, slot) = guard.find(tag)?;
@@ -96,7 +99,8 @@ impl Yields {
         Some(buffer.due(ended))
     }
 
-    /// What a notice stands for: the next item, or else the answer. `None` when the stream was given up meanwhile.
+    /// Takes out what a notice announced: the next item, or the answer if there is no item. `None` if the stream was
+    /// cancelled meanwhile.
     pub(crate) fn collect_notice(&self, tag: Tag) -> Option<Result<Payload, Answer>> {
         let mut guard = self.table()?;
         let table = &mut *guard;

@@ -1,5 +1,7 @@
-//! The table behind [`Yields`](crate::process::yields::Yields), pure data: what became of each yield, who watches it, which tags the process
-//! chose itself, and which commands wait for the end of the step.
+//! The table of [`Yields`](crate::process::yields::Yields): the phase and the watchers of each yield, the tags that the
+//! process chose, and the commands that wait for the end of the step.
+//!
+//! It is plain data. The lock is in `Yields`.
 
 use std::any::{TypeId, type_name};
 use std::collections::btree_map::Entry::Occupied;
@@ -21,13 +23,13 @@ use crate::process::yields::{Answer, AnswerTarget, InlineOutcome, Yield};
 #[derive(Debug)]
 pub(super) enum Phase {
     InFlight(AnswerTarget),
-    /// A future will collect the answer, or a notice of the stream.
+    /// The answer waits for a future, or for a notice of the stream.
     Answered(Answer),
-    /// The answer waits in the mailbox as an event.
+    /// The answer is in the mailbox as an event, or on its way to it.
     Queued,
 }
 
-/// Whoever wants to know that nobody waits for the answer any more: mostly nobody, or one.
+/// Wakers of the tasks that observe the end of a yield. Usually there is none, or one.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     first: Option<Waker>,
@@ -62,18 +64,18 @@ pub(super) struct Slot {
     pub(super) number: u64,
     pub(super) phase: Phase,
     pub(super) watchers: Watchers,
-    /// What its items wait in, if it is a stream.
+    /// The buffer of the items, if the yield is a stream.
     pub(super) buffer: Option<Box<Buffer>>,
     pub(super) reply: ReplyType,
 }
 
-/// What the reply to a `C` is.
+/// Returns the id and the name of the reply type of `C`.
 pub(super) fn reply_to<C: Command>() -> (TypeId, &'static str) {
     (TypeId::of::<C::Reply>(), type_name::<C::Reply>())
 }
 
 impl Slot {
-    /// Of a yield of `C` that begins.
+    /// Creates the slot of a new yield of `C`.
     #[inline]
     pub(super) fn in_flight<C: Command>(number: u64, ear: AnswerTarget, buffer: Option<Buffer>) -> Self {
         Self {
@@ -89,7 +91,8 @@ impl Slot {
         matches!(self.phase, Phase::InFlight(_))
     }
 
-    /// Lets go of it, outside the lock: whoever waits for this yield to end is told, what is left is dropped.
+    /// Releases a removed slot, outside the lock: wakes the watchers and a waiting handler, and drops the answer and
+    /// the items.
     pub(super) fn release(self) {
         let _ = panic::drop_caught(self.phase);
         if !planted!("yields_cancel_forgets_watchers") {
@@ -97,7 +100,8 @@ impl Slot {
         }
         if let Some(buffer) = self.buffer {
             let (items, sender) = buffer.into_parts();
-            // One by one, so that a panic in the drop of one leaves the others theirs.
+            // Items are dropped one by one. Therefore, a panic in the drop of one item does not prevent the drop of the
+            // next.
             items.into_iter().for_each(|item| drop(panic::drop_caught(item)));
             let sender = sender.filter(|_| !planted!("yields_cancel_forgets_watchers"));
             sender.into_iter().for_each(panic::wake);
@@ -105,8 +109,8 @@ impl Slot {
     }
 }
 
-/// Those of all yields, by key. One lies here itself: most processes have one yield in flight, and what they need for it is
-/// half as much so.
+/// The slots of all yields, by key. The first slot is inline. Most processes have one yield in flight, and the inline
+/// slot halves their memory for yields.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Slots {
@@ -115,7 +119,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// The key that the next one will have.
+    /// Returns the key that the next slot will get.
     #[inline]
     pub(super) fn vacant_key(&self) -> u32 {
         if self.first.is_none() { 0 } else { self.others.vacant_key() as u32 + 1 }
@@ -135,7 +139,7 @@ impl Slots {
         if key == 0 { self.first.as_mut() } else { self.others.get_mut(key as usize - 1) }
     }
 
-    /// Takes one out that is there.
+    /// Takes out an existing slot.
     #[inline]
     fn remove(&mut self, key: u32) -> Slot {
         if key == 0 { self.first.take().expect("it is there") } else { self.others.remove(key as usize - 1) }
@@ -146,33 +150,33 @@ impl Slots {
     }
 }
 
-/// What each yield needs comes first, in one piece.
+/// The fields that every yield uses come first, in adjacent memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Table {
     pub(super) issued: u64,
     pub(super) slots: Slots,
     plain: Option<Box<Plain>>,
-    /// Where the yields are whose tags the process chose itself.
+    /// Keys of the slots whose tags the process chose itself, by number.
     pub(super) chosen: BTreeMap<u64, u32>,
-    /// Yields made in this step, in order, until they are dispatched when it returns.
+    /// Commands that were yielded in this step, in order, until they are dispatched at the end of the step.
     pub(super) pending: VecDeque<Yield>,
-    /// What became of commands that took the short way and were not answered, or not claimed, in the turn in which they
-    /// came.
+    /// Outcomes of inline commands that were not answered, or whose answer was not claimed, in the turn in which they
+    /// were yielded.
     pub(super) kept: Vec<(Number, InlineOutcome)>,
-    /// Answers that wait in the mailbox as events and are not wanted any more: by their numbers, of which those that the
-    /// process chooses may come again.
+    /// Answers in the mailbox that the process does not want any more: their count by the number of the tag. The number
+    /// of a chosen tag may occur more than once.
     pub(super) recalled: BTreeMap<u64, u32>,
 }
 
 impl Table {
-    /// Of a process that has plain yields, or begins with them.
+    /// Returns the table of lock-free yields. The first call creates it.
     #[inline]
     pub(super) fn plain(&mut self) -> &mut Plain {
         self.plain.get_or_insert_default()
     }
 
-    /// The slot of a yield that is not plain.
+    /// Returns the slot of a yield that is not lock-free.
     pub(super) fn find(&mut self, tag: Tag) -> Option<(u32, &mut Slot)> {
         let key = if tag.is_chosen() { *self.chosen.get(&tag.number)? } else { tag.key };
         self.slots.get_mut(key).filter(|slot| slot.number == tag.number).map(|slot| (key, slot))

@@ -1,4 +1,4 @@
-//! Runs one scenario under many seeds. A failure is shrunk, and reported so that it can be run again.
+//! Runs one scenario under many seeds. If a seed fails, the check shrinks the failure and reports how to run it again.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -9,34 +9,37 @@ use crate::platform::sync::Arc;
 use crate::process::catch::catch;
 use crate::runtime::simulation::trace::Trace;
 use crate::runtime::simulation::{Simulation, Unobserved};
-use crate::task::body::Outcome;
+use crate::task::body::ProcessOutput;
 
-/// So much of a trace is told.
+/// Number of lines of the trace in a report.
 const LINES: usize = 60;
 /// One passing seed in about this many is run twice.
 const REPEATED_ONE_IN: u64 = 100;
-/// How many turns processes have at most after the scenario has ended, to receive exits of others.
+/// Maximum number of turns after the scenario has ended, in which processes receive pending exits.
 const TURNS_AFTER: u32 = 1 << 12;
 
-/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first of them under which it fails.
+/// Runs a scenario in a [`Simulation`] for each of these seeds, and panics for the first seed under which it fails.
 ///
 /// A seed fails if
 /// - the future of the scenario ends with an error, or panics;
-/// - the future waits for what can never come (see [`Simulation::run`]);
-/// - a process fails, by an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A handle
-///   receives it when its result is taken. A process that is cancelled or killed does not fail. When the scenario ends, the
-///   processes that are ready still run, to receive such exits; a failure that begins then does not count;
-/// - the scenario behaves differently when it is run with the same seed again, because it uses real time, other threads or a
-///   randomly seeded map. Each failing seed, the first seed, and about one in a hundred others are run twice for that.
+/// - the future can never complete (see [`Simulation::run`]);
+/// - a process fails, by an error or a panic, and no link, monitor, supervisor or join handle receives its exit. A
+///   handle receives it when its result is taken. A process that is cancelled or killed does not fail. When the
+///   scenario ends, the runnable processes still run, to receive such exits; a failure that begins then does not count;
+/// - the scenario behaves differently when it is run with the same seed again, because it uses real time, other threads
+///   or a randomly seeded map. Each failing seed, the first seed, and about one in a hundred other seeds are run twice
+///   for this.
 ///
-/// [`Check`] has options. The scenario has to begin anew in each run: state that it captures must not change what it does.
+/// The type [`Check`] has options. The scenario must begin anew in each run: state that it captures must not change its
+/// behaviour.
 ///
-/// The scenario may be an `async fn` or an async closure, which may borrow what it captures. Handlers and limits it brings
-/// along: see [`Host::add_host`].
+/// The scenario may be an `async fn` or an async closure, which may borrow its captures. A scenario adds its own
+/// handlers and limits by [`Host::add_host`].
 ///
-/// The failure is shrunk: of the choices that the seed made as few as possible are kept, and behind them whoever has been
-/// ready for longest is next. The panic names the seed, how it is run again alone, and ends with the end of the trace.
-/// Each of these runs tells of its own panics on stderr, as all do.
+/// The check shrinks a failure: it keeps as few random choices of the seed as possible. After these choices, the
+/// process that has been runnable for the longest time is next. The panic message names the seed and how to run it
+/// alone, and ends with the last lines of the trace. Each run of the scenario, also while shrinking, prints its panics
+/// on stderr.
 ///
 /// ```
 /// use procession::{Context, Exit, Host, Reply, check};
@@ -53,7 +56,7 @@ const TURNS_AFTER: u32 = 1 << 12;
 ///     }
 /// }
 ///
-/// // Whichever of the two is first, the sum is the same.
+/// // The sum is the same in either order of the two messages.
 /// check(0..100, async |host: Host| {
 ///     let counter = host.spawn(counter);
 ///     let (one, two) = (counter.address().clone(), counter.address().clone());
@@ -68,18 +71,18 @@ const TURNS_AFTER: u32 = 1 << 12;
 /// ```
 ///
 /// # Panics
-/// If the scenario fails under one of the seeds. The message names the process, and for a panic its location.
+/// Panics if the scenario fails under one of the seeds. The message names the process, and for a panic its location.
 #[track_caller]
-pub fn check<T: Outcome>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
+pub fn check<T: ProcessOutput>(seeds: Range<u64>, scenario: impl AsyncFn(Host) -> T) {
     Check::new(seeds).run(scenario);
 }
 
-/// [`check`] with options.
+/// As [`check`], with options.
 ///
 /// ```
 /// use procession::{Check, Context, Host};
 ///
-/// // The handle is dropped: nothing receives how the process ends.
+/// // The handle is dropped, so nothing receives the exit of the process.
 /// Check::new(0..10).allow_unobserved_exits().run(async |host: Host| {
 ///     drop(host.spawn(async |_: Context| Err::<(), _>("a failure that does not matter")));
 /// });
@@ -93,18 +96,19 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of these seeds, with default options.
+    /// Creates a check of these seeds, with default options.
     pub fn new(seeds: Range<u64>) -> Self {
         Self { seeds, allow_unobserved: false, deadlock_after: None }
     }
 
-    /// A seed does not fail for an exit that no link, monitor, supervisor or join handle receives. Default: it does.
+    /// Ignores a failed process whose exit no link, monitor, supervisor or join handle receives. By default the seed
+    /// fails.
     pub fn allow_unobserved_exits(mut self) -> Self {
         self.allow_unobserved = true;
         self
     }
 
-    /// As [`Simulation::deadlock_after`].
+    /// Sets the limit of [`Simulation::deadlock_after`] for each run.
     pub fn deadlock_after(mut self, steps: u64) -> Self {
         self.deadlock_after = Some(steps);
         self
@@ -113,8 +117,8 @@ impl Check {
     /// Runs the scenario under each seed.
     ///
     /// # Panics
-    /// As [`check`].
-    pub fn run<T: Outcome>(self, scenario: impl AsyncFn(Host) -> T) {
+    /// Panics if the scenario fails under one of the seeds, as [`check`] does.
+    pub fn run<T: ProcessOutput>(self, scenario: impl AsyncFn(Host) -> T) {
         for seed in self.seeds.clone() {
             let run = self.attempt(seed, u64::MAX, &scenario);
             if run.failure.is_none() && !self.repeats(seed) {
@@ -142,13 +146,13 @@ impl Check {
         }
     }
 
-    /// Whether a seed that passes is run twice.
+    /// Returns whether a passing seed is run twice.
     fn repeats(&self, seed: u64) -> bool {
         seed == self.seeds.start || Rng::seeded(seed).next().is_multiple_of(REPEATED_ONE_IN)
     }
 
-    fn attempt<T: Outcome>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Run {
-        let mut simulation = Simulation::new(seed).choices(choices);
+    fn attempt<T: ProcessOutput>(&self, seed: u64, choices: u64, scenario: &impl AsyncFn(Host) -> T) -> Run {
+        let mut simulation = Simulation::new(seed).random_choices(choices);
         if let Some(steps) = self.deadlock_after {
             simulation = simulation.deadlock_after(steps);
         }
@@ -160,13 +164,14 @@ impl Check {
         let (drawn, trace) = (simulation.drawn(), Arc::clone(&simulation.trace));
         let unobserved = Arc::clone(&simulation.unobserved);
         trace.close();
-        // A process that is ready may be about to receive the exit of another one. It must not depend on the seed whether it
-        // receives that exit before the scenario ends.
+        // A runnable process may be about to receive the exit of another process. The result of the check must not
+        // depend on whether this happens before the scenario ends.
         simulation.settle(TURNS_AFTER);
         let late = trace.take_late();
-        // Its end may find a process that fails while it is dropped.
+        // The drop of the simulation can report a further failed process, for example one that panics while it is
+        // dropped.
         drop(simulation);
-        // What fails only after the scenario has ended may fail because of that end.
+        // A process that failed only after the scenario ended may have failed because the scenario ended.
         let counts = |exit: &Unobserved| !self.allow_unobserved && !late.contains(&exit.origin());
         for exit in unobserved.lock().drain(..).filter(counts) {
             let failure = failure.get_or_insert_default();
@@ -176,8 +181,8 @@ impl Check {
         Run { failure, drawn, trace }
     }
 
-    /// With how few choices it fails too.
-    fn shrink<T: Outcome>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
+    /// Returns the smallest number of choices with which the scenario still fails, as found by bisection, and that run.
+    fn shrink<T: ProcessOutput>(&self, seed: u64, first: Run, scenario: &impl AsyncFn(Host) -> T) -> (u64, Run) {
         // The scenario fails with `fails` draws. It passes with one less than `passes`.
         let (mut fails, mut passes) = (first.drawn, 0);
         let mut failed = first;
@@ -195,15 +200,15 @@ impl Check {
 
 /// One run of a scenario.
 struct Run {
-    /// How it failed, if it did.
+    /// How the scenario failed, or `None`.
     failure: Option<String>,
-    /// How many choices there were until its end.
+    /// Number of choices until the end of the scenario.
     drawn: u64,
     trace: Arc<Trace>,
 }
 
 impl Run {
-    /// What a second run with the same seed did differently.
+    /// Returns the difference between this run and a second run with the same seed.
     fn difference(&self, second: &Self) -> Option<String> {
         if let Some(difference) = self.trace.difference(&second.trace) {
             return Some(difference);

@@ -1,34 +1,38 @@
-//! Finds a deadlock beside timers: processes that wait for ever while periodic timers keep others busy.
+//! Finds a deadlock beside timers: some processes wait forever while periodic timers keep others busy.
 //!
-//! The rule: for a number of steps of time in a row, the future that the simulation runs has not been polled, none of the
-//! processes that were there has run except those that run again and again, and each timer that was set at any of
-//! several moments in between has fired or was cancelled. So no timer that was set before is still to come: only
-//! what the running processes do in future can wake the others. A process that counts more ticks than the limit before it
-//! wakes another one breaks the rule; the limit can be raised for it.
+//! The rule counts steps of time, which are jumps of the clock when no process is runnable. A run is a deadlock if, for
+//! a number of such steps in a row:
+//! - the future that the simulation runs has not been polled;
+//! - no process has run that existed at the first check and had not run since then;
+//! - at several checks in between, each timer that was set before the previous check had fired or was cancelled.
+//!
+//! Then no old timer is pending, so only the processes that run repeatedly can wake the waiting ones. A process that
+//! counts more ticks than the limit before it wakes another process is reported wrongly. The limit can be raised for
+//! it.
 
 use std::collections::BTreeSet;
 use std::mem;
 
 use crate::host::timer::Timers;
 
-/// Steps of time between two looks at the timers.
+/// Steps of time between two checks of the timers.
 const STRETCH: u64 = 1 << 10;
-/// How often all timers have been replaced by new ones before it is a deadlock.
+/// How many times all pending timers must have been replaced by new ones before the run is a deadlock.
 const RENEWALS: u32 = 8;
-/// How many steps of time pass without progress before it is a deadlock.
+/// Default number of steps of time without progress before the run is a deadlock.
 const LIMIT: u64 = 1 << 16;
 
-/// What has not run for how long, while time passed.
+/// Counts the steps of time without progress, and knows the processes that have not run meanwhile.
 #[derive(Debug)]
 pub(super) struct Idle {
     limit: u64,
     /// Steps of time without progress.
     steps: u64,
-    /// How often no timer was left of those that were set before the last time.
+    /// How many checks have found that no timer from before the mark was left.
     renewals: u32,
-    /// The number of the first timer that was set since then.
+    /// The number that the next timer had at the last such check.
     mark: u64,
-    /// The processes that lived when it began to look, and have not run since.
+    /// Labels of the processes that existed at the first check and have not run since.
     suspects: Option<BTreeSet<u64>>,
 }
 
@@ -50,7 +54,7 @@ impl Idle {
         self.suspects = None;
     }
 
-    /// The process with this word has run.
+    /// The process with this label has run.
     #[inline]
     pub(super) fn ran(&mut self, process: u64) {
         if let Some(suspects) = &mut self.suspects
@@ -64,8 +68,8 @@ impl Idle {
         (self.steps, self.renewals) = (0, 0);
     }
 
-    /// Time has passed, for no process was ready. Returns those that wait for ever, if it is a deadlock; `alive` says which
-    /// processes live.
+    /// Counts a step of time: the clock has moved because no process was runnable. Returns the labels of the deadlocked
+    /// processes if this is a deadlock. `alive` returns the labels of all processes that have not exited.
     #[inline]
     pub(super) fn time_passed(
         &mut self,
@@ -116,7 +120,8 @@ mod tests {
             self.timers.insert(None, Instant::from_ns(seconds * 1_000_000_000), Fire::Call(Box::new(|| {}))).0
         }
 
-        /// After how many of these steps of time, in each of which a periodic timer fires and `also` happens, it is a deadlock.
+        /// Returns after how many steps of time the run is a deadlock. In each step a periodic timer fires and `also`
+        /// is called.
         fn steps(&mut self, most: u64, mut also: impl FnMut(&mut Idle, u64)) -> Option<(u64, BTreeSet<u64>)> {
             (1..=most).find_map(|step| {
                 let fired = self.tick.take().map(|tick| self.timers.cancel(tick));

@@ -1,4 +1,5 @@
-//! Who is ready, and who of them is next: drawn from the seed.
+//! The queue of runnable tasks of a simulation. A random number generator, seeded by the simulation, draws the next
+//! task.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,30 +10,30 @@ use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 
-/// What has a turn.
+/// A runnable task.
 pub(super) enum Entry {
     Job(Job),
-    /// The future that the simulation was given.
+    /// The future that the simulation runs.
     Own(Arc<Own>),
 }
 
-/// What comes next.
+/// The result of a choice.
 pub(super) enum Next {
     Entry(Entry),
-    /// The first timer that is due.
+    /// The first due timer fires next.
     Timer,
     Nothing,
 }
 
-/// What is ready, in the order in which it became so.
+/// The runnable tasks, in the order in which they became runnable.
 pub(super) struct Queue(Mutex<State>);
 
 struct State {
     ready: VecDeque<Entry>,
     rng: Rng,
-    /// How many choices there were, where there was one to make.
+    /// Number of choices until now. A choice counts only if there were at least two candidates.
     drawn: u64,
-    /// How many may be made by chance.
+    /// How many choices are drawn at random.
     most: u64,
     closed: bool,
 }
@@ -49,17 +50,19 @@ impl Queue {
         Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
     }
 
-    /// Leaves so many choices to chance; whoever is ready for longest is next from there on.
+    /// Limits how many choices are drawn at random. From then on, the task that has been runnable for the longest time
+    /// is next.
     pub(super) fn limit(&self, most: u64) {
         self.0.lock().most = most;
     }
 
-    /// How many choices there were.
+    /// Returns the number of choices until now.
     pub(super) fn drawn(&self) -> u64 {
         self.0.lock().drawn
     }
 
-    /// Adds somebody who is ready; dropped, which is its end, where nobody will ever run it.
+    /// Queues a runnable task. If the queue is closed, the task is dropped outside the lock, because it will never run;
+    /// for a process the drop is its exit.
     pub(super) fn push(&self, entry: Entry) {
         let mut state = self.0.lock();
         if !state.closed {
@@ -69,8 +72,8 @@ impl Queue {
         drop(entry);
     }
 
-    /// Takes one of those who are ready; or, if there is a timer that is due, perhaps that comes first: it does where
-    /// nothing is left to chance.
+    /// Removes the next task. If a timer is due, it is one of the candidates. If the choice is not random, a due timer
+    /// comes first.
     pub(super) fn next(&self, is_due: bool) -> Next {
         let state = &mut *self.0.lock();
         let count = state.ready.len() + usize::from(is_due);
@@ -92,27 +95,27 @@ impl Queue {
         state.ready.pop_front().map_or(Next::Nothing, Next::Entry)
     }
 
-    /// Takes nobody any more.
+    /// Closes the queue: tasks that are pushed later are dropped.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
     }
 }
 
-/// The waker of the future that a simulation was given: it is ready once, however often it is woken.
+/// Waker of the future that the simulation runs. It queues the future at most once, however often it is woken.
 pub(super) struct Own {
     queue: Arc<Queue>,
     is_queued: AtomicBool,
 }
 
 impl Own {
-    /// Of a future that is ready.
+    /// Returns the waker of a future that is already queued.
     pub(super) fn ready(queue: &Arc<Queue>) -> Arc<Self> {
         let own = Arc::new(Self { queue: Arc::clone(queue), is_queued: AtomicBool::new(false) });
         own.wake_by_ref();
         own
     }
 
-    /// It has its turn: from here on it can be woken again.
+    /// The future is about to be polled: from here on a wake queues it again.
     pub(super) fn begin(&self) {
         self.is_queued.store(false, Ordering::SeqCst);
     }
@@ -134,7 +137,7 @@ impl Wake for Own {
 mod tests {
     use super::*;
 
-    /// Three futures of which each turn of one makes it ready again; whose turns they were.
+    /// Runs three futures, each of which wakes itself in each turn. Returns the order of their turns.
     fn order(seed: u64, most: u64) -> Vec<usize> {
         let queue = Arc::new(Queue::new(Rng::seeded(seed)));
         queue.limit(most);
@@ -148,7 +151,7 @@ mod tests {
         };
         let turns = (0..30).map(turn).collect();
         assert_eq!(queue.drawn(), 30);
-        // Whoever is in the queue holds it.
+        // Each queued entry owns a reference to the queue. The loop removes the entries to break this cycle.
         queue.close();
         while let Next::Entry(_) = queue.next(false) {}
         turns

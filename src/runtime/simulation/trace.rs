@@ -1,4 +1,5 @@
-//! What happened in a simulation, in order, as text.
+//! The trace of a simulation: its events in order, as text. It observes state changes and panics of processes, and
+//! polls of futures.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -6,15 +7,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use std::{fmt, mem};
 
-use crate::observe::{Observer, State, Transition};
+use crate::observe::{Observer, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::pid::Pid;
 
-/// So many lines are kept; those before them are counted.
+/// Number of lines that are kept. Earlier lines are only counted and hashed.
 const KEPT: usize = 1 << 20;
 
-/// Keeps what happened.
+/// Observer that keeps the events of a simulation.
 #[derive(Debug, Default)]
 pub(super) struct Trace(Mutex<Lines>);
 
@@ -22,10 +23,10 @@ pub(super) struct Trace(Mutex<Lines>);
 struct Lines {
     last: VecDeque<Line>,
     forgotten: u64,
-    /// Of the lines that are not kept.
+    /// Hash of the lines that are not kept.
     digest: u64,
     closed: bool,
-    /// The processes that ended after it was closed.
+    /// The processes that exited after the trace was closed.
     late: BTreeSet<Pid>,
 }
 
@@ -35,15 +36,15 @@ struct Line {
     what: What,
 }
 
-/// What a line tells.
+/// The event of a line.
 #[derive(Debug, Hash)]
 pub(super) enum What {
-    /// A process went to this state; the first time it was spawned.
-    State(Pid, Option<State>, State),
+    /// A process changed to the last state. `None` as the former state means that it was spawned.
+    State(Pid, Option<ProcessState>, ProcessState),
     Panicked(Pid, Box<str>),
-    /// A future without a pid has a turn: a handler's, say.
+    /// A future without a pid was polled, for example that of a handler.
     Future,
-    /// The future that the simulation was given has one.
+    /// The future that the simulation runs was polled.
     Own,
 }
 
@@ -51,7 +52,7 @@ impl Trace {
     pub(super) fn note(&self, at: Instant, what: What) {
         let lines = &mut *self.0.lock();
         if lines.closed {
-            if let What::State(pid, _, State::Complete) = what {
+            if let What::State(pid, _, ProcessState::Complete) = what {
                 lines.late.insert(pid);
             }
             return;
@@ -67,17 +68,17 @@ impl Trace {
         lines.last.push_back(Line { at, what });
     }
 
-    /// Takes no more lines.
+    /// Closes the trace: it keeps no further lines.
     pub(super) fn close(&self) {
         self.0.lock().closed = true;
     }
 
-    /// The processes that have ended since the trace was closed.
+    /// Returns and removes the processes that have exited since the trace was closed.
     pub(super) fn take_late(&self) -> BTreeSet<Pid> {
         mem::take(&mut self.0.lock().late)
     }
 
-    /// The first step in which this trace and another one differ: its number, and what each of the two says.
+    /// Returns the first step in which the two traces differ: its number, and the line of each trace.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let (one, other) = (self.0.lock(), other.0.lock());
         if one.forgotten == other.forgotten && one.digest != other.digest {
@@ -94,7 +95,7 @@ impl Trace {
         None
     }
 
-    /// The last so many lines.
+    /// Returns the text of the last `most` lines.
     pub(super) fn last(&self, most: usize) -> String {
         let lines = self.0.lock();
         let left_out = lines.last.len().saturating_sub(most);
@@ -109,19 +110,19 @@ impl Trace {
         text
     }
 
-    /// All that is kept.
+    /// Returns the text of all lines that are kept.
     pub(super) fn text(&self) -> String {
         self.last(usize::MAX)
     }
 }
 
 impl Lines {
-    /// How many lines there were.
+    /// Number of lines until now, including those that are not kept.
     fn end(&self) -> u64 {
         self.forgotten + self.last.len() as u64
     }
 
-    /// The text of a line that is not forgotten.
+    /// Returns the text of a line that is still kept.
     fn line(&self, number: u64) -> String {
         let line = number.checked_sub(self.forgotten).and_then(|index| self.last.get(usize::try_from(index).ok()?));
         line.map_or("the run is over".into(), Line::to_string)
@@ -134,7 +135,7 @@ impl Observer for Trace {
     }
 
     fn panicked(&self, pid: Pid, message: &str) {
-        // It was running, so there is a line of it.
+        // The process was running, so the trace has a line for it. Its last line has the present time.
         let now = self.0.lock().last.back().map_or(Instant::FAR, |line| line.at);
         self.note(now, What::Panicked(pid, message.into()));
     }
@@ -147,11 +148,11 @@ impl fmt::Display for Line {
             What::State(pid, None, _) => write!(f, "{at:?} {pid} spawned"),
             What::State(pid, _, to) => {
                 let to = match to {
-                    State::Ready => "ready",
-                    State::Running => "running",
-                    State::Blocked => "blocked",
-                    State::Idle => "idle",
-                    State::Complete => "complete",
+                    ProcessState::Ready => "ready",
+                    ProcessState::Running => "running",
+                    ProcessState::Blocked => "blocked",
+                    ProcessState::Idle => "idle",
+                    ProcessState::Complete => "complete",
                 };
                 write!(f, "{at:?} {pid} {to}")
             }
@@ -169,7 +170,7 @@ mod tests {
     fn trace(pids: impl IntoIterator<Item = u32>, simulation: u32) -> Trace {
         let trace = Trace::default();
         for index in pids {
-            let what = What::State(Pid::new(0, simulation, index, 1), Some(State::Idle), State::Ready);
+            let what = What::State(Pid::new(0, simulation, index, 1), Some(ProcessState::Idle), ProcessState::Ready);
             trace.note(Instant::from_ns(7), what);
         }
         trace

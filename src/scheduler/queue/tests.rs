@@ -1,11 +1,12 @@
-//! What every order of the local queues promises: nothing lost, nothing doubled, each in its turn, whoever takes it.
+//! Tests of the local queues in both orders: no task is lost or taken twice, and each comes in its turn, for the owner
+//! and for thieves.
 
 use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
 
 #[test]
 fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     assert!(matches!(queues.push_back(1), Pushed::ToDeque(_)));
     assert_eq!(queues.push_next(2), Pushed::ToSlot);
     assert!(matches!(queues.push_next(3), Pushed::ToDeque(_)));
@@ -20,10 +21,10 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
     std::iter::from_fn(|| queues.next()).collect()
 }
 
-/// 4.2: what is woken from the slot goes on for 16 turns, and then behind the others; alone it goes on.
+/// 4.2: tasks from the next slot run 16 times in a row, and then the other tasks come. A task alone goes on.
 #[test]
 fn those_in_the_slot_share_one_budget() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_back("other");
     let _ = queues.push_next("woken");
     for _ in 0..2 {
@@ -33,48 +34,50 @@ fn those_in_the_slot_share_one_budget() {
         }
         assert_eq!(queues.next(), Some("other"));
         assert_eq!(queues.next(), Some("woken"));
-        // Displaced by what that wakes, it is in the deque again.
+        // The woken task, displaced from the slot, is in the deque again.
         let _ = queues.push_back("other");
         let _ = queues.push_next("woken");
         queues.budget.set(BUDGET);
     }
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for _ in 0..100 {
         assert_eq!(queues.push_next("alone"), Pushed::ToSlot);
         assert_eq!(queues.next(), Some("alone"));
     }
 }
 
-/// 4.2: those that have had no turn come newest first, before the others, for as long as the budget lasts.
+/// 4.2: new tasks come newest first, before the others, as long as the budget lasts.
 #[test]
 fn those_without_a_turn_are_first_within_the_budget() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..4 {
         let _ = queues.push_back(n);
     }
     for n in 100..175 {
         let _ = queues.push_new(n);
     }
-    // The first of the others when the budget is spent; every fourth time that is for one of the new ones.
+    // When the budget is spent, the first of the other tasks comes; every fourth time, a new task comes.
     let new: Vec<_> = (100..175).rev().collect();
     let expected = [&new[..16], &[0], &new[16..32], &[1], &new[32..48], &[2], &new[48..], &[3]].concat();
     assert_eq!(all(&queues), expected);
-    // Woken ones that are displaced from the slot are not among them, nor is anything where the newest is first anyway.
+    // A woken task that is displaced from the slot does not go to the queue of new tasks. With LIFO order, no task goes
+    // there.
     for n in 0..3 {
         let _ = queues.push_next(n);
     }
     assert!(queues.new_tasks.is_empty());
-    let (queues, _remote) = Queues::new(LocalOrder::Lifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Lifo);
     for n in 0..3 {
         let _ = queues.push_new(n);
     }
     assert!(queues.new_tasks.is_empty());
 }
 
-/// A chain that spawns its next link each time is cut after 16, and goes behind: of two such chains neither starves.
+/// A chain of tasks that each spawn the next is interrupted after 16 tasks and goes to the back: of two such chains,
+/// both make progress.
 #[test]
 fn a_chain_of_spawns_is_cut() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_new('a');
     let _ = queues.push_new('b');
     let mut turns = [0, 0];
@@ -88,7 +91,7 @@ fn a_chain_of_spawns_is_cut() {
 
 #[test]
 fn an_overflow_keeps_everything_in_order() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let global = Injector::new();
     let count = LOCAL_FULL + 744;
     for n in 0..count {
@@ -106,14 +109,14 @@ fn an_overflow_keeps_everything_in_order() {
 
 #[test]
 fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL {
         assert!(matches!(queues.push_back(n), Pushed::ToDeque(_)));
     }
     assert!(matches!(queues.push_again(LOCAL_FULL), Pushed::ToDeque(_)));
     assert!(queues.batch.is_empty());
     assert_eq!(queues.deque.len(), LOCAL_FULL + 1);
-    // Behind a batch that waits it goes the way of all.
+    // While a batch waits, the task goes to the batch like every other push.
     let _ = queues.push_back(LOCAL_FULL + 1);
     let _ = queues.push_again(LOCAL_FULL + 2);
     assert_eq!(queues.batch.len(), 2);
@@ -121,7 +124,7 @@ fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
 
 #[test]
 fn nothing_overtakes_a_batch_that_waits() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let count = LOCAL_FULL + 44;
     for n in 0..count {
         let _ = queues.push_back(n);
@@ -137,7 +140,7 @@ fn nothing_overtakes_a_batch_that_waits() {
 #[test]
 fn a_worker_takes_its_share_of_the_global_queue() {
     let global = Injector::new();
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..100 {
         global.push(n).unwrap();
     }
@@ -151,8 +154,8 @@ fn a_worker_takes_its_share_of_the_global_queue() {
 
 #[test]
 fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
-    let (thief, _) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
+    let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..35 {
         let _ = queues.push_back(n);
     }
@@ -163,7 +166,7 @@ fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
     assert!(matches!(remote.steal_slot(), Steal::Success(1000)));
     assert!(matches!(remote.steal_slot(), Steal::Empty));
     assert_eq!(queues.slot.pop(), None);
-    // No more than it copies before the owner takes the next.
+    // One steal takes at most `STEAL_MOST` tasks, because the thief copies them before the owner takes the next.
     for n in 35..135 {
         let _ = queues.push_back(n);
     }
@@ -171,11 +174,11 @@ fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
     assert_eq!((thief.deque.len(), queues.deque.len()), (17 + STEAL_MOST - 1, 117 - STEAL_MOST));
 }
 
-/// The oldest of those without a turn is the root of most work.
+/// The oldest new task is the root of the most work.
 #[test]
 fn a_thief_takes_the_oldest_of_those_without_a_turn() {
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
-    let (thief, _) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
+    let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..4 {
         let _ = queues.push_new(n);
     }
@@ -191,8 +194,8 @@ fn a_thief_takes_the_oldest_of_those_without_a_turn() {
 
 #[test]
 fn a_thief_finds_the_batch_too() {
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
-    let (thief, _) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
+    let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL + 3 {
         let _ = queues.push_back(n);
     }
@@ -205,19 +208,19 @@ fn a_thief_finds_the_batch_too() {
     assert_eq!((thief.deque.len(), remote.is_empty(), queues.is_empty()), (2, true, true));
 }
 
-const ORDERS: [LocalOrder; 2] = [LocalOrder::Fifo, LocalOrder::Lifo];
+const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
-/// 4.3: the owner has the newest, everybody else the oldest.
+/// 4.3: the owner takes the newest task, and every other worker the oldest.
 #[test]
 fn newest_first_is_so_for_the_owner_alone() {
-    let (queues, remote) = Queues::new(LocalOrder::Lifo);
-    let (thief, _) = Queues::new(LocalOrder::Lifo);
+    let (queues, remote) = Queues::new(QueueOrder::Lifo);
+    let (thief, _) = Queues::new(QueueOrder::Lifo);
     for n in 0..8 {
         assert!(matches!(queues.push_back(n), Pushed::ToDeque(_)));
     }
     assert_eq!((queues.pop(), queues.pop()), (Some(7), Some(6)));
     assert_eq!(queues.pop_oldest(), Some(0));
-    // The older half; of that, too, the newest first.
+    // The thief takes from the older half, and runs the newest of these tasks first.
     assert!(matches!(remote.steal_half(&thief), Steal::Success(3)));
     assert_eq!(std::iter::from_fn(|| thief.pop()).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(queues.push_next(8), Pushed::ToSlot);
@@ -237,12 +240,12 @@ fn what_comes_from_elsewhere_is_run_in_its_order() {
         }
         assert_eq!(take(&global, 1, &queues), Some(0));
         assert_eq!(std::iter::from_fn(|| queues.pop()).collect::<Vec<_>>(), (1..17).collect::<Vec<_>>());
-        // A batch that a thief takes whole, and one that its owner comes to.
+        // Once a thief takes the batch, with LIFO order; with FIFO order, the owner takes it.
         for _ in 0..2 {
             for n in 0..LOCAL_FULL + 20 {
                 let _ = queues.push_back(n);
             }
-            if order == LocalOrder::Fifo {
+            if order == QueueOrder::Fifo {
                 let all: Vec<_> = std::iter::from_fn(|| queues.pop()).collect();
                 assert_eq!(all, (0..LOCAL_FULL + 20).collect::<Vec<_>>());
                 continue;
@@ -271,7 +274,7 @@ fn a_lone_item_can_be_stolen_wherever_it_is() {
     }
 }
 
-/// Halves of halves: nobody ends with more or less than there was.
+/// Steals from thieves keep the number and the set of all tasks.
 #[test]
 fn chained_steals_keep_the_count_and_the_set() {
     for order in ORDERS {
@@ -320,8 +323,8 @@ fn destructors_run_once_wherever_an_item_ends() {
     }
 }
 
-/// 4.3: an owner that pushes, pops and overflows against thieves that take halves, slots and what is shared: every item comes
-/// out exactly once. With `PROCESSION_LONG` set, 10 million of them.
+/// 4.3: an owner that pushes, pops and overflows, against thieves that steal halves and next slots and take from the
+/// global queue. Every item comes out exactly once. With `PROCESSION_LONG` set, 10 million items.
 #[test]
 fn thieves_at_work_lose_nothing_and_double_nothing() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();
@@ -338,7 +341,7 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
                 scope.spawn(|| {
                     let (own, _) = Queues::new(order);
                     loop {
-                        // Read first: what is there afterwards is all that is left.
+                        // Read first: if it is over, no task is added after the look below.
                         let is_over = over.load(Ordering::SeqCst) == 1;
                         let found = match remote.steal_half(&own) {
                             Steal::Empty => match remote.steal_slot() {
@@ -382,17 +385,17 @@ fn thieves_at_work_lose_nothing_and_double_nothing() {
     }
 }
 
-/// One item in each place where one may wait: the slot, the nursery, the deque, the batch.
+/// Queues with one item each, in each place where an item can wait: next slot, queue of new tasks, deque, batch.
 fn with_one_in_each_place() -> [(&'static str, (Queues<u32>, Remote<u32>)); 4] {
-    let slot = Queues::new(LocalOrder::Fifo);
+    let slot = Queues::new(QueueOrder::Fifo);
     let _ = slot.0.push_next(7);
-    let new_tasks = Queues::new(LocalOrder::Fifo);
+    let new_tasks = Queues::new(QueueOrder::Fifo);
     let _ = new_tasks.0.push_new(7);
     let _ = new_tasks.0.push_new(8);
     assert_eq!(new_tasks.0.slot.pop(), Some(8));
-    let deque = Queues::new(LocalOrder::Fifo);
+    let deque = Queues::new(QueueOrder::Fifo);
     let _ = deque.0.push_back(7);
-    let batch = Queues::new(LocalOrder::Fifo);
+    let batch = Queues::new(QueueOrder::Fifo);
     for _ in 0..LOCAL_FULL {
         let _ = batch.0.push_back(0);
     }
@@ -410,7 +413,7 @@ fn an_item_is_seen_wherever_it_waits() {
         assert!(queues.is_empty() && queues.slot_is_empty() && remote.is_empty(), "{place}");
         assert_eq!(remote.len(), 0, "{place}");
     }
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_new(1);
     let _ = queues.push_next(2);
     let _ = queues.push_next(3);
@@ -431,14 +434,14 @@ fn a_drain_takes_the_item_wherever_it_waits() {
 
 #[test]
 fn a_push_says_how_many_wait() {
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
     assert_eq!([queues.push_back(1), queues.push_back(2)], [Pushed::ToDeque(1), Pushed::ToDeque(2)]);
     assert_eq!([queues.push_again(3), queues.push_again(4)], [Pushed::ToDeque(3), Pushed::ToDeque(4)]);
     assert_eq!(queues.push_new(5), Pushed::ToSlot);
-    // Each displaces the one before it, which waits with the new ones.
+    // Each push displaces the item before it, which goes to the queue of new tasks.
     assert_eq!([queues.push_new(6), queues.push_new(7)], [Pushed::ToDeque(5), Pushed::ToDeque(6)]);
     assert_eq!(remote.len(), 7);
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
     (0..LOCAL_FULL).for_each(|n| assert_eq!(queues.push_back(n), Pushed::ToDeque(n + 1)));
     for n in 1..BATCH {
         assert_eq!(queues.push_back(n), Pushed::ToDeque(LOCAL_FULL + n));
@@ -449,16 +452,16 @@ fn a_push_says_how_many_wait() {
 
 #[test]
 fn what_is_kept_waits_behind_the_others() {
-    let (queues, _remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_back(1);
     queues.keep(2);
     assert_eq!(all(&queues), [1, 2]);
 }
 
-/// Thieves may take many at once, so that the owner never sees the deque exactly half full.
+/// Thieves may take many tasks at once, so the owner may never see the deque exactly half full.
 #[test]
 fn a_batch_comes_back_to_a_deque_that_thieves_have_emptied() {
-    let (queues, remote) = Queues::new(LocalOrder::Fifo);
+    let (queues, remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL + 3 {
         let _ = queues.push_back(n);
     }

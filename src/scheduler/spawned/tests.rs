@@ -1,8 +1,8 @@
-//! Who of those without a turn is next.
+//! Tests of the order of the queue of new tasks.
 
 use crate::scheduler::spawned::*;
 
-/// Pushes and pops by turns, so that there is always a newer one; returns when `item` came.
+/// Pushes and pops in turn, so that there is always a newer task. Returns after how many other pops `item` comes.
 fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
     (0..)
         .find(|_| {
@@ -12,7 +12,7 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
         .expect("it comes")
 }
 
-/// 4.2: of those that have had no turn the newest is first; the oldest is not starved.
+/// 4.2: the newest new task is first; the oldest is not starved.
 #[test]
 fn the_newest_is_first_and_every_so_many_the_oldest() {
     let (new_tasks, _remote) = NewTasks::new();
@@ -20,12 +20,12 @@ fn the_newest_is_first_and_every_so_many_the_oldest() {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));
     }
     assert_eq!(new_tasks.pop(), Some(2));
-    // Each that waits longer is worth one of the oldest's turns.
+    // First `0` is the oldest, then `1`: each takes one of the turns of the oldest.
     assert_eq!(comes_after(&new_tasks, 0), OLDEST_EVERY - 2);
     assert_eq!(comes_after(&new_tasks, 1), OLDEST_EVERY - 1);
 }
 
-/// Spawning is faster than running: then who waits longest is first, until half of them are gone.
+/// If spawning is faster than running, the oldest task is first until half of the tasks are gone.
 #[test]
 fn without_room_the_oldest_is_first_until_half_are_gone() {
     let (new_tasks, _remote) = NewTasks::new();

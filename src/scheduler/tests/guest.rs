@@ -1,8 +1,8 @@
-//! What a scheduler promises to threads that are lent to it, by `block_on` or by polling the future of `run`.
+//! Tests of guest threads, in `block_on` or in a polled `run` future.
 
 use crate::scheduler::tests::*;
 
-/// Polls once, with a waker that counts.
+/// Polls once, with a waker that counts its wake-ups.
 fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Output> {
     run.poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
 }
@@ -35,7 +35,7 @@ fn a_lender_that_is_dropped_passes_on_what_it_holds() {
         let inner = Arc::clone(&scheduler);
         let ran = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&ran);
-        // More than a poll's worth, so that some are left when it returns: in the deque, in the slot and in the batch.
+        // More tasks than one poll runs, so that some are left when it returns: in the deque and in the next slot.
         let mut lender = Box::pin(scheduler.run(async move {
             for _ in 0..600 {
                 let counter = Arc::clone(&counter);
@@ -44,7 +44,7 @@ fn a_lender_that_is_dropped_passes_on_what_it_holds() {
             std::future::pending::<()>().await;
         }));
         assert!(poll_once(lender.as_mut(), &count).is_pending());
-        // The poll of its own future counts as one more.
+        // The poll of the own future counts as a task.
         assert_eq!(ran.load(Ordering::SeqCst), 199);
         drop(lender);
         assert_eq!(scheduler.global.len(), 401);
@@ -56,7 +56,8 @@ fn a_lender_that_is_dropped_passes_on_what_it_holds() {
     });
 }
 
-/// Its place is free, and what its future woke last is run by others, however long the value of `run` is kept.
+/// The guest's slot is vacant, and the task that its future woke last runs elsewhere, however long the `run` future is
+/// kept.
 #[test]
 fn a_lender_that_is_done_keeps_nothing() {
     within(|| {
@@ -74,7 +75,7 @@ fn a_lender_that_is_done_keeps_nothing() {
     });
 }
 
-/// Either lender may never be polled again, so neither keeps the time for the other.
+/// Both guests may never be polled again, so each sets an alarm of its own.
 #[test]
 fn each_polled_lender_has_its_own_alarm() {
     for polled_again in [false, true] {
@@ -103,7 +104,7 @@ fn each_polled_lender_has_its_own_alarm() {
     }
 }
 
-/// A lent thread that awaits its own future sleeps, also when the workers have ended.
+/// A guest that waits for its own future sleeps, also when the workers have left.
 #[test]
 fn a_lender_sleeps_after_the_workers_were_stopped() {
     within(|| {
@@ -126,7 +127,7 @@ impl Wake for Bomb {
     }
 }
 
-/// The poller's waker is somebody's code, called in the middle of a push.
+/// The waker of the poller is user code, which is called in the middle of a push.
 #[test]
 fn a_pollers_waker_that_panics_harms_nobody() {
     within(|| {
@@ -152,7 +153,7 @@ fn a_pollers_waker_that_panics_harms_nobody() {
         let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
         assert!(polled.is_pending());
         release.set();
-        // The lender was chosen and is not polled: it is dropped, and its wake goes on.
+        // The guest was chosen and is not polled: it is dropped, and its wake-up is passed on.
         eventually("it was chosen", || !asleep(&scheduler, 1));
         drop(lender);
         eventually("all run", || ran.load(Ordering::SeqCst) == 4);
@@ -177,7 +178,7 @@ fn lenders_beyond_the_places_wait_for_one() {
     });
 }
 
-/// A clock that the tasks of a test move. Its one deadline sets a flag.
+/// Driver with a clock that the tasks of a test move. Its one deadline sets a flag.
 #[derive(Clone, Default)]
 struct Clocked(Arc<(AtomicU64, Mutex<Option<(Duration, Flag)>>)>);
 
@@ -219,7 +220,7 @@ impl Driver for Clocked {
     fn alarm(&self, _: &Waker, _: Duration) {}
 }
 
-/// Queues tasks that each take some time, and returns how many have begun.
+/// Queues `count` tasks that take `time` each. Returns the counter of tasks that have begun.
 fn tasks_that_take(clock: &Clocked, scheduler: &Scheduler<Job>, time: Duration, count: usize) -> Arc<AtomicUsize> {
     let begun = Arc::new(AtomicUsize::new(0));
     for _ in 0..count {
@@ -259,8 +260,8 @@ fn a_poll_of_a_lender_ends_after_its_time() {
     }
 }
 
-/// Each poll of the future takes longer than a poll of the lender may take, and the future is woken before it returns. If
-/// another thread wakes it, 16 polls in a row come first; the seventeenth is that of the lender's next poll.
+/// Each poll of the future takes longer than a poll of the guest may take, and the future is woken before it returns.
+/// If another thread wakes it, 16 polls in a row come first. The seventeenth is the first one of the guest's next poll.
 #[test]
 fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     within(|| {
@@ -292,7 +293,7 @@ fn a_long_future_that_is_always_woken_does_not_starve_tasks() {
     });
 }
 
-/// A worker looks at the timers once in 61 tasks.
+/// A worker looks at the timers only once in 61 tasks, a guest more often.
 #[test]
 fn a_blocked_thread_runs_no_task_after_its_deadline() {
     within(|| {
@@ -306,13 +307,13 @@ fn a_blocked_thread_runs_no_task_after_its_deadline() {
             } else {
                 futures::executor::block_on(scheduler.run(due.wait()));
             }
-            // The seventh ends at 21 ms.
+            // The seventh task ends at 21 ms.
             assert_eq!(begun.load(Ordering::SeqCst), 7);
         }
     });
 }
 
-/// The thread that wakes it does so while it is polled.
+/// Another thread wakes the future while it is polled.
 #[test]
 fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     within(|| {
@@ -336,7 +337,8 @@ fn no_task_comes_before_a_future_that_another_thread_has_woken() {
     });
 }
 
-/// One that wakes itself yields, and one that another thread wakes again and again does not keep the thread.
+/// A future that wakes itself yields. A future that another thread wakes again and again does not occupy the thread
+/// either.
 #[test]
 fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     within(|| {
@@ -359,7 +361,8 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
     });
 }
 
-/// Whether it sleeps or was about to go on: what it had and what it was woken for, others find.
+/// The forgotten guest sleeps, or has asked to be polled again. In both cases another guest takes over its tasks and
+/// its wake-ups.
 #[test]
 fn a_lender_that_is_forgotten_holds_nothing_up() {
     within(|| {
@@ -384,7 +387,7 @@ fn a_lender_that_is_forgotten_holds_nothing_up() {
             let lent = thread::spawn(move || inner.block_on(is_done));
             eventually("the other lender sleeps", || asleep(&scheduler, 1));
             assert_eq!(ran.load(Ordering::SeqCst), queued, "it has found what the first one had");
-            // It keeps the time, and wakes for each push.
+            // The other guest is the timekeeper, and wakes for each push.
             driver.0.due.store(true, Ordering::SeqCst);
             eventually("the deadline is seen", || driver.0.fired.load(Ordering::SeqCst));
             for pushed in 1..=3 {

@@ -1,18 +1,19 @@
-//! Many processes at once: they are queued together, and as many workers come for them as can be of use.
+//! Spawning in batches: the processes of a batch are queued together, under one lock. A batch wakes at most one
+//! sleeping worker for each of its processes.
 
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::host::Host;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::job::{Anywhere, Job};
 use crate::process::error::SpawnError;
 use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine};
 use crate::task::join::JoinHandle;
 
-/// What became of each: its handle, or the body that was refused.
+/// Result for each body of a batch: its handle, or the refused body.
 type Handles<F, N, Fut> = Vec<Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>>;
 
-/// Processes that have begun and are not queued yet. They are when this is dropped, also if what yields the next of them
-/// panics.
+/// Processes that have started and are not queued yet. Dropping the batch queues them, also if the iterator of the
+/// bodies panics.
 struct Batch<'a> {
     host: &'a Host,
     tasks: Vec<Job>,
@@ -26,9 +27,10 @@ impl Drop for Batch<'_> {
 }
 
 impl Host {
-    /// Spawns many async bodies as processes: all are queued under one lock when the last of them is there, in their
-    /// order, and wake as many workers as they are, at most. One by one the first would be run, and wake others, while
-    /// the next are spawned: that is better where the bodies come slowly or the first must not wait.
+    /// Spawns many async bodies as processes. After the last body, all processes are queued in order under one lock,
+    /// and at most one sleeping worker is woken for each of them. No process of the batch runs before that. With
+    /// separate spawns the first processes run, and wake workers, while the next ones are spawned: that is better if
+    /// the iterator is slow, or if the first process must start early.
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
@@ -40,20 +42,21 @@ impl Host {
     /// ```
     ///
     /// # Errors
-    /// For each body that was refused, why, with the body: where only so many fit, the first are taken.
+    /// For each refused body, the body and the reason of the refusal. If a limit allows only some of the processes, the
+    /// first ones are accepted.
     pub fn spawn_batch<N, F, Fut>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N, Fut>
     where
         N: Send + 'static,
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        self.launch_batch(bodies, Inherited::default)
+        self.launch_batch(bodies, InheritedContext::default)
     }
 
     fn launch_batch<N, F, Fut>(
         &self,
         bodies: impl IntoIterator<Item = F>,
-        inherited: impl Fn() -> Inherited,
+        inherited: impl Fn() -> InheritedContext,
     ) -> Handles<F, N, Fut>
     where
         N: Send + 'static,
@@ -76,11 +79,12 @@ impl Host {
     }
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// Spawns many async bodies as processes that inherit this one's values: see [`Host::spawn_batch`].
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Spawns many async bodies as processes that inherit the values, the deadline and the cancel token of this
+    /// process: see [`Host::spawn_batch`].
     ///
     /// # Errors
-    /// For each body that was refused, why, with the body.
+    /// For each refused body, the body and the reason of the refusal.
     pub fn spawn_batch<N, F, Fut>(&self, bodies: impl IntoIterator<Item = F>) -> Handles<F, N, Fut>
     where
         N: Send + 'static,

@@ -1,14 +1,14 @@
-//! Spawning with options: what a builder can be told, and how a process is admitted by that, under a name or with a first
-//! message.
+//! Spawning with options: the builder, and the admission of a process under a name or with a first message. The start
+//! itself is in `spawn.rs`.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::context::me::Me;
+use crate::context::me::SelfHandle;
 use crate::context::step::Process;
 use crate::host::Host;
 use crate::host::cancel::CancelToken;
-use crate::host::cancel::inherited::Inherited;
+use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, Control, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::SpawnLinks;
@@ -16,9 +16,9 @@ use crate::host::registry::names::Unclaimed;
 use crate::platform::clock::Instant;
 use crate::platform::sync::thread;
 use crate::process::catch::catch;
-use crate::process::error::{Refusal, SpawnError, SpawnRefusal};
+use crate::process::error::{SendErrorKind, SpawnError, SpawnErrorKind};
 use crate::process::limits::Limits;
-use crate::process::mailbox::Bound;
+use crate::process::mailbox::MailboxCapacity;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::priority::Priority;
@@ -30,7 +30,7 @@ use crate::task::join::JoinHandle;
 use crate::task::spawn::{Spawned, Wanted};
 use crate::task::{Entry, Machine};
 
-/// How a process is to be spawned.
+/// Builder that spawns a process with options.
 ///
 /// ```
 /// # use procession::{Context, Runtime};
@@ -50,130 +50,136 @@ use crate::task::{Entry, Machine};
 pub struct ProcessBuilder {
     host: Host,
     entry: Option<Box<Entry>>,
-    inherited: Inherited,
+    inherited: InheritedContext,
     wishes: SpawnOptions,
 }
 
 impl ProcessBuilder {
-    fn entry(&mut self) -> &mut Entry {
+    fn start_entry(&mut self) -> &mut Entry {
         self.entry.get_or_insert_default()
     }
 
-    /// The entry method, for processes that have several.
-    pub fn method(mut self, method: impl Into<Cow<'static, str>>) -> Self {
-        self.entry().method = method.into();
+    /// Sets the entry method, for processes that have several. Default: an empty name.
+    pub fn entry(mut self, method: impl Into<Cow<'static, str>>) -> Self {
+        self.start_entry().method = method.into();
         self
     }
 
-    /// The input of the entry method.
+    /// Sets the input of the entry method. Default: `()`.
     pub fn input<I: Send + 'static>(mut self, input: I) -> Self {
-        self.entry().input = Some(Payload::new(input));
+        self.start_entry().input = Some(Payload::new(input));
         self
     }
 
-    /// A value that the process, and whatever it spawns, finds by its type.
+    /// Adds a value that the process, and each process that it spawns, finds by its type: see [`SelfHandle::value`]. It
+    /// replaces another value of the same type.
     pub fn value<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.inherited.give(value);
         self
     }
 
-    /// What the process may use; where its host says something too, the tighter holds.
+    /// Sets the limits of the process. If the host or an earlier call sets the same limit, the lower value holds.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.wishes.limits = Limits::both(Some(&limits), self.wishes.limits.take());
         self
     }
 
-    /// When it has to end: then it is cancelled with `Reason::DEADLINE`, and killed one second later, whatever it waits for.
-    /// In the past that is at once; at the far end of time, never. What it spawns inherits the deadline; of several the
-    /// nearest holds.
+    /// Sets a deadline. At this time the process is cancelled with `Reason::DEADLINE`, and one second later it is
+    /// killed, whatever it waits for.
+    ///
+    /// A deadline in the past cancels the process immediately; one at the end of the clock's range never does.
+    /// Processes that this one spawns inherit the deadline. If there are several deadlines, the nearest holds.
     pub fn deadline(self, at: Instant) -> Self {
         self.deadline_within(at, Duration::from_secs(1))
     }
 
-    /// The same with another time between the cancel and the kill.
+    /// As [`deadline`](Self::deadline), with `grace` as the time between the cancellation and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
         self.wishes.ends_itself = true;
         self
     }
 
-    /// Cancels the process, and whatever it spawns, with this token, in place of the one that it would inherit; cancelled
-    /// already, it does so before the first step. To be cancelled by either, give it a [child](CancelToken::child) of the
-    /// one that it [would inherit](Me::cancel_token).
+    /// Sets the token that cancels the process and each process that it spawns, in place of the inherited token. A
+    /// token that is already cancelled cancels the process before its first step.
+    ///
+    /// For a process that either token cancels, pass a [child](CancelToken::child) of the token that it [would
+    /// inherit](SelfHandle::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.inherited.put_under(token);
         self.wishes.ends_itself = true;
         self
     }
 
-    /// The [name](crate::Name) of the process in its host, from before its first step until it ends. If it is taken the
-    /// spawn is refused: [`SpawnRefusal::NameTaken`].
+    /// Registers the process in its host under this [name](crate::Name), from before its first step until it exits. If
+    /// the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.wishes.name = Some(name.into());
         self
     }
 
-    /// How full its mailbox may get, and who loses then. Where [`Limits::mail`] allows less, that holds.
+    /// Sets how many messages the mailbox holds, and the policy for a full mailbox. A lower limit by
+    /// [`Limits::mailbox_capacity`] holds instead. Default: unbounded.
     ///
     /// ```
-    /// # use procession::{Bound, Context, Refusal, Runtime};
+    /// # use procession::{Bound, Context, SendErrorKind, Runtime};
     /// let rt = Runtime::builder().workers(0).build()?;
     /// let slow = rt.process().mailbox(Bound::Reject(2)).spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
     /// slow.send(1)?;
     /// slow.send(2)?;
     /// let refused = slow.send(3).unwrap_err();
-    /// assert_eq!((refused.refusal(), refused.into_message()), (Refusal::Full, 3));
-    /// // Whoever can wait is told when there is room.
+    /// assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::Full, 3));
+    /// // `send_wait` resolves when there is room for the message.
     /// rt.block_on(slow.send_wait(4))?;
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
-    pub fn mailbox(mut self, bound: Bound) -> Self {
+    pub fn mailbox_capacity(mut self, bound: MailboxCapacity) -> Self {
         self.wishes.bound = bound;
         self
     }
 
-    /// How urgent it is, among those who are ready: [`Priority`] says what that means.
+    /// Sets the priority of the process among the runnable processes: see [`Priority`]. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.wishes.priority = priority;
         self
     }
 
-    /// [`started`](JoinHandle::started) waits for [`Me::ready`], not for the first step.
-    pub fn ready_by_hand(mut self) -> Self {
+    /// Makes [`started`](JoinHandle::started) wait for [`SelfHandle::mark_started`], instead of for the first step.
+    pub fn manual_start(mut self) -> Self {
         self.wishes.by_hand = true;
         self
     }
 
-    /// Links the process to the one that spawns it, from its beginning: see [`Me::spawn_link`]. Of a builder that a
-    /// [`Host`] gave, the spawn is refused: [`SpawnRefusal::NoParent`].
+    /// Links the process to its spawner from the start: see [`SelfHandle::spawn_link`]. A builder of a [`Host`] has no
+    /// spawner, so its spawn is refused with [`SpawnErrorKind::NoParent`].
     pub fn link(mut self) -> Self {
         self.ties().link = true;
         self
     }
 
-    /// Has the process that spawns it monitor it, from its beginning: see [`Me::spawn_monitor`], and
-    /// [`JoinHandle::monitor_ref`]. Of a builder that a [`Host`] gave, the spawn is refused:
-    /// [`SpawnRefusal::NoParent`].
+    /// Makes the spawner monitor the process from the start: see [`SelfHandle::spawn_monitor`] and
+    /// [`JoinHandle::monitor_ref`]. A builder of a [`Host`] has no spawner, so its spawn is refused with
+    /// [`SpawnErrorKind::NoParent`].
     pub fn monitor(mut self) -> Self {
         self.ties().monitor = true;
         self
     }
 
-    /// Its end is its supervisor's business, also when the runtime shuts down.
+    /// Marks the process as supervised: a shutdown of the runtime leaves its cancellation to its supervisor.
     pub(crate) fn supervised(mut self) -> Self {
         self.wishes.supervised = true;
         self
     }
 
-    /// Whatever its mailbox has no room for is refused: nothing that is there is dropped for it.
+    /// Makes a full mailbox refuse a message, in place of a policy that drops messages.
     pub(crate) fn refuse_when_full(mut self) -> Self {
-        if let Bound::DropOldest(most) | Bound::DropNewest(most) = self.wishes.bound {
-            self.wishes.bound = Bound::Reject(most);
+        if let MailboxCapacity::DropOldest(most) | MailboxCapacity::DropNewest(most) = self.wishes.bound {
+            self.wishes.bound = MailboxCapacity::Reject(most);
         }
         self
     }
 
-    fn launch<X>(mut self, machine: X) -> Result<Spawned<X>, (SpawnRefusal, X)>
+    fn launch<X>(mut self, machine: X) -> Result<Spawned<X>, (SpawnErrorKind, X)>
     where
         X: Machine + Send + 'static,
     {
@@ -187,7 +193,7 @@ impl ProcessBuilder {
     /// Spawns an async body.
     ///
     /// # Errors
-    /// The body and why it was refused.
+    /// The body, and the reason of the refusal.
     pub fn spawn<N, F, Fut>(mut self, body: F) -> Result<JoinHandle<Output<Fut>, N>, SpawnError<F>>
     where
         N: Send + 'static,
@@ -202,13 +208,13 @@ impl ProcessBuilder {
         })
     }
 
-    /// A handle that says that the spawn of this body was refused.
-    pub(crate) fn refuse<T, N: Send + 'static, F>(self, refusal: SpawnRefusal, body: F) -> JoinHandle<T, N> {
+    /// Drops the body of a refused spawn, and returns a handle that resolves to the refusal.
+    pub(crate) fn refuse<T, N: Send + 'static, F>(self, refusal: SpawnErrorKind, body: F) -> JoinHandle<T, N> {
         let _ = catch(|| drop(body));
         self.host.refuse(refusal)
     }
 
-    /// Spawns an async body; refused, the handle says so.
+    /// Spawns an async body. If the spawn is refused, the handle resolves to the refusal.
     pub(crate) fn spawn_or_refuse<N, F, Fut>(self, body: F) -> JoinHandle<Output<Fut>, N>
     where
         N: Send + 'static,
@@ -221,14 +227,15 @@ impl ProcessBuilder {
         })
     }
 
-    /// Sends a message to the process that has this [name](Self::name), or spawns one whose first message it is. Of
-    /// several that do so at once one spawns: there is exactly one process of that name. Returns its pid.
+    /// Sends `message` to the process that has this [name](Self::name), or spawns a process whose first message it is.
+    /// Returns the pid of that process. If several callers do so at the same time, exactly one of them spawns.
     ///
-    /// Without a name it spawns.
+    /// Without a name, it always spawns. While the present holder of the name exits, the call yields its thread until
+    /// the name is free.
     ///
     /// # Errors
-    /// The message and the body, and why they were refused: [`SpawnRefusal::MessageRefused`] when the holder of the name
-    /// does not take the message, or the new process may have none.
+    /// The message and the body, and the reason of the refusal. [`SpawnErrorKind::MessageRefused`]: the holder of the
+    /// name refused the message, or the limits allow the new process no message.
     pub fn spawn_or_send<N, F, Fut>(mut self, message: N, body: F) -> Result<Pid, SpawnError<(N, F)>>
     where
         N: Send + 'static,
@@ -243,8 +250,8 @@ impl ProcessBuilder {
         })
     }
 
-    /// As [`spawn_or_send`](Self::spawn_or_send), of a machine.
-    fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnRefusal, X::Message, X)>
+    /// As [`spawn_or_send`](Self::spawn_or_send), for a machine.
+    fn launch_or_send<X>(self, message: X::Message, machine: X) -> Result<Pid, (SpawnErrorKind, X::Message, X)>
     where
         X: Machine + Send + 'static,
     {
@@ -267,7 +274,7 @@ impl ProcessBuilder {
     /// Spawns a hand-written process.
     ///
     /// # Errors
-    /// The process and why it was refused.
+    /// The process, and the reason of the refusal.
     pub fn spawn_process<Q: Process + Send>(
         mut self,
         process: Q,
@@ -281,14 +288,14 @@ impl ProcessBuilder {
     }
 }
 
-/// As its builder was told.
+/// A spawn with the options of a builder.
 pub(super) struct Built<'a> {
-    inherited: Inherited,
+    inherited: InheritedContext,
     wishes: &'a mut SpawnOptions,
 }
 
 impl<'a> Built<'a> {
-    pub(super) fn new(inherited: Inherited, wishes: &'a mut SpawnOptions) -> Self {
+    pub(super) fn new(inherited: InheritedContext, wishes: &'a mut SpawnOptions) -> Self {
         Self { inherited, wishes }
     }
 }
@@ -298,47 +305,47 @@ impl Wanted for Built<'_> {
         self.wishes.heed(&self.inherited)
     }
 
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
         self.wishes.take_parent()
     }
 
-    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
+    fn admit<X: Machine, S: Schedule>(self, host: &Host, schedule: S) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
         host.admit(self.inherited, self.wishes, schedule)
     }
 }
 
-/// What a [`ProcessBuilder`] was told.
+/// The options of a [`ProcessBuilder`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpawnOptions {
     limits: Option<Box<Limits>>,
     by_hand: bool,
     supervised: bool,
-    /// Whether it was given a deadline or a token for itself, beside what it inherits.
+    /// Whether the builder was given a deadline or a token, in addition to those that the process inherits.
     ends_itself: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
-    bound: Bound,
+    bound: MailboxCapacity,
     parent: Option<Parent>,
 }
 
 impl SpawnOptions {
-    /// Of one that is to be tied to this process, or may be.
+    /// Options of a process that may be linked to this process, or monitored by it.
     pub(super) fn tied(process: Ref<dyn AnyControl>, ties: SpawnLinks) -> Self {
         Self { parent: Some(Parent { process: Some(process), ties }), ..Self::default() }
     }
 
-    /// Whether it is told by its deadline and its token. Of what a supervisor inherited itself its children are told by
-    /// nobody but it, in its order.
-    fn heed(&self, inherited: &Inherited) -> bool {
+    /// Whether its deadline and its token cancel the process directly. A supervised process ignores those that it only
+    /// inherited: its supervisor has inherited them, too, and ends its children in order.
+    fn heed(&self, inherited: &InheritedContext) -> bool {
         inherited.has_end() && (!self.supervised || self.ends_itself)
     }
 
-    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnRefusal> {
+    fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
         match self.parent.take() {
             None => Ok(None),
             Some(Parent { ties: SpawnLinks { link: false, monitor: false }, .. }) => Ok(None),
             Some(Parent { process: Some(process), ties }) => Ok(Some((process, ties))),
-            Some(Parent { process: None, .. }) => Err(SpawnRefusal::NoParent),
+            Some(Parent { process: None, .. }) => Err(SpawnErrorKind::NoParent),
         }
     }
 
@@ -353,35 +360,35 @@ impl SpawnOptions {
     }
 }
 
-/// Whom a process is tied to from its beginning.
+/// The spawner, and how it is tied to the new process.
 #[derive(Debug, Clone)]
 struct Parent {
-    /// Nobody, if it is a host that spawns.
+    /// `None` for a builder of a host.
     process: Option<Ref<dyn AnyControl>>,
     ties: SpawnLinks,
 }
 
 impl Host {
-    /// Spawns with options; a refusal hands the body back.
+    /// Returns a builder that spawns a process with options. A refused spawn returns the body.
     pub fn process(&self) -> ProcessBuilder {
-        self.process_inheriting(Inherited::default())
+        self.process_inheriting(InheritedContext::default())
     }
 
-    /// As [`process`](Self::process), for one that inherits these values.
-    pub(crate) fn process_inheriting(&self, inherited: Inherited) -> ProcessBuilder {
+    /// As [`process`](Self::process), for a process that inherits these values.
+    pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
         ProcessBuilder { host: self.clone(), entry: None, inherited, wishes: SpawnOptions::default() }
     }
 
-    /// A process that is to begin, as its builder was told.
+    /// Reserves a process with the options of a builder.
     fn admit<X: Machine, S: Schedule>(
         &self,
-        inherited: Inherited,
+        inherited: InheritedContext,
         wishes: &mut SpawnOptions,
         schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
         let Some(name) = wishes.name.take() else { return self.admit_nameless(inherited, wishes, schedule) };
         self.admit_as(name, inherited, wishes, schedule, |_| {}).map_err(|unclaimed| match unclaimed {
-            Unclaimed::Taken(holder) => SpawnRefusal::NameTaken(holder.head().pid()),
+            Unclaimed::Taken(holder) => SpawnErrorKind::NameTaken(holder.head().pid()),
             Unclaimed::Refused(refusal) => refusal,
         })
     }
@@ -389,43 +396,44 @@ impl Host {
     #[inline(never)]
     fn admit_nameless<X: Machine, S: Schedule>(
         &self,
-        inherited: Inherited,
+        inherited: InheritedContext,
         wishes: &mut SpawnOptions,
         schedule: S,
-    ) -> Result<ReservedProcess<X, S>, SpawnRefusal> {
+    ) -> Result<ReservedProcess<X, S>, SpawnErrorKind> {
         self.enlist(inherited, wishes.flags(), wishes.limits.take(), wishes.bound, schedule)
     }
 
-    /// As [`admit`](Self::admit), under this name, and `prepare`d before anybody finds it.
+    /// As [`admit`](Self::admit), under this name. `prepare` is called before the name leads to the process.
     fn admit_as<X: Machine, S: Schedule>(
         &self,
         name: Cow<'static, str>,
-        inherited: Inherited,
+        inherited: InheritedContext,
         wishes: &mut SpawnOptions,
         schedule: S,
         prepare: impl FnOnce(&Control<X::Message>),
-    ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnRefusal>> {
+    ) -> Result<ReservedProcess<X, S>, Unclaimed<dyn AnyControl, SpawnErrorKind>> {
         let embryo = self.namespace().names().claim(name.clone(), || {
             let embryo = self.admit_nameless::<X, S>(inherited, wishes, schedule)?;
             prepare(embryo.control());
             Ok((embryo.control().any(), embryo))
         })?;
-        // It ends after it has begun: nobody looks into the list before.
+        // The exit of the process reads this list. The process has not started, so its exit comes later and finds the
+        // name.
         embryo.control().head.names().lock().push(name);
         Ok(embryo)
     }
 
-    /// As [`admit`](Self::admit), with a first message; or the pid of the holder of the name, which took it. A message
-    /// that was refused is left where it was.
+    /// As [`admit`](Self::admit), with a first message. If the name is taken, its holder gets the message, and its pid
+    /// is returned. A message that was refused stays in `message`.
     fn admit_or_send<X: Machine>(
         &self,
-        inherited: Inherited,
+        inherited: InheritedContext,
         wishes: &SpawnOptions,
         message: &mut Option<X::Message>,
-    ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnRefusal> {
+    ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnErrorKind> {
         let limits = Limits::both(self.namespace().limits(), wishes.limits.clone());
         if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
-            return Err(SpawnRefusal::MessageRefused(Refusal::Full));
+            return Err(SpawnErrorKind::MessageRefused(SendErrorKind::Full));
         }
         let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
             let given = message.take().map(|message| control.push(message).is_ok());
@@ -449,17 +457,18 @@ impl Host {
             };
             *message = Some(refused);
             match refusal {
-                // Whoever ends closes its mailbox and gives up its names then: that is under way.
-                Refusal::NoProcess => thread::yield_now(),
-                Refusal::ShutDown => return Err(SpawnRefusal::ShutDown),
-                refusal => return Err(SpawnRefusal::MessageRefused(refusal)),
+                // The holder exits: it has closed its mailbox, and releases its names next.
+                SendErrorKind::NoProcess => thread::yield_now(),
+                SendErrorKind::ShutDown => return Err(SpawnErrorKind::ShutDown),
+                refusal => return Err(SpawnErrorKind::MessageRefused(refusal)),
             }
         }
     }
 }
 
-impl<M: Send + 'static> Me<M> {
-    /// Spawns with options; a refusal hands the body back.
+impl<M: Send + 'static> SelfHandle<M> {
+    /// Returns a builder that spawns a process with options. The process inherits the values, the deadline and the
+    /// cancel token of this one. A refused spawn returns the body.
     pub fn process(&self) -> ProcessBuilder {
         let wishes = SpawnOptions::tied(self.any(), SpawnLinks::default());
         ProcessBuilder { wishes, ..self.host().process_inheriting(self.passes_on()) }

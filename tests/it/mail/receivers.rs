@@ -101,7 +101,7 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
 
 /// Delegates its first step to `inner`, and reads its events itself from the second step on.
 struct Outer<M: Send + 'static> {
-    inner: Methods<M, ()>,
+    inner: EntryPoints<M, ()>,
     steps: usize,
     /// Set when it has read its events for the first time.
     reads: Arc<AtomicUsize>,
@@ -109,7 +109,7 @@ struct Outer<M: Send + 'static> {
 }
 
 impl<M: Send + 'static> Outer<M> {
-    fn new(inner: Methods<M, ()>, reads: &Arc<AtomicUsize>, read: impl FnMut(M) + Send + 'static) -> Self {
+    fn new(inner: EntryPoints<M, ()>, reads: &Arc<AtomicUsize>, read: impl FnMut(M) + Send + 'static) -> Self {
         Self { inner, steps: 0, reads: Arc::clone(reads), read: Box::new(read) }
     }
 }
@@ -150,8 +150,8 @@ fn wait_for(reads: &AtomicUsize, processes: usize) {
 }
 
 /// An entry point that sends its mailbox away and waits for ever.
-fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> Methods<M, ()> {
-    Methods::new().method("", async move |ctx: Context<M>, (): ()| {
+fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<M, ()> {
+    EntryPoints::new().entry("", async move |ctx: Context<M>, (): ()| {
         give.send(ctx.split().1).expect("the test waits for it");
         pending::<Result<(), Exit>>().await
     })
@@ -213,7 +213,7 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
                 (ctx, exit) = upgrade.await;
                 assert_eq!(exit.to_string(), "failed: on purpose");
             }
-            ctx.ready();
+            ctx.mark_started();
             let mut read = vec![];
             while read.len() < 6 {
                 read.push(ctx.receive().await?);
@@ -239,8 +239,8 @@ fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
     within(60, || {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();
-        let process = rt.process().ready_by_hand().spawn(async move |ctx: Context<u32>| {
-            ctx.ready();
+        let process = rt.process().manual_start().spawn(async move |ctx: Context<u32>| {
+            ctx.mark_started();
             let (fail, failed) = futures::channel::oneshot::channel::<()>();
             let upgrade = ctx.upgrade(async move |ctx: Context<u32>| {
                 give.send((ctx.split().1, fail)).expect("the test waits for it");
@@ -353,7 +353,7 @@ fn a_mailbox_is_refused_when_its_process_reads_its_events() {
 }
 
 /// Delegates its first step to the first of these, and is replaced by the second one.
-struct Succeeded(Methods<u32, u32>, Option<Methods<u32, u32>>, usize);
+struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {
     type Message = u32;
@@ -381,11 +381,11 @@ fn the_entry_point_that_began_last_is_the_receiver() {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();
         let (begin, begun) = mpsc::channel();
-        let first = Methods::new().method("", async move |ctx: Context<u32>, (): ()| {
+        let first = EntryPoints::new().entry("", async move |ctx: Context<u32>, (): ()| {
             give.send(ctx.split().1).expect("the test waits for it");
             pending::<Result<u32, Exit>>().await
         });
-        let second = Methods::new().method("", async move |mut ctx: Context<u32>, (): ()| {
+        let second = EntryPoints::new().entry("", async move |mut ctx: Context<u32>, (): ()| {
             begin.send(()).expect("the test waits for it");
             Ok::<_, Exit>(ctx.receive().await? + ctx.receive().await?)
         });

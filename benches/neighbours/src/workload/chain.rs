@@ -1,6 +1,6 @@
 //! Chained spawn: each task spawns the next and ends. An operation is one task.
 
-use procession::{Context, Me, Runtime};
+use procession::{Context, Runtime, SelfHandle};
 
 use super::{Workload, runs};
 use crate::latch::DONE;
@@ -20,7 +20,7 @@ fn ours(rt: &Runtime, n: u64) {
     drop(rt.spawn(async move |ctx: Context| link(&ctx, n - 1)));
     DONE.wait();
 
-    fn link(me: &Me, n: u64) {
+    fn link(me: &SelfHandle, n: u64) {
         match n {
             0 => DONE.one(),
             _ => drop(me.spawn(async move |ctx: Context| link(&ctx, n - 1))),

@@ -114,7 +114,7 @@ fn restart(rt: &Runtime, n: u64) {
     DONE.close(n);
     let tree = rt.spawn_process(tree);
     DONE.wait();
-    let family = rt.block_on(tree.call(SupervisorMessage::List)).expect("it lives");
+    let family = rt.block_on(tree.call(SupervisorMessage::WhichChildren)).expect("it lives");
     DONE.close(n);
     for child in &family.children {
         rt.kill(child.pid.expect("it has begun")).expect("it lives");

@@ -1,4 +1,5 @@
-//! What a plan has its supervisor do, step by step, beside OTP's rules; and at random, that it always comes to an end.
+//! Tests of the plan of a supervisor. Scenarios check it against the rules of OTP; random tests check invariants and
+//! termination.
 
 use crate::behaviour::supervisor::plan::*;
 use crate::platform::random::Rng;
@@ -13,7 +14,7 @@ fn boom() -> Exit {
     Exit::Panicked("boom".into())
 }
 
-fn plan(strategy: Strategy, restarts: &[Restart]) -> Plan {
+fn plan(strategy: Strategy, restarts: &[RestartPolicy]) -> Plan {
     let mut plan = Plan::new(strategy, Intensity::new(3, MS(1_000)));
     for &restart in restarts {
         plan.add(Policy { restart, backoff: None }, false, at(0));
@@ -21,7 +22,7 @@ fn plan(strategy: Strategy, restarts: &[Restart]) -> Plan {
     plan
 }
 
-/// Starts whoever is to be started, at once.
+/// Starts every child that can be started now, and reports each as started immediately.
 fn bring_up(plan: &mut Plan, now: Instant) -> Vec<Id> {
     let mut up = Vec::new();
     while let Some(action) = plan.next(now) {
@@ -32,13 +33,13 @@ fn bring_up(plan: &mut Plan, now: Instant) -> Vec<Id> {
     up
 }
 
-/// All that is to be done now.
+/// Returns all actions that are possible now.
 fn next(plan: &mut Plan, now: Instant) -> Vec<Action> {
     std::iter::from_fn(|| plan.next(now)).collect()
 }
 
 use Action::{Start, Stop};
-use Restart::{Permanent, Temporary, Transient};
+use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
 fn children_start_in_order_each_when_the_one_before_has() {
@@ -48,7 +49,7 @@ fn children_start_in_order_each_when_the_one_before_has() {
     plan.started(0, at(1));
     assert_eq!(next(&mut plan, at(1)), [Start(1)]);
     assert!(!plan.is_settled());
-    // It fails to start: it is tried again before the third one begins.
+    // The start fails. It is repeated before the third child starts.
     assert_eq!(plan.exited(1, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(2)), [Start(1)]);
     plan.started(1, at(3));
@@ -61,7 +62,7 @@ fn one_for_one_restarts_the_one_that_died() {
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Start(1)]);
-    // Another one does not wait for it.
+    // The exit of another child does not wait for this start.
     plan.exited(0, Over::Ended, &boom(), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Start(0)]);
 }
@@ -75,7 +76,7 @@ fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
     assert_eq!(next(&mut plan, at(5)), []);
     plan.exited(2, Over::Ended, &Exit::Cancelled("parent".into()), at(6), || 0);
     assert_eq!(next(&mut plan, at(6)), [Stop(0)]);
-    // Dies of something else meanwhile: it was to end, and that is all.
+    // The child panics meanwhile. It was to be stopped, so its exit does not count as a failure.
     plan.exited(0, Over::Ended, &boom(), at(7), || 0);
     assert_eq!(bring_up(&mut plan, at(7)), [0, 1, 2]);
 }
@@ -98,7 +99,7 @@ fn two_that_die_at_once_are_one_restart_of_the_group_each() {
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(next(&mut plan, at(5)), [Stop(2)]);
-    // It had been told nothing yet, and was to be: its death is no restart of its own.
+    // This child was to be stopped, and its stop was still pending. Its exit does not count as another restart.
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
     plan.exited(2, Over::Ended, &boom(), at(5), || 0);
     assert_eq!(bring_up(&mut plan, at(6)), [0, 1, 2]);
@@ -120,7 +121,7 @@ fn transient_and_temporary_children() {
     assert_eq!(plan.phase(0), Some(Phase::Down));
     assert!(plan.restart(0, at(4)));
     assert_eq!(next(&mut plan, at(4)), [Start(0)]);
-    // Of a temporary one nothing is left, also when it was stopped by hand.
+    // A temporary child is removed after its exit, also when it was stopped on request.
     let last = plan.add(Policy { restart: Temporary, backoff: None }, false, at(5));
     plan.started(0, at(5));
     assert_eq!(bring_up(&mut plan, at(5)), [last]);
@@ -181,7 +182,7 @@ fn a_refused_first_start_stops_those_before_it() {
         assert_eq!(next(&mut plan, at(0)), [Start(2)]);
         let fate = plan.exited(2, over, &boom(), at(1), || 0);
         if over != Over::Refused {
-            // The child itself has failed: a temporary child is forgotten, and the others go on.
+            // The child itself has failed: a temporary child is removed, and the other children keep running.
             assert_eq!((fate, next(&mut plan, at(1))), (ExitAction::Forgotten, vec![]));
             assert!(plan.is_settled());
             continue;
@@ -233,7 +234,7 @@ fn a_refused_start_of_a_new_child_is_its_end() {
         assert_eq!(next(&mut plan, at(1)), [Start(added)]);
         assert_eq!(plan.exited(added, over, &boom(), at(1), || 0), ExitAction::Forgotten);
         assert_eq!((next(&mut plan, at(1)), plan.is_settled(), plan.phase(added)), (vec![], true, None));
-        // One that has started is a child like the others.
+        // A child that has started is supervised like the others.
         let added = plan.add(Policy { restart: Permanent, backoff: None }, true, at(2));
         assert_eq!(bring_up(&mut plan, at(2)), [added]);
         assert_eq!(plan.exited(added, Over::Ended, &boom(), at(2), || 0), ExitAction::Again);
@@ -253,14 +254,14 @@ fn a_refused_start_on_request_leaves_the_child_down() {
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
         assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
     }
-    // A life that ends before it has started is no refusal: the child is restarted.
+    // An instance that exits before it has started is no refusal: the child is restarted.
     assert!(plan.restart(0, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Start(0)]);
     assert_eq!(plan.exited(0, Over::Ended, &boom(), at(10), || 0), ExitAction::Again);
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
     assert_eq!(bring_up(&mut plan, at(10)), [0, 1]);
-    // A child that lived is one that the supervisor has to keep: the refused start is a restart.
+    // A child that was running must be kept running, so the refused start counts as a restart.
     assert!(plan.restart(1, at(10)));
     assert_eq!(next(&mut plan, at(10)), [Stop(1)]);
     plan.exited(1, Over::Ended, &Exit::Normal, at(10), || 0);
@@ -326,7 +327,7 @@ fn a_group_waits_for_the_one_that_backs_off() {
     assert_eq!((next(&mut plan, at(2)), plan.next_time()), (vec![], Some(at(11))));
     assert_eq!(bring_up(&mut plan, at(11)), [0, 1]);
 
-    // Those before it in the order too.
+    // Children before the failed child wait too.
     let mut plan = Plan::new(Strategy::OneForAll, Intensity::new(100, MS(1)));
     for backoff in [None, Some(backoff)] {
         plan.add(Policy { restart: Permanent, backoff }, false, at(0));
@@ -370,7 +371,7 @@ fn a_shutdown_stops_in_reverse_whatever_goes_on() {
     plan.shut_down();
     assert!(plan.is_ending());
     assert_eq!(next(&mut plan, at(0)), [Stop(1)]);
-    // It starts, too late.
+    // The child reports its start too late.
     plan.started(1, at(0));
     assert_eq!(next(&mut plan, at(0)), []);
     plan.exited(1, Over::Ended, &boom(), at(0), || 0);
@@ -380,8 +381,8 @@ fn a_shutdown_stops_in_reverse_whatever_goes_on() {
     assert!(matches!(plan.ended(), Some(End::Asked)));
 }
 
-/// Deaths at random times, one after another, as a model has them that counts by hand: who is stopped and started, in
-/// which order and when, and which death is one too many within the window.
+/// Children exit at random times, one after another. A simple model predicts which children are stopped and started, in
+/// which order and at which time, and which exit exceeds the intensity.
 #[test]
 fn random_deaths_do_as_the_model_says() {
     for seed in 0..3_000 {
@@ -451,8 +452,8 @@ fn random_deaths_do_as_the_model_says() {
     }
 }
 
-/// Whatever happens in whatever order: no child has two lives at once, stops go from the last to the first, and it
-/// comes to an end.
+/// Random events in random order. No child has two instances at a time, stops run from the last child to the first, and
+/// the plan terminates.
 #[test]
 fn no_child_ever_has_two_lives() {
     for seed in 0..2_000 {

@@ -1,4 +1,4 @@
-//! A process that panics in a program that is built with `panic = "abort"`.
+//! A program for `panic = "abort"`: one process succeeds, and the next one panics, which aborts the program.
 
 use procession::{Context, Runtime};
 

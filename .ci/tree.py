@@ -1,10 +1,10 @@
-"""Makes a folder of files that are easily counted wrong:  python3 .ci/tree.py DIR"""
+"""Creates a folder of files that a word counter may count wrong:  python3 .ci/tree.py DIR"""
 
 import os
 import socket
 import sys
 
-# What the example reads at a time.
+# Size of the blocks that the example reads.
 CHUNK = 64 * 1024
 
 
@@ -18,7 +18,7 @@ def main(root):
         with open(path, "wb") as file:
             file.write(content)
 
-    # One word to the end of a chunk and a little further, or not so far.
+    # Words that end up to three bytes before or behind the end of a chunk.
     for chunks in (1, 2, 3):
         for off in range(-3, 4):
             size = chunks * CHUNK + off
@@ -27,7 +27,7 @@ def main(root):
             write(b"edge/cut-%d%+d" % (chunks, off), b"-" * (size - 5) + b"Severed parts")
             write(b"edge/gap-%d%+d" % (chunks, off), (b"x" * size)[:-1] + b" y")
     for length in range(1, 12):
-        # Every chunk's end falls elsewhere in its word.
+        # Each chunk ends at another position within a word.
         write(b"edge/words-%d" % length, (b"abcdefghijk"[:length] + b"\n") * (3 * CHUNK // (length + 1)))
     write(b"one-word", b"Pneumonoultramicroscopic" * 20_000)
 
@@ -41,7 +41,7 @@ def main(root):
     write(b"bytes/utf-16", "wide words\r\n".encode("utf-16") * 100)
     write(b"bytes/zeros", b"\0" * (CHUNK + 1) + b"after\0zeros")
     write(b"bytes/lines", b"don't Don'T DON'T\r\n\tx1y2z3_a-b\n" * 200)
-    # Ties at the end of the top.
+    # Equal counts at the end of the list of the most frequent words.
     write(b"ties", b" ".join(bytes([97 + n % 26, 97 + n // 26]) for n in range(600)) * 50)
 
     names = [b"-rf", b"--json", b"with space", b"new\nline", b'quo"te\'s', b"\\", b"*", b"caf\xe9", b"\xff\xfe\x80", b"." * 3]
@@ -62,7 +62,7 @@ def main(root):
     os.link(os.path.join(root, b"ties"), os.path.join(root, b"links/hard"))
     os.mkfifo(os.path.join(root, b"links/pipe"))
     try:
-        # Its name may be too long for a socket.
+        # The path may be too long for a socket.
         bound = socket.socket(socket.AF_UNIX)
         bound.bind(os.path.join(root, b"links/socket"))
         bound.close()

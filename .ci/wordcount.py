@@ -1,9 +1,9 @@
-"""Counts the words of every regular file under DIR by another way than the example, for comparison:
+"""Counts the words of each regular file under DIR, to compare the result with that of the example:
 
     python3 .ci/wordcount.py DIR     against     cargo run --release --example wordcount -- --json DIR
 
-A word is a maximal run of ASCII letters, lower-cased. Links are not followed; what is no regular file is skipped; what
-can't be read is counted. Files are read whole: the trees are small, and no chunk's end can be got wrong.
+A word is a maximal run of ASCII letters, in lower case. Links are not followed. Files that are not regular are skipped.
+Unreadable files and folders are counted. Each file is read as a whole, so no chunk boundary can cause an error.
 """
 
 import collections
@@ -43,7 +43,7 @@ def main(root):
 
 
 def regular_files(root, unreadable):
-    """Paths are bytes, so that any name will do."""
+    """Yields the paths of the regular files under root, or root itself. Paths are bytes, so any file name works."""
     root = os.fsencode(root)
     if not os.path.isdir(root):
         yield root

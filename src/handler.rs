@@ -116,7 +116,7 @@ where
         match catch(|| (self.0)(command)) {
             Ok(future) => {
                 let host = completion.host().clone();
-                host.start(Working::new(FutureAnswer::<C>::Later(completion), future));
+                host.start(HandlerTask::new(FutureAnswer::<C>::Later(completion), future));
             }
             Err(text) => completion.fail(Failure::Panicked(text)),
         }
@@ -130,7 +130,7 @@ where
         let future = (self.0)(command);
         let owed = call.owed();
         let host = owed.host().clone();
-        host.start(Working::new(owed, future));
+        host.start(HandlerTask::new(owed, future));
     }
 }
 
@@ -217,7 +217,7 @@ where
         // If `f` panics, the replier is dropped during unwinding, and the dispatcher answers with the panic.
         let future = f(command, replies);
         let host = way.host().clone();
-        host.start(Working::new(way, future));
+        host.start(HandlerTask::new(way, future));
     }
 }
 
@@ -279,7 +279,7 @@ impl Work for ReturnRoute {
 
 pin_project! {
     /// Runs the future of a handler until it completes, or its answer is no longer wanted.
-    struct Working<W, Fut> {
+    struct HandlerTask<W, Fut> {
         work: Option<W>,
         #[pin]
         future: Option<Fut>,
@@ -287,7 +287,7 @@ pin_project! {
         waits: bool,
     }
 
-    impl<W, Fut> PinnedDrop for Working<W, Fut> {
+    impl<W, Fut> PinnedDrop for HandlerTask<W, Fut> {
         fn drop(this: Pin<&mut Self>) {
             // A panic of the drop must not unwind into async-task.
             let _ = catch(|| this.project().future.set(None));
@@ -295,13 +295,13 @@ pin_project! {
     }
 }
 
-impl<W, Fut> Working<W, Fut> {
+impl<W, Fut> HandlerTask<W, Fut> {
     fn new(work: W, future: Fut) -> Self {
         Self { work: Some(work), future: Some(future), waits: false }
     }
 }
 
-impl<W, A, Fut> Future for Working<W, Fut>
+impl<W, A, Fut> Future for HandlerTask<W, Fut>
 where
     W: Work,
     A: IntoReply<W::Output>,

@@ -47,7 +47,7 @@ use crate::process::pid::Pid;
 use crate::process::state::{CountedRefs, Header, Ref, RefCounted, RunState};
 use crate::process::yields::Late;
 
-/// What the runtime does when a process panics, besides ending that process with the panic as its exit reason.
+/// Policy for the panic of a process. In any case the process exits, with the panic as its exit reason.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
@@ -118,7 +118,7 @@ impl Host {
     /// Removes a pid from the pid table. Returns the table's reference to the control block, or `None` if the pid was
     /// not in the table.
     #[inline]
-    pub(in crate::host) fn displace(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
+    pub(in crate::host) fn remove_pid(&self, pid: Pid) -> Option<Ref<dyn AnyControl>> {
         self.shared().pid_table.remove(registry::own(), pid)
     }
 }
@@ -202,6 +202,7 @@ impl Host {
     ///
     /// Commands of its processes go only to its handlers, and processes that they spawn belong to it too. Messages
     /// between hosts work like messages within one host.
+    ///
     /// ```
     /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
     /// struct Erase;
@@ -284,7 +285,8 @@ impl Host {
             .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
 
-    /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if the pid names no process.
+    /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if the pid names
+    /// no process.
     pub fn peak_mailbox_len(&self, pid: Pid) -> Option<usize> {
         self.shared().pid_table.get(pid).map(|control| control.high_water())
     }
@@ -299,9 +301,9 @@ impl Host {
             (table.into_any(), owner)
         };
         let flags = flag::OUTSIDE | flag::STARTED;
-        let Some(control) = self.enrol(flags, InheritedContext::default(), None, bound, make) else {
+        let Some(control) = self.create_control(flags, InheritedContext::default(), None, bound, make) else {
             // No pid is free: returns a mailbox that is closed from the beginning.
-            return self.stillborn(Exit::Refused(Reason::from("all pids are in use")));
+            return self.refused_control(Exit::Refused(Reason::from("all pids are in use")));
         };
         if self.phase() == Phase::Closed {
             control.close_outside(&Exit::Refused(Reason::from("the runtime has shut down")));
@@ -312,7 +314,7 @@ impl Host {
     /// Reserves a pid and has `make` build the control block in place. `make` also returns one reference for the pid
     /// table. `None` when all pids are in use.
     #[inline]
-    pub(crate) fn enrol<T>(
+    pub(crate) fn create_control<T>(
         &self,
         flags: u16,
         inherited: InheritedContext,
@@ -321,14 +323,14 @@ impl Host {
         make: impl FnOnce(ControlParts) -> (Ref<dyn AnyControl>, T),
     ) -> Option<T> {
         self.place(|place, host| {
-            let most = limits.as_deref().and_then(Limits::most_mail);
+            let most = limits.as_deref().and_then(Limits::mail_limit);
             make(ControlParts { place, host, flags, given: SpawnSettings::new(inherited, limits), bound, most })
         })
     }
 
     /// Control block of a process that never ran; the handle of a refused spawn points to it. Its mailbox is closed and
     /// its exit is set.
-    pub(crate) fn stillborn<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
+    pub(crate) fn refused_control<N: Send + 'static>(&self, exit: Exit) -> Ref<Control<N>> {
         let head = Head::new(RunState::over(), LocalId::NOWHERE, self.clone(), 0, SpawnSettings::default());
         let control = Ref::new(|life| Control { life, head, inbox: Inbox::new(MailboxCapacity::Unbounded, None) });
         drop(control.inbox.close());
@@ -399,8 +401,8 @@ impl Host {
     /// call, the request may take effect in its next turn.
     ///
     /// The request is cooperative: it does not interrupt code that calls neither function. It does not reach a process
-    /// that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one future. In a
-    /// simulation it returns `false`.
+    /// that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one future. In
+    /// a simulation it returns `false`.
     ///
     /// # Errors
     /// Returns [`NoProcess`] if the pid names no process.
@@ -489,7 +491,7 @@ mod tests {
 
     /// The kill timer refers to the process, so it must not stay set until its deadline after the process has exited.
     #[test]
-    fn a_cancel_leaves_no_timer_behind_when_the_process_has_ended() {
+    fn an_exit_cancels_the_kill_timer_of_a_cancel() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         for grace in [Duration::MAX, Duration::from_secs(86_400), Duration::from_secs(1)] {
             let handle = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
@@ -504,7 +506,7 @@ mod tests {
 
     /// The deadline of a cancel request kills a process that ignores the request.
     #[test]
-    fn a_cancel_kills_at_its_deadline() {
+    fn a_cancelled_process_is_killed_at_the_deadline() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let handle = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3_600)).await);
         rt.block_on(handle.started()).unwrap();

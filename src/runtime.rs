@@ -51,10 +51,10 @@ use crate::task::body::{Body, BodyFuture, Output, is_large};
 use crate::{handler, scheduler};
 
 /// How long the drop of a runtime waits for steps in progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long after its deadline a shutdown waits for steps in progress. A worker that is about to stop needs this time.
 /// Without it, a short step would be reported as a step that does not return.
-const GRACE: Duration = Duration::from_millis(10);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(10);
 
 /// Smallest stack of a worker, in bytes. The system allows 16 KiB, but a worker of a debug build can overflow a stack
 /// of that size.
@@ -99,7 +99,7 @@ impl scheduler::Driver for Time {
     }
 
     fn turn(&self) -> usize {
-        crowd::together(|| self.timers.turn_some())
+        crowd::together(|| self.timers.turn_batch())
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -115,7 +115,7 @@ impl scheduler::Driver for Time {
     }
 
     fn keeps_no_time(&self) {
-        self.timers.keeps_no_time();
+        self.timers.stop_keeping_time();
     }
 
     fn alarm(&self, waker: &Waker, after: Duration) -> Alarm {
@@ -140,7 +140,7 @@ impl scheduler::Driver for Time {
 pub struct Runtime {
     host: Host,
     threads: Arc<Threads>,
-    patience: Duration,
+    stop_timeout: Duration,
 }
 
 impl fmt::Debug for Runtime {
@@ -294,7 +294,7 @@ impl Runtime {
         // not reported: it never ran.
         let left = if ended { Vec::new() } else { host.left() };
         if !left.is_empty() {
-            self.patience = (deadline + GRACE).saturating_duration_since(host.now());
+            self.stop_timeout = (deadline + SHUTDOWN_GRACE).saturating_duration_since(host.now());
         }
         drop(self);
         ShutdownReport { left }
@@ -315,7 +315,7 @@ impl Runtime {
     fn end(&mut self) {
         self.host.advance(crate::host::Phase::Closed);
         self.threads.stop();
-        let stopped = self.threads.wait_stopped(self.patience);
+        let stopped = self.threads.wait_stopped(self.stop_timeout);
         self.host.condemn();
         if !stopped {
             for control in self.host.alive() {
@@ -691,7 +691,7 @@ impl Builder {
         });
         let host = Host::new(Arc::new(shared), namespace);
         threads.start()?;
-        Ok(Runtime { host, threads, patience: PATIENCE })
+        Ok(Runtime { host, threads, stop_timeout: DROP_TIMEOUT })
     }
 }
 

@@ -124,7 +124,7 @@ struct Upgraded<P: Process> {
 impl<P: Process> Phase<P> {
     /// Drops the present process and puts `next` in its place. The mail stays.
     #[cold]
-    fn succeed_by(&mut self, next: Box<dyn Any + Send>) {
+    fn replace_by(&mut self, next: Box<dyn Any + Send>) {
         let Ok(next) = next.downcast::<AnyProcess<P::Message, P::Output>>() else {
             unreachable!("`upgrade` compared the types")
         };
@@ -208,7 +208,7 @@ impl<P: Process> Machine for Raw<P> {
         if let Some(successor) = out.take_successor()
             && matches!(next, Next::Wait | Next::Again)
         {
-            life.succeed_by(successor);
+            life.replace_by(successor);
             return Ok(if planted!("upgrade_leaves_mail") { next } else { Next::Again });
         }
         Ok(if missed { Next::Again } else { next })
@@ -322,7 +322,7 @@ impl<'a, X: Machine> Turn<'a, X> {
         });
         let stepped = match stepped {
             Ok(stepped) => {
-                self.around.tell_callers(None);
+                self.around.notify_callers(None);
                 stepped
             }
             Err(text) => Stepped::ended(end, Err(self.around.unwound(text))),
@@ -375,14 +375,14 @@ impl<'a, X: Machine> Turn<'a, X> {
             self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
         }
         self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
-        self.around.tell_callers(Some(&exit));
+        self.around.notify_callers(Some(&exit));
         drop(ending);
         self.head().host().finish_exit(self.head(), &exit);
         self.machine.as_mut().ended(self.me, &exit);
         // Tasks may wait on a mailbox that was split off, or for room in the mailbox. They stay there after the mailbox
         // was closed, until the exit is known. If no other reference to the process exists, no task waits.
         if self.me.control().count() > 1 + usize::from(self.left) && !trusts {
-            self.me.control().disperse();
+            self.me.control().wake_waiters();
         }
         exit
     }
@@ -450,7 +450,7 @@ impl<X: Machine> Turn<'_, X> {
             // pays nothing for it.
             if flags & (flag::KILLED | flag::OBSERVED) == 0 {
                 this.head().enter_unseen(ProcessState::Running);
-            } else if let Some(fate) = this.around.may_not_run(flags, answered == 0) {
+            } else if let Some(fate) = this.around.check_killed(flags, answered == 0) {
                 *end = Some(Err(this.end(fate)));
                 return Poll::Ready(());
             }

@@ -1,8 +1,9 @@
-//! What a process and a message take from the allocator. A program of its own, for it counts what all of it allocates.
+//! Counts the allocations of processes, messages, calls and commands. It is a separate test binary, because its global
+//! allocator counts the allocations of the whole program.
 
 #![cfg(not(any(procession_loom, procession_shuttle)))]
 #![allow(unsafe_code)]
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,24 +13,27 @@ use std::sync::{Arc, Mutex};
 
 use procession::{Command, Completion, Context, Event, Events, Exit, Next, Process, Reply, Runtime, StepOutput, Tag};
 
-/// The system's allocator, counted.
+/// The system's allocator with counters of allocations and bytes.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: all is the system's.
+// SAFETY: `GlobalAlloc` requires that memory is valid, fits its layout, and is not handed out twice. `System`
+// guarantees that, and each call goes to `System` with the same arguments. The counters are atomics: they neither
+// unwind nor allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         BYTES.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: `System::alloc` requires a layout of nonzero size; the caller of this function guarantees it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: as the caller says.
+        // SAFETY: `System::dealloc` requires a block that `System` allocated with this layout. Each block of this
+        // allocator comes from `System`, and the caller guarantees the layout.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -37,17 +41,17 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// One test at a time.
+/// Serializes the tests, because the counters are global.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// How many allocations there are meanwhile, and how many bytes more are in use then.
+/// Runs `f`. Returns its value, the number of allocations meanwhile, and the change of the number of allocated bytes.
 fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
     let (allocations, bytes) = (ALLOCATIONS.load(Relaxed), BYTES.load(Relaxed));
     let value = f();
     (value, ALLOCATIONS.load(Relaxed) - allocations, BYTES.load(Relaxed) - bytes)
 }
 
-/// Runs everything on the thread that calls it.
+/// A runtime without workers: all processes run on the thread that calls `block_on`.
 fn runtime() -> Runtime {
     Runtime::builder().workers(0).build().expect("it is small")
 }
@@ -56,7 +60,8 @@ async fn idle(mut ctx: Context<u64>) {
     while ctx.receive().await.is_ok() {}
 }
 
-/// Issue 4: one that waits for mail has part of an allocation, and what it needs of the table and of queues.
+/// Issue 4: many waiting processes share an allocation, and each uses at most 300 bytes. The bytes include its entry in
+/// the pid table and its places in queues.
 #[test]
 fn a_process_is_part_of_an_allocation() {
     let _alone = ALONE.lock();
@@ -64,7 +69,7 @@ fn a_process_is_part_of_an_allocation() {
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
             let all: Vec<_> = (0..10_000).map(|_| ctx.spawn(idle).address()).collect();
-            // All of them have a turn, whatever is queued where.
+            // Twenty yields let each child run its first turn, in whatever queue it is.
             for _ in 0..20 {
                 ctx.yield_now().await;
             }
@@ -80,7 +85,7 @@ fn a_process_is_part_of_an_allocation() {
     drop((warm, all));
 }
 
-/// What ended is used for what begins.
+/// A new process reuses the memory of a process that has exited.
 #[cfg(not(procession_plain_memory))]
 #[test]
 fn processes_that_come_and_go_need_no_allocator() {
@@ -99,7 +104,7 @@ fn processes_that_come_and_go_need_no_allocator() {
     assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
 }
 
-/// A message of up to 24 bytes that comes when there is none has its place in the mailbox.
+/// A message of up to 24 bytes is stored in the slot of the mailbox if the mailbox is empty.
 #[test]
 fn the_first_message_needs_no_memory() {
     async fn reads<M: Send + 'static>(mut ctx: Context<M>) {
@@ -129,8 +134,8 @@ fn the_first_message_needs_no_memory() {
     );
 }
 
-/// Issue 4: none for a message of up to 16 bytes. A call has one, which both ends share, and which was another one's
-/// before.
+/// Issue 4: a message of up to 16 bytes needs no allocation. A call needs one shared block, which comes from an earlier
+/// call.
 #[test]
 fn messages_and_calls_need_no_allocation() {
     enum Ask {
@@ -168,7 +173,7 @@ fn messages_and_calls_need_no_allocation() {
     assert!(with_notes <= alone + 100, "{} allocations for 10,000 messages", with_notes.saturating_sub(alone));
 }
 
-/// A body that is large is not kept by who keeps its address.
+/// An address does not keep the memory of a large body alive after the process has exited.
 #[test]
 fn an_address_keeps_no_large_body() {
     let _alone = ALONE.lock();
@@ -182,21 +187,23 @@ fn an_address_keeps_no_large_body() {
         address
     };
     let _warm = run();
-    // The test harness may allocate in one of these, for a test that begins or ends; a body that were kept would be in each.
+    // The test harness may allocate during one of the runs, when another test starts or ends. A leaked body would
+    // appear in each run, so the minimum shows it.
     let kept = [(); 3].map(|()| counted(run));
     let least = kept.iter().map(|(_address, _, bytes)| *bytes).min().expect("there are three");
     assert!(least < 1000, "{least} bytes are kept");
 }
 
-/// Commands that a hand-written process cancels leave their places to later commands: however many it cancels, it needs
-/// no more memory.
+/// Cancelled commands of a hand-written process free their entries in the table of yields. So the memory does not grow
+/// with the number of cancelled commands.
 #[test]
 fn cancelled_commands_take_no_memory() {
     struct Ask;
     impl Command for Ask {
         type Reply = u64;
     }
-    /// Yields as many commands as the message says; cancels half of them at once, and the others at a message of 0.
+    /// Yields as many commands as the message says, and immediately cancels all commands behind the first `count / 2`.
+    /// So a message of 0 cancels the remaining commands.
     struct Cancels(Vec<Tag<Ask>>);
     impl Process for Cancels {
         type Message = usize;
@@ -229,7 +236,8 @@ fn cancelled_commands_take_no_memory() {
         }
     };
     cancel(100);
-    // The test harness may allocate a little meanwhile. Tables grow to twice their size, so all of it is counted at once.
+    // The test harness may allocate a little meanwhile. Tables double when they grow, so only the total over all rounds
+    // is checked.
     let ((), _, grown) = counted(|| cancel(3000));
     assert!(grown < 50_000, "{grown} bytes more for 30,000 cancelled commands");
 }

@@ -24,15 +24,15 @@
 //! - push_unlocks: close_against_push
 //! - signal_forgets_taken: signal_keeps_its_place
 //! - signal_wakes_receiver_only: signal_wakes_both
-//! - down_wakes_nobody: downs_wake_who_reads
+//! - down_wakes_nobody: downs_wake_the_reader
 //! - answer_wakes_nobody: notices_against_pulls
-//! - answer_wakes_nobody: answer_wakes_who_reads
-//! - idle_no_fence: lender_blocks
+//! - answer_wakes_nobody: answer_wakes_the_reader
+//! - idle_no_fence: guest_blocks
 //! - idle_no_fence: one_pusher
-//! - idle_wakes_one_polled: lender_is_forgotten
+//! - idle_wakes_one_polled: guest_is_forgotten
 //! - idle_no_second_look: one_pusher
-//! - idle_leaver_keeps_wake: chosen_lender_leaves
-//! - idle_leaver_keeps_wake: two_lenders
+//! - idle_leaver_keeps_wake: chosen_guest_leaves
+//! - idle_leaver_keeps_wake: two_guests
 //! - idle_last_searcher_keeps_quiet: last_searcher
 //! - idle_stop_has_no_fence: push_against_last_searcher
 //! - idle_batch_counts_one: batch
@@ -45,7 +45,7 @@
 //! - handover_is_no_rescue: behind_a_long_step
 //! - handover_is_no_rescue: spawned_by_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
-//! - pair_holds_nothing: answer_to_who_takes_over
+//! - pair_holds_nothing: answer_to_a_new_waiter
 //! - pair_tells_early: answer_to_a_task
 //! - yields_complete_twice: two_answers
 //! - yields_close_keeps_slots: answer_against_exit
@@ -81,7 +81,7 @@
 //! - counts_upgrade_from_zero: two_upgrades_against_the_last_drop
 //! - counts_free_unordered: weak_drops_against_the_last_drop
 //! - relay_ignores_generation: stale_pid
-//! - relay_unlocks_early: two_come_at_once
+//! - relay_unlocks_early: two_inserts_at_once
 //! - relay_never_retires: slot_wears_out
 //! - timers_cancel_ignores_number: cancel_against_fire
 //! - timers_update_is_always_in_time: waker_against_fire
@@ -138,7 +138,7 @@ models! {
     mailbox::other_waker, 9829;
     mailbox::signal_keeps_its_place, 84_480;
     mailbox::signal_wakes_both, 85;
-    mailbox::downs_wake_who_reads, 2526;
+    mailbox::downs_wake_the_reader, 2526;
     run_state::two_wakes, 6474;
     run_state::a_wake_after_a_wake, 300;
     mailbox::close_against_push, 1910;
@@ -146,17 +146,17 @@ models! {
     names::two_want_a_name, 7;
     room::two_wait_for_room, 1094;
     room::room_against_close, 149;
-    room::given_up_against_pop, 11;
+    room::cancelled_send_against_pop, 11;
     idle::one_pusher, 198;
     idle::two_pushers, 7347;
     idle::last_searcher "large", 7883;
     idle::push_against_last_searcher "large", 31_000;
     idle::batch "large", 14_000;
-    idle::chosen_lender_leaves, 4351;
-    idle::lender_blocks, 48;
-    idle::lender_is_polled, 48;
-    idle::lender_is_forgotten, 11;
-    idle::two_lenders, 15_900;
+    idle::chosen_guest_leaves, 4351;
+    idle::guest_blocks, 48;
+    idle::guest_is_polled, 48;
+    idle::guest_is_forgotten, 11;
+    idle::two_guests, 15_900;
     idle::nearer_deadline, 120;
     idle::timekeeper_leaves, 1000;
     idle::timekeeper_finds_work "large", 19_000;
@@ -166,8 +166,8 @@ models! {
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;
     answer::answer_to_a_task, 88;
-    answer::answer_to_another, 35;
-    answer::answer_to_who_takes_over, 176;
+    answer::answer_to_another_waiter, 35;
+    answer::answer_to_a_new_waiter, 176;
     answer::answer_against_leaving, 6606;
     answer::leaving_against_watch, 56;
     completion::two_answers, 5;
@@ -177,7 +177,7 @@ models! {
     completion::plain_answer_against_exit, 33;
     completion::plain_answer_against_cancel, 24;
     completion::watch_against_plain_cancel, 9;
-    completion::answer_wakes_who_reads, 18;
+    completion::answer_wakes_the_reader, 18;
     completion::watch_against_plain_answer, 19;
     completion::answer_against_poll, 27;
     completion::answer_against_poll_by_the_task, 18;
@@ -200,7 +200,7 @@ models! {
     groups::watch_against_join, 11;
     groups::watch_against_end, 19;
     slots::stale_pid, 20;
-    slots::two_come_at_once, 8;
+    slots::two_inserts_at_once, 8;
     slots::slot_wears_out, 57;
     stream::items_against_pulls, 248;
     stream::notices_against_pulls, 336;

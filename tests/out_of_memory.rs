@@ -1,9 +1,9 @@
-//! A program whose allocator fails: it aborts with a message or returns an error, and never hangs. A program of its own,
-//! for its allocator is that of all of it.
+//! Runs a program whose allocator fails once. The program aborts with a message or returns an error, and never hangs.
+//! It is a separate test binary, because the global allocator applies to the whole program.
 
 #![cfg(all(unix, not(any(procession_loom, procession_shuttle))))]
 #![allow(unsafe_code)]
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 #[path = "it/subprocess.rs"]
@@ -19,31 +19,34 @@ use procession::*;
 
 use crate::subprocess::{again, role};
 
-/// The system's allocator, which fails once.
+/// The system's allocator, with one failure.
 struct Failing;
 
-/// How many allocations succeed before one fails.
+/// Number of allocations that succeed before the failure. `usize::MAX` means that none fails.
 static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Failing {
-    /// Counts an allocation, and says whether it fails.
+    /// Counts an allocation. Returns true if it must fail.
     fn fails(&self) -> bool {
         LEFT.load(SeqCst) != usize::MAX && LEFT.fetch_sub(1, SeqCst) == 0
     }
 }
 
-// SAFETY: memory is the system's; an allocation that fails returns null, as the trait allows.
+// SAFETY: `GlobalAlloc` requires that memory is valid, fits its layout, and is not handed out twice. `System`
+// guarantees that, and each call goes to `System` with the same arguments. A failed allocation returns null and leaves
+// the old block as it was, as the trait allows.
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if self.fails() {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller holds to the contract of `alloc`.
+        // SAFETY: `System::alloc` requires a layout of nonzero size; the caller of this function guarantees it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller holds to the contract of `dealloc`, and `at` came from the system.
+        // SAFETY: `System::dealloc` requires a block that `System` allocated with this layout. Each block of this
+        // allocator comes from `System`, and the caller guarantees the layout.
         unsafe { System.dealloc(at, layout) }
     }
 
@@ -51,7 +54,8 @@ unsafe impl GlobalAlloc for Failing {
         if self.fails() {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller holds to the contract of `realloc`, and `at` came from the system.
+        // SAFETY: `System::realloc` requires a block that `System` allocated with this layout, and a valid nonzero new
+        // size. Each block of this allocator comes from `System`, and the caller guarantees the layout and the size.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -65,7 +69,7 @@ impl Command for Ask {
     type Reply = u64;
 }
 
-/// A bit of everything: workers, processes, messages, calls, links, names, timers, commands, closures.
+/// Uses most features once: workers, processes, messages, calls, links, names, timers, commands, closures.
 fn program() -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
     let rt = Runtime::builder().workers(2).handle(|ask: Ask| ask.0).handle_async(async |ask: Later| ask.0).build()?;
     let server = rt.process().name("server").spawn(async |mut ctx: Context<Reply<u64>>| -> Result<(), Exit> {
@@ -94,14 +98,14 @@ impl Command for Later {
     type Reply = u64;
 }
 
-/// 11: whichever allocation fails, the program aborts with a message, or ends with an error or a result.
+/// 11: for each allocation that fails, the program aborts with a message, or ends with an error or a result.
 #[test]
 fn no_allocation_that_fails_hangs_the_program() {
     if let Some(role) = role() {
         let fails_after: usize = role.parse().unwrap();
         LEFT.store(fails_after, SeqCst);
         let ended = program();
-        // Once it has failed, the counter has wrapped.
+        // The allocation that fails decrements the counter from zero, so it wraps to a large number.
         let failed = LEFT.swap(usize::MAX, SeqCst) > fails_after;
         println!("failed: {failed}, ended: {ended:?}");
         return;
@@ -109,14 +113,15 @@ fn no_allocation_that_fails_hangs_the_program() {
     let (next, not_reached) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (aborted, survived) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let run = || {
-        // How many allocations there are differs a little from run to run.
+        // The number of allocations differs a little between runs, so three runs without a failure end the loop.
         while not_reached.load(SeqCst) < 3 {
             let n = next.fetch_add(1, SeqCst);
             let ran = again(no_allocation_that_fails_hangs_the_program, &n.to_string(), 60);
             let Some(status) = ran.status else { panic!("allocation {n} fails, and the program hangs: {ran:#?}") };
             if !status.success() {
                 assert_eq!(ran.signal(), Some(libc::SIGABRT), "allocation {n}: {ran:#?}");
-                // async-task allocates its tasks without `handle_alloc_error`, and has a message of its own.
+                // async-task does not call `handle_alloc_error` when it allocates a task, and prints a message of its
+                // own.
                 let messages = ["memory allocation of", "aborting the process"];
                 assert!(messages.iter().any(|message| ran.stderr.contains(message)), "allocation {n}: {ran:#?}");
                 aborted.fetch_add(1, SeqCst);

@@ -1,6 +1,6 @@
-//! Small scenarios on two real workers, for Miri and the sanitizers: each uses one mechanism with unsafe code below it, across
-//! threads, a few times. They assert results only; the tools report errors of memory. A program of its own, because Miri and
-//! the sanitizers take long for the compilation and the start of `tests/it`.
+//! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
+//! from several threads, a few times. They assert results only; the tools report memory errors. They are a separate
+//! test binary, because Miri and the sanitizers take long to compile and start `tests/it`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Two workers. An interpreted step takes long: no thread replaces a worker for that.
+/// Builder of a runtime with two workers. Interpreted steps take long, so the threshold disables replacement threads
+/// for long steps.
 fn two() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on two workers, beside this thread; then the runtime ends, and everything that it held is dropped.
+/// Runs a scenario on this thread, with a runtime of two workers beside it. Drops the runtime afterwards.
 fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
     block_on(scenario(two().build().expect("a runtime")));
 }

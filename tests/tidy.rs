@@ -1,13 +1,14 @@
-//! What the compiler can't see: which folder imports which, which file names the system's clock, threads and chance, where
-//! unsafe code stands, and that the changelog and the list of promises say what is there.
+//! Checks rules that the compiler cannot check: which folder imports which, which file names the system's clock,
+//! threads and randomness, and which files contain unsafe code. It also checks the changelog and the list of promises
+//! against the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The folders of `src`, from bottom to top, each with the folders that it may import. `lib.rs` and the models of the model
-/// checker import any of them.
+/// The folders and top-level files of `src`, from bottom to top, each with the folders that it may import. `lib.rs` and
+/// the models of the model checker may import all of them.
 const LAYERS: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
@@ -22,25 +23,25 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("guide", &[]),
 ];
 
-/// Imports between two files that break the rule.
+/// Pairs of an importing file and an imported file that may break the rule.
 const EXCEPTIONS: &[(&str, &str)] = &[("scheduler::hooks", "process::catch"), ("handler::blocking", "task::body")];
 
-/// The most files of one folder that may import each other in a circle.
+/// Maximum number of files of one folder in a cycle of imports.
 const LARGEST_CYCLE: usize = 20;
 
-/// What one file names for all others: `std` paths, and the file.
+/// `std` paths that only one file may name, and that file.
 const GATES: &[(&[&str], &str)] = &[
     (&["std::sync", "std::thread", "core::sync"], "platform::sync"),
     (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
     (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
 
-/// The folder of a file, or the file itself at the top of `src`.
+/// Returns the folder of a file, or the file itself if it is at the top of `src`.
 fn top(file: &str) -> &str {
     file.split("::").next().unwrap_or(file)
 }
 
-/// Files that no rule about imports is for.
+/// Returns whether the file is exempt from all rules about imports.
 fn is_free(file: &str) -> bool {
     file == "lib" || top(file) == "model"
 }
@@ -136,8 +137,8 @@ fn unsafe_code_is_allowed_in_these_files() {
     );
 }
 
-/// The files whose functions are entered through user code, and obtain the state of the thread by themselves. All other
-/// functions get it as a parameter.
+/// These files define functions that user code enters, so they get the state of the thread by themselves. All other
+/// functions receive it as a parameter.
 #[test]
 fn these_files_read_the_state_of_the_thread() {
     let readers = sources()
@@ -191,7 +192,7 @@ fn the_changelog_names_the_version() {
 fn every_promise_is_held_by_tests_that_cite_it() {
     let list = read("tests/promises.md");
     let (mut wrong, mut seen) = (String::new(), BTreeSet::new());
-    // An item goes on over the lines that are indented.
+    // Indented lines continue an item.
     let list = list.replace("\n  ", " ");
     for (number, tests) in list.lines().filter_map(promise) {
         if !seen.insert(number) {
@@ -233,14 +234,14 @@ fn every_file_of_tests_is_run() {
     }
 }
 
-/// The number and the tests of an item `- **1.1** text — `file::test`, `file::test``.
+/// Returns the number and the tests of an item `- **1.1** text — `file::test`, `file::test``.
 fn promise(line: &str) -> Option<(&str, Vec<&str>)> {
     let (number, rest) = line.strip_prefix("- **")?.split_once("** ")?;
     let quoted = rest.rsplit_once(" — ").map_or("", |(_, tests)| tests).split('`').skip(1).step_by(2);
     Some((number, quoted.collect()))
 }
 
-/// What stands above a test, or nothing if there is no such test.
+/// Returns the doc comment and the attributes of a test, or `None` if the test does not exist.
 fn doc_of(test: &str) -> Option<String> {
     let (file, name) = test.split_once("::")?;
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).ok()?;
@@ -254,12 +255,12 @@ fn doc_of(test: &str) -> Option<String> {
     above.contains(&"#[test]").then(|| above.join("\n"))
 }
 
-/// Whether the number stands there by itself: 1.1 is not 11.1, nor 1.10.
+/// Returns whether `doc` contains the number as a whole word: 1.1 is neither 11.1 nor 1.10.
 fn cites(doc: &str, number: &str) -> bool {
     doc.split(|c: char| !c.is_ascii_digit() && c != '.').any(|word| word.trim_matches('.') == number)
 }
 
-/// The files of `src` by the names of their modules, without comments.
+/// Returns the code of each file of `src` by its module path, without comment lines.
 fn sources() -> BTreeMap<String, String> {
     fn gather(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(folder).expect("src is there") {
@@ -285,7 +286,8 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The files that a file imports, its unit tests aside; what `crate::` leads to that is in no file stands for itself.
+/// Returns the files that a file imports, except in its unit tests. A `crate::` path that leads to no file is returned
+/// itself.
 fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet<String> {
     let code = code.split("\nmod tests {").next().unwrap_or_default();
     let module = |path: &str| {
@@ -297,14 +299,14 @@ fn imports(file: &str, code: &str, files: &BTreeMap<String, String>) -> BTreeSet
         let path = &path["crate::".len()..];
         found.insert(module(path).unwrap_or_else(|| path.to_owned()));
     }
-    // Inside an inline module `super` is the file itself: what leads to no file is that.
+    // In an inline module, `super` is the file itself. The path then leads to no file, and is skipped.
     let parent = file.rsplit_once("::").map_or(String::new(), |(parent, _)| format!("{parent}::"));
     found.extend(paths(code, "super::").iter().filter_map(|path| module(&path.replacen("super::", &parent, 1))));
     found.remove(file);
     found
 }
 
-/// Every path in `code` that begins with `root`, those in braces spelled out.
+/// Returns all paths in `code` that begin with `root`, with import groups expanded.
 fn paths(code: &str, root: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(root) {
@@ -316,7 +318,7 @@ fn paths(code: &str, root: &str) -> Vec<String> {
     found
 }
 
-/// Reads one path, or a group of them, behind `prefix::`; returns what follows.
+/// Reads a path or a group of paths behind `prefix::`, and appends the paths to `found`. Returns the rest of the text.
 fn spell_out<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
     if let Some(mut text) = text.strip_prefix('{') {
         loop {
@@ -338,7 +340,7 @@ fn spell_out<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a st
         _ => {
             found.push(if segment.is_empty() { prefix.to_owned() } else { path });
             let alias = rest.strip_prefix(" as ").map(|rest| rest.trim_start_matches(|c: char| c.is_alphanumeric()));
-            // What can't be read is skipped by one character, so that a group always comes to its end.
+            // Unreadable text is skipped by one character, so the loop over a group always terminates.
             match alias {
                 Some(rest) => rest,
                 None if segment.is_empty() => rest.get(1..).unwrap_or_default(),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_within_the_window_and_not_one_more() {
+    fn restarts_are_limited_within_the_sliding_window() {
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         let mut intensity = Intensity::new(2, Duration::from_millis(100));
         assert_eq!((intensity.most(), intensity.within()), (2, Duration::from_millis(100)));

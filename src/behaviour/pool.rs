@@ -314,7 +314,7 @@ where
             self.fill(place, member, exit)?;
         }
         self.fill_vacancies(cx)?;
-        if self.members.is_pressed() && self.size < self.most {
+        if self.members.take_growth_request() && self.size < self.most {
             // If the host refuses the member, the pool keeps its size.
             let _ = self.add(self.size);
         }
@@ -342,12 +342,12 @@ where
             }
             break;
         }
-        self.let_go(cx);
+        self.remove_idle(cx);
         Poll::Pending
     }
 
     /// Checks from time to time whether the last member is idle, if the pool has more members than its initial size.
-    fn let_go(&mut self, cx: &mut Cx<'_>) {
+    fn remove_idle(&mut self, cx: &mut Cx<'_>) {
         let (time, next, taken) = &mut self.idle;
         while self.size > self.least {
             let Some(sleep) = next else {

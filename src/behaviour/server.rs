@@ -204,39 +204,39 @@ pub trait Server: Sized + Send + 'static {
 async fn serve<S: Server>(mut server: S, mut ctx: Context<S::Message>) -> Result<S::Output, Exit> {
     // If the spawner has set this flag already, the server itself reports its start.
     let ready_by_itself = ctx.control().head.set(flag::BY_HAND);
-    server.init(&mut ctx).await.map_err(not_begun)?;
+    server.init(&mut ctx).await.map_err(init_failed)?;
     if ready_by_itself {
         ctx.mark_started();
     }
-    let ended = attend(&mut server, &mut ctx).await;
+    let ended = receive_loop(&mut server, &mut ctx).await;
     server.terminate(ended.as_ref().err().unwrap_or(&Exit::Normal), &mut ctx).await;
     ended
 }
 
-fn not_begun(exit: Exit) -> Exit {
+fn init_failed(exit: Exit) -> Exit {
     match exit {
         exit @ Exit::Failed(_) => Exit::InitFailed(Arc::new(InitError::failed(exit))),
         other => other,
     }
 }
 
-async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Result<S::Output, Exit> {
+async fn receive_loop<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Result<S::Output, Exit> {
     let mut ear = ServerContext::default();
     loop {
-        let heard = match ear.hear_ahead(server, ctx.mailbox()) {
-            Some(message) => Heard::Message(message),
+        let heard = match ear.pop_read_ahead(server, ctx.mailbox()) {
+            Some(message) => NextInput::Message(message),
             None => std::future::poll_fn(|cx| ear.poll_next(server, ctx.mailbox(), cx)).await,
         };
         let mut next = match heard {
-            Heard::Message(message) => server.handle(message, ctx).await?,
-            Heard::Signal => match ear.signal.take() {
+            NextInput::Message(message) => server.handle(message, ctx).await?,
+            NextInput::Signal => match ear.signal.take() {
                 // The cancel flag of the process is set before this signal is queued. It was read before, or the next
                 // poll reads it.
                 None | Some(Signal::Cancel { .. }) => Next::Wait,
                 Some(signal) => server.handle_info(signal.into_event(ctx.pid()), ctx).await?,
             },
-            Heard::Deadline => server.handle_timeout(ctx).await?,
-            Heard::Cancel(reason) => return Err(Exit::Cancelled(reason)),
+            NextInput::Deadline => server.handle_timeout(ctx).await?,
+            NextInput::Cancel(reason) => return Err(Exit::Cancelled(reason)),
         };
         loop {
             match next {
@@ -253,7 +253,7 @@ async fn attend<S: Server>(server: &mut S, ctx: &mut Context<S::Message>) -> Res
 }
 
 /// The next input of the server loop. The signal of `Signal` is in the field `signal` of `ServerContext`.
-enum Heard<M> {
+enum NextInput<M> {
     Message(M),
     Signal,
     Deadline,
@@ -271,8 +271,8 @@ impl ServerContext {
     /// Returns the next message that is already in the read-ahead buffer. For a burst of messages, that is every
     /// message except the first. It returns `None` if a deadline or a cancellation must be checked first.
     #[inline]
-    fn hear_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
-        if self.heeds(server.deadline()) || mailbox.control().head.is_cancelled() {
+    fn pop_read_ahead<S: Server>(&mut self, server: &S, mailbox: &mut Mailbox<S::Message>) -> Option<S::Message> {
+        if self.has_deadline(server.deadline()) || mailbox.control().head.is_cancelled() {
             return None;
         }
         mailbox.pop_ahead()
@@ -280,7 +280,7 @@ impl ServerContext {
 
     /// Returns whether there is a deadline, or a timer of a former deadline.
     #[inline]
-    fn heeds(&self, deadline: Option<Instant>) -> bool {
+    fn has_deadline(&self, deadline: Option<Instant>) -> bool {
         deadline.is_some() || self.timer.sleep.is_some()
     }
 
@@ -291,21 +291,21 @@ impl ServerContext {
         server: &mut S,
         mailbox: &mut Mailbox<S::Message>,
         cx: &mut Cx<'_>,
-    ) -> Poll<Heard<S::Message>> {
+    ) -> Poll<NextInput<S::Message>> {
         if let Some((reason, _)) = mailbox.control().head.cancel() {
-            return Poll::Ready(Heard::Cancel(reason));
+            return Poll::Ready(NextInput::Cancel(reason));
         }
         let deadline = server.deadline();
-        if self.heeds(deadline) {
+        if self.has_deadline(deadline) {
             return self.poll_with_deadline(deadline, mailbox, cx);
         }
         if mailbox.is_spent(cx) { Poll::Pending } else { self.poll_mail(mailbox, cx) }
     }
 
     #[inline]
-    fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<Heard<M>> {
+    fn poll_mail<M: Send + 'static>(&mut self, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> Poll<NextInput<M>> {
         let next = mailbox.next_event(&mut self.signal, cx);
-        next.map(|message| message.map_or(Heard::Signal, Heard::Message))
+        next.map(|message| message.map_or(NextInput::Signal, NextInput::Message))
     }
 
     /// Polls the timer only when there is no message or when the budget of the turn is spent. A message therefore never
@@ -315,22 +315,22 @@ impl ServerContext {
         deadline: Option<Instant>,
         mailbox: &mut Mailbox<M>,
         cx: &mut Cx<'_>,
-    ) -> Poll<Heard<M>> {
-        self.timer.heed(deadline);
+    ) -> Poll<NextInput<M>> {
+        self.timer.set_deadline(deadline);
         let is_spent = mailbox.is_spent(cx);
         if !is_spent {
-            if self.timer.rings() {
-                return Poll::Ready(Heard::Deadline);
+            if self.timer.take_due() {
+                return Poll::Ready(NextInput::Deadline);
             }
             if let Poll::Ready(heard) = self.poll_mail(mailbox, cx) {
-                self.timer.one_was_read();
+                self.timer.count_read();
                 return Poll::Ready(heard);
             }
         }
         match deadline {
-            Some(deadline) if self.timer.has_come(deadline, mailbox, cx) && !is_spent => {
+            Some(deadline) if self.timer.poll_due(deadline, mailbox, cx) && !is_spent => {
                 self.timer.come = None;
-                Poll::Ready(Heard::Deadline)
+                Poll::Ready(NextInput::Deadline)
             }
             _ => Poll::Pending,
         }
@@ -347,7 +347,7 @@ struct Timer {
 
 impl Timer {
     /// Takes over the present deadline, which may have changed since the last poll.
-    fn heed(&mut self, deadline: Option<Instant>) {
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {
             None => *self = Self::default(),
             Some(deadline) => self.come = self.come.filter(|&(come, _)| deadline <= come),
@@ -355,11 +355,11 @@ impl Timer {
     }
 
     /// Returns whether the deadline has passed and all earlier messages have been read. If so, it resets that state.
-    fn rings(&mut self) -> bool {
+    fn take_due(&mut self) -> bool {
         self.come.take_if(|&mut (_, unread)| unread == 0).is_some()
     }
 
-    fn one_was_read(&mut self) {
+    fn count_read(&mut self) {
         if let Some((_, unread)) = &mut self.come {
             *unread = unread.saturating_sub(1);
         }
@@ -367,7 +367,7 @@ impl Timer {
 
     /// Returns whether the deadline has passed and no message is unread. If the deadline has not passed, the task is
     /// woken when it has.
-    fn has_come<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
+    fn poll_due<M: Send + 'static>(&mut self, deadline: Instant, mailbox: &mut Mailbox<M>, cx: &mut Cx<'_>) -> bool {
         if self.come.is_none() {
             let sleep = self.sleep.get_or_insert_with(|| mailbox.me().sleep_until(deadline));
             if sleep.is_terminated() || deadline < sleep.deadline() {

@@ -107,12 +107,12 @@ const NEWS_AT_ONCE: usize = 256;
 pub struct Supervisor {
     plan: Plan,
     /// The children that were added before the supervisor was spawned.
-    unborn: Vec<Child>,
+    initial_children: Vec<Child>,
     children: BTreeMap<Id, ChildEntry>,
     names: BTreeMap<Cow<'static, str>, Id>,
     /// Child of each pid, for the children that have a running instance.
     pids: BTreeMap<Pid, Id>,
-    brood: Arc<LiveChildren>,
+    live_children: Arc<LiveChildren>,
     lives: FuturesUnordered<NextNews>,
     alarm: Option<(Instant, Sleep)>,
     begun: bool,
@@ -259,7 +259,8 @@ impl Error for StartFailed {}
 
 impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let children: Vec<_> = self.unborn.iter().chain(self.children.values().map(|kept| &kept.child)).collect();
+        let children: Vec<_> =
+            self.initial_children.iter().chain(self.children.values().map(|kept| &kept.child)).collect();
         f.debug_struct("Supervisor").field("strategy", &self.plan.strategy()).field("children", &children).finish()
     }
 }
@@ -268,11 +269,11 @@ impl Supervisor {
     fn new(strategy: Strategy) -> Self {
         Self {
             plan: Plan::new(strategy, Intensity::new(3, Duration::from_secs(5))),
-            unborn: Vec::new(),
+            initial_children: Vec::new(),
             children: BTreeMap::new(),
             names: BTreeMap::new(),
             pids: BTreeMap::new(),
-            brood: Arc::default(),
+            live_children: Arc::default(),
             lives: FuturesUnordered::new(),
             alarm: None,
             begun: false,
@@ -317,7 +318,7 @@ impl Supervisor {
     /// Adds a child. The children start in the order in which they are added.
     #[expect(clippy::should_implement_trait, reason = "it is what one does with a child, and no sum")]
     pub fn add(mut self, child: Child) -> Self {
-        self.unborn.push(child);
+        self.initial_children.push(child);
         self
     }
 
@@ -347,7 +348,7 @@ impl Supervisor {
         match make.make(me, id, spec) {
             Ok((member, life)) => {
                 self.pids.insert(member.pid, id);
-                self.brood.insert(id, member);
+                self.live_children.insert(id, member);
                 self.lives.push(NextNews(Some(life)));
                 return true;
             }
@@ -364,7 +365,7 @@ impl Supervisor {
     }
 
     fn stop(&self, me: &SelfHandle<SupervisorMessage>, id: Id) {
-        let (Some(kept), Some(member)) = (self.children.get(&id), self.brood.get(id)) else { return };
+        let (Some(kept), Some(member)) = (self.children.get(&id), self.live_children.get(id)) else { return };
         let (reason, latest) = match &self.ending {
             Some(ending) => (ending.reason.clone(), ending.deadline),
             None => (Reason::PARENT, Instant::FAR),
@@ -385,7 +386,7 @@ impl Supervisor {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
             && let Some(Phase::Up(_)) = self.plan.phase(id)
-            && let Some(member) = self.brood.get(id)
+            && let Some(member) = self.live_children.get(id)
         {
             kept.starters.drain(..).for_each(|reply| reply.send(Ok(member.pid)));
         }
@@ -393,14 +394,14 @@ impl Supervisor {
 
     /// An instance of a child has exited. If the child is a supervisor that failed with `StartFailed`, its start counts
     /// as refused.
-    fn life_has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
+    fn instance_has_exited(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, exit: Exit) {
         let is_supervisor = self.children.get(&id).is_some_and(|kept| kept.child.spec.is_supervisor);
         let was_refused = is_supervisor && exit.error::<StartFailed>().is_some();
         self.has_ended(me, id, if was_refused { Over::Refused } else { Over::Ended }, exit);
     }
 
     fn has_ended(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id, over: Over, exit: Exit) {
-        if let Some(member) = self.brood.remove(id) {
+        if let Some(member) = self.live_children.remove(id) {
             self.pids.remove(&member.pid);
         }
         let fate = self.plan.exited(id, over, &exit, me.now(), || me.random());
@@ -451,7 +452,7 @@ impl Supervisor {
                 _ => reply.send(Err(Exit::NoProcess)),
             },
             SupervisorMessage::WhichChildren(reply) => reply.send(self.tree(me.pid())),
-            SupervisorMessage::CountChildren(reply) => reply.send(self.brood.len()),
+            SupervisorMessage::CountChildren(reply) => reply.send(self.live_children.len()),
         }
     }
 
@@ -482,10 +483,10 @@ impl Supervisor {
         // A supervisor reports its own start, when all its children have started.
         control.head().set(flag::BY_HAND);
         if !control.head().has(flag::SUPERVISED) {
-            me.host().root_begins(&*control);
+            me.host().register_root(&*control);
         }
         me.trap_exit(true);
-        for child in std::mem::take(&mut self.unborn) {
+        for child in std::mem::take(&mut self.initial_children) {
             self.adopt(child, false, me.now());
         }
     }
@@ -496,7 +497,7 @@ impl Supervisor {
             let Poll::Ready(Some((id, news, life))) = self.lives.poll_next_unpin(cx) else { return true };
             match news {
                 ChildReport::Started => self.has_started(me, id),
-                ChildReport::Ended(exit) => self.life_has_ended(me, id, exit),
+                ChildReport::Ended(exit) => self.instance_has_exited(me, id, exit),
             }
             if let Some(life) = life {
                 self.lives.push(NextNews(Some(life)));

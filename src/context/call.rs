@@ -83,7 +83,7 @@ impl Caller {
 
     /// Returns whether the task of the calling process polls, with its own waker and in its own step.
     #[inline]
-    fn polls_itself(&self, waker: &Waker) -> bool {
+    fn is_polled_by_task(&self, waker: &Waker) -> bool {
         self.asker()
             .is_some_and(|asker| Current::with(|current| current.steps(asker.address()) && current.is_own_waker(waker)))
     }
@@ -342,14 +342,14 @@ impl<T> Call<T> {
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CallError>> {
         let this = self;
         let Some(asking) = &mut this.asking else { return Poll::Pending };
-        let is_task = asking.parts().0.polls_itself(cx.waker());
+        let is_task = asking.parts().0.is_polled_by_task(cx.waker());
         if let RequestStage::Unsent(_) = asking.parts().1 {
             if is_task {
                 asking.task_waits();
             }
             send(asking);
         }
-        let answered = asking.seems_answered();
+        let answered = asking.may_be_answered();
         let answer = match asking.parts() {
             (party, RequestStage::Sent { counted }) => {
                 if is_task && !*counted && !answered {
@@ -457,7 +457,7 @@ impl Host {
 }
 
 /// Sends a request on behalf of a hand-written process. The reply answers this yield.
-pub(crate) fn ask_as_yield<N: Send + 'static, T: Send + 'static>(
+pub(crate) fn call_as_yield<N: Send + 'static, T: Send + 'static>(
     control: &Ref<dyn AnyControl>,
     tag: Tag,
     to: &Way<'_, N>,

@@ -467,7 +467,7 @@ impl<M: Send + 'static> Mailbox<M> {
         &mut self,
         poller: Poller,
         cx: &mut Cx<'_>,
-        heeds_cancel: bool,
+        checks_cancel: bool,
         take_or_wait: impl FnOnce(&Control<M>, &mut ReadAhead<M>, Reader) -> (Option<R>, Spare),
     ) -> Poll<Result<R, Exit>> {
         let seat = match poller {
@@ -508,7 +508,7 @@ impl<M: Send + 'static> Mailbox<M> {
         }
         // A cancel sets its flag before it looks for a waiting receiver. So either the flag is seen here, or the cancel
         // wakes this receiver.
-        if heeds_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
+        if checks_cancel && let Some((reason, _)) = self.me.control().head.cancel() {
             return Poll::Ready(Err(Exit::Cancelled(reason)));
         }
         exit.map_or(Poll::Pending, |exit| Poll::Ready(Err(exit)))

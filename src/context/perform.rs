@@ -58,7 +58,7 @@ impl<C: Command> BodyYield<C> {
             State::Inline(number) => {
                 // If the command has left the room for inline commands, it is in flight in the table of yields, or its
                 // answer is kept there.
-                if !self.turn_back(|| AnswerTarget::Own)
+                if !self.move_to_table(|| AnswerTarget::Own)
                     && let Some(answer) = self.claim_kept(number)
                 {
                     let _ = self.control.head().yields().keep(number, InlineOutcome::Answered(answer));
@@ -69,7 +69,7 @@ impl<C: Command> BodyYield<C> {
     }
 
     #[inline]
-    fn is_at_home(&self) -> bool {
+    fn is_in_step(&self) -> bool {
         self.control.is_here()
     }
 
@@ -83,7 +83,7 @@ impl<C: Command> BodyYield<C> {
         ear: impl FnOnce() -> AnswerTarget,
         buffer: Option<Buffer>,
     ) -> Result<Option<Tag<C>>, Failure> {
-        if !self.is_at_home() {
+        if !self.is_in_step() {
             return Err(Failure::Outside);
         }
         let head = self.control.head();
@@ -197,7 +197,7 @@ impl<C: Command> BodyYield<C> {
     /// Moves an inline command that no handler has taken to the table of yields, behind the commands that were yielded
     /// since. A command stays inline only if it has no time limit and the task itself waits for its answer.
     #[cold]
-    fn turn_back(&mut self, ear: impl FnOnce() -> AnswerTarget) -> bool {
+    fn move_to_table(&mut self, ear: impl FnOnce() -> AnswerTarget) -> bool {
         let State::Inline(number) = self.state else { return false };
         let Some(command) = Current::with(|current| current.inline.withdraw(number)) else { return false };
         self.state = State::Fresh(command);
@@ -307,7 +307,7 @@ impl<C: Command> Future for Perform<C> {
                 Ok(_) => return Poll::Pending,
                 Err(failure) => failure,
             },
-            State::Flying(_) | State::Inline(_) if !issue.is_at_home() => Failure::Outside,
+            State::Flying(_) | State::Inline(_) if !issue.is_in_step() => Failure::Outside,
             &State::Inline(number) => match issue.claim(number) {
                 Some(answer) => {
                     issue.answered();
@@ -316,7 +316,7 @@ impl<C: Command> Future for Perform<C> {
                 None if matches!(issue.state, State::Flying(_)) => return self.poll(cx),
                 None if Current::with(|current| current.is_own_waker(cx.waker())) => return Poll::Pending,
                 None => {
-                    issue.turn_back(|| ear(cx));
+                    issue.move_to_table(|| ear(cx));
                     return Poll::Pending;
                 }
             },

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::context::call::{Reply, ask_as_yield};
+use crate::context::call::{Reply, call_as_yield};
 use crate::context::me::SelfHandle;
 use crate::context::time::deadline::answer_at;
 use crate::host::Target;
@@ -272,7 +272,7 @@ impl<M: Send + 'static> Events<'_, M> {
             let yields = *self.yields.get_or_insert_with(|| self.control.head.yields());
             match signal {
                 // The yield was cancelled while its answer waited here.
-                Signal::Completed(Completed { tag, .. }) if !yields.is_to_be_read(tag) => {}
+                Signal::Completed(Completed { tag, .. }) if !yields.wants_answer(tag) => {}
                 Signal::Completed(completed) => {
                     taken.read.push(completed.tag);
                     // The process may use a tag of its own choice again immediately, so its yield is removed from the
@@ -354,7 +354,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         (self.output)()
     }
 
-    pub(crate) fn succeed_by(&mut self, next: Box<dyn Any + Send>) {
+    pub(crate) fn replace_with(&mut self, next: Box<dyn Any + Send>) {
         self.successor = Some(next);
     }
 
@@ -388,7 +388,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         if self.yielded < FEW {
             self.yielded += 1;
         } else {
-            self.yields().expect_many();
+            self.yields().use_lock_free();
         }
         self.start(Some(Payload::new(command)), None)
     }
@@ -502,7 +502,7 @@ impl<'a, M: Send + 'static> StepOutput<'a, M> {
         request: impl FnOnce(Reply<T>) -> N,
     ) -> Tag<BuiltinCommand<T>> {
         let tag = self.start::<BuiltinCommand<T>>(None, None);
-        ask_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
+        call_as_yield(&self.me.any(), tag.erase(), &to.way(), request);
         tag
     }
 
@@ -533,7 +533,7 @@ mod tests {
     /// The notes of a turn belong to its process alone. A sender relies on them when it writes the slot without the
     /// lock.
     #[test]
-    fn events_are_taken_over_only_in_the_turn_of_their_process() {
+    fn events_are_taken_only_in_the_turn_of_their_process() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let [one, other] = [0, 1].map(|_| rt.spawn(async |mut ctx: Context<u64>| ctx.receive().await));
         one.send(7).unwrap();

@@ -58,14 +58,14 @@ const _: () = assert!(size_of::<Sleep>() == 56);
 
 /// Owner of a sleep. It determines the clock.
 pub(crate) enum Sleeper {
-    Anybody(Host),
+    Outside(Host),
     Process(ProcessRef),
 }
 
 impl Sleeper {
     fn host(&self) -> &Host {
         match self {
-            Self::Anybody(host) => host,
+            Self::Outside(host) => host,
             Self::Process(control) => control.head().host(),
         }
     }
@@ -75,7 +75,7 @@ impl Sleeper {
     #[inline]
     fn passes_on(&self, waker: &Waker) -> bool {
         match self {
-            Self::Anybody(_) => false,
+            Self::Outside(_) => false,
             Self::Process(home) => Current::with(|current| current.may_take_timer(home.address(), waker)),
         }
     }
@@ -293,6 +293,6 @@ impl Host {
     /// Returns a sleep on the runtime's clock. It can be awaited anywhere: in a process, in a thread or in another
     /// executor. The time counts from this call.
     pub fn sleep(&self, time: Duration) -> Sleep {
-        Sleep::for_time(Sleeper::Anybody(self.clone()), self.now(), time)
+        Sleep::for_time(Sleeper::Outside(self.clone()), self.now(), time)
     }
 }

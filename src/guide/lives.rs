@@ -44,30 +44,30 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | **Order.** What a process sent before its end arrives before its `Down` and its `Exit`. | `what_was_sent_before_a_death_arrives_before_it` |
-//! | Whoever hears of an end finds the names of the dead free, its pid leading nowhere, and one process less. | `the_dead_is_gone_before_anybody_hears` |
+//! | **Order.** What a process sent before its end arrives before its `Down` and its `Exit`. | `messages_sent_before_an_exit_arrive_before_it` |
+//! | Whoever hears of an end finds the names of the dead free, its pid leading nowhere, and one process less. | `a_process_is_gone_before_its_exit_is_delivered` |
 //! | Downs and exits wait for [`event`](crate::Mailbox::event): a receive leaves them where they are. | `downs_wait_for_event` |
-//! | **Links.** An abnormal exit (an error, a panic, a failed `init`, a kill, a cancel) ends whoever is linked: `Exit::Linked`. | `an_abnormal_exit_ends_the_linked` |
-//! | It does so from either end. | `a_link_goes_both_ways` |
-//! | `Exit::Linked` names the first to die and how that one ended, and is never nested. | `the_first_to_die_is_named_however_long_the_chain` |
+//! | **Links.** An abnormal exit (an error, a panic, a failed `init`, a kill, a cancel) ends whoever is linked: `Exit::Linked`. | `an_abnormal_exit_ends_linked_processes` |
+//! | It does so from either end. | `a_link_works_in_both_directions` |
+//! | `Exit::Linked` names the first to die and how that one ended, and is never nested. | `an_exit_names_its_origin_along_any_chain` |
 //! | A normal exit is nothing to the linked, unless they trap. | `a_normal_exit_is_ignored_unless_trapped` |
 //! | Trapped, an exit is an event; what counts is whether one traps when it arrives. | `a_trapped_exit_is_an_event` |
-//! | A kill can't be trapped. It comes to the linked as `Killed`, which can. | `a_kill_is_not_trapped_and_what_it_does_is` |
-//! | Linking to the dead is `Err(NoProcess)`; to one that traps, an exit event. | `linking_to_the_dead_is_an_error_or_an_event` |
-//! | A second link changes nothing; to itself, a process is not linked. | `linking_twice_is_one_exit_and_to_oneself_nothing` |
-//! | Once an unlink has returned, nothing new comes of the other's end. | `nothing_comes_after_an_unlink` |
-//! | An exit that comes to a process that dies of something else is neither heard twice nor lost: it has one exit. | `an_exit_meets_a_death`, `two_linked_ones_end_at_once` |
-//! | A circle or a clique of linked processes dies once, one turn each, in work linear in its links. | `a_circle_dies_once`, `a_clique_dies_once` |
-//! | **Monitors.** The dead give one down, `NoProcess`; to oneself there is none. | `monitoring_the_dead_gives_one_down` |
-//! | Each monitor has a down of its own; normal ends are told too. | `monitored_twice_is_told_twice` |
-//! | A monitor that is taken back in time never tells, and says so; a flush takes also a down that was not read. | `a_monitor_is_taken_back_with_flush_and_with_info` |
-//! | A link and a monitor on one process both tell. | `a_link_and_a_monitor_both_tell` |
-//! | **Spawning.** `spawn_link`, `spawn_monitor` and both at once are set before the child runs: no end is missed, in `init` neither. | `ties_are_set_before_the_child_begins` |
-//! | A spawn that is refused tells as an end does, where the refusal is not returned as an error. | `a_refused_spawn_is_told` |
-//! | **Elsewhere.** SpawnLinks reach all hosts of a runtime. A pid of another node is told of as `NodeDown`. | `ties_reach_other_hosts_and_no_other_runtime` |
-//! | A [mailbox outside](crate::Host::mailbox) any process is tied as a process is. | `mailboxes_outside_are_tied_too` |
-//! | A hand-written process does and hears the same. | `a_hand_written_process_hears_of_others` |
-//! | Random graphs of links, ends and kills do as an executable model says. | `random_graphs_do_as_the_model_says` |
+//! | A kill can't be trapped. It comes to the linked as `Killed`, which can. | `a_kill_cannot_be_trapped_but_its_exit_signal_can` |
+//! | Linking to the dead is `Err(NoProcess)`; to one that traps, an exit event. | `linking_to_an_exited_process_is_an_error_or_an_event` |
+//! | A second link changes nothing; to itself, a process is not linked. | `a_second_link_and_a_link_to_oneself_have_no_effect` |
+//! | Once an unlink has returned, nothing new comes of the other's end. | `no_exit_arrives_after_an_unlink` |
+//! | An exit that comes to a process that dies of something else is neither heard twice nor lost: it has one exit. | `an_exit_signal_races_another_exit_reason`, `two_linked_processes_are_killed_concurrently` |
+//! | A circle or a clique of linked processes dies once, one turn each, in work linear in its links. | `a_circle_of_links_exits_once`, `a_clique_of_links_exits_once` |
+//! | **Monitors.** The dead give one down, `NoProcess`; to oneself there is none. | `monitoring_an_exited_process_delivers_one_down` |
+//! | Each monitor has a down of its own; normal ends are told too. | `each_monitor_delivers_one_down` |
+//! | A monitor that is taken back in time never tells, and says so; a flush takes also a down that was not read. | `demonitor_reports_and_flushes_a_queued_down` |
+//! | A link and a monitor on one process both tell. | `a_link_and_a_monitor_both_deliver_an_event` |
+//! | **Spawning.** `spawn_link`, `spawn_monitor` and both at once are set before the child runs: no end is missed, in `init` neither. | `links_and_monitors_are_set_before_the_child_begins` |
+//! | A spawn that is refused tells as an end does, where the refusal is not returned as an error. | `a_refused_spawn_delivers_its_refusal` |
+//! | **Elsewhere.** SpawnLinks reach all hosts of a runtime. A pid of another node is told of as `NodeDown`. | `links_and_monitors_reach_other_hosts_but_no_other_runtime` |
+//! | A [mailbox outside](crate::Host::mailbox) any process is tied as a process is. | `mailboxes_outside_processes_can_link_and_monitor` |
+//! | A hand-written process does and hears the same. | `a_hand_written_process_receives_downs_and_exits` |
+//! | Random graphs of links, ends and kills do as an executable model says. | `random_graphs_behave_like_the_model` |
 //!
 //! # Supervisors
 //!
@@ -87,7 +87,7 @@
 //! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_time_to_end` |
 //! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_come_and_go` |
 //! | A mailbox that is kept outlives its readers: nothing that was not taken is lost, and order holds. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_nothing_that_was_not_taken` |
-//! | Nobody lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
+//! | NeverWoken lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
 //! | The abnormal end of whoever it is linked to ends it, in order. | `it_ends_in_order_with_whom_it_is_linked_to` |
 //! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_goes_down_the_trees_first` |
 //! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_told_yet_mends_itself` |
@@ -101,20 +101,20 @@
 //!
 //! | rule | test |
 //! |---|---|
-//! | Of several deadlines the nearest holds, whoever set it. | `the_nearest_deadline_holds` |
-//! | A token that is cancelled tells children before parents: what is below a child token first, and the newest first. | `a_token_tells_children_before_parents` |
-//! | Whoever is spawned while it is cancelled, or later, is told too, from its beginning. | `who_is_spawned_during_a_cancel_is_told`, `a_token_that_was_cancelled_cancels_whoever_comes` |
-//! | Each is told once, and the first reason counts, whoever cancels what at the same time. | `a_parent_and_a_child_are_cancelled_at_once` |
-//! | Whoever has not ended after the grace is killed. | `the_grace_of_a_token_ends_in_a_kill` |
-//! | A process may cancel its own token; anybody may wait for one, on any thread. | `a_process_cancels_its_own_token`, `a_token_is_awaited_anywhere` |
-//! | A token that is dropped cancels nobody. | `dropped_tokens_cancel_nobody` |
-//! | The children of a supervisor are told by it alone, in its order, and none is restarted; one that is given a token or a deadline of its own heeds that. | `a_supervisor_under_a_token_ends_in_order`, `a_supervised_child_may_have_a_token_of_its_own` |
-//! | A scope whose children are told before its body has not failed. | `a_scope_under_a_token_hears_of_the_cancel` |
+//! | Of several deadlines the nearest holds, whoever set it. | `the_nearest_deadline_applies` |
+//! | A token that is cancelled tells children before parents: what is below a child token first, and the newest first. | `a_token_notifies_children_before_parents` |
+//! | Whoever is spawned while it is cancelled, or later, is told too, from its beginning. | `processes_spawned_during_a_cancellation_are_cancelled`, `a_cancelled_token_cancels_later_processes` |
+//! | Each is told once, and the first reason counts, whoever cancels what at the same time. | `a_parent_and_a_child_token_are_cancelled_concurrently` |
+//! | Whoever has not ended after the grace is killed. | `a_process_is_killed_after_the_grace_of_its_token` |
+//! | A process may cancel its own token; anybody may wait for one, on any thread. | `a_process_cancels_its_own_token`, `a_token_can_be_awaited_on_any_thread` |
+//! | A token that is dropped cancels nobody. | `dropping_a_token_cancels_no_process` |
+//! | The children of a supervisor are told by it alone, in its order, and none is restarted; one that is given a token or a deadline of its own heeds that. | `a_supervisor_under_a_token_ends_in_order`, `a_supervised_child_may_have_its_own_token` |
+//! | A scope whose children are told before its body has not failed. | `a_scope_body_receives_the_cancellation_of_its_token` |
 //!
 //! # Where this differs from Erlang
 //!
 //! What processes do to each other here and on a real Erlang/OTP is compared by scenarios that run on both, as data, in
-//! `tests/it/erlang`: `processes_do_as_those_of_erlang_do`, `erlang_does_what_was_recorded`. These differ, on purpose:
+//! `tests/it/erlang`: `scenarios_have_the_same_outcomes_as_on_erlang`, `the_recorded_outcomes_are_those_of_erlang`. These differ, on purpose:
 //!
 //! - A link's exit takes effect at the next scheduling point of whoever dies of it, as a kill does: a step that runs is
 //!   not interrupted, and if it ends the process, that is how it ended.

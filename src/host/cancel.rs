@@ -88,7 +88,7 @@ impl CancelToken {
     /// first cancel reason counts, whether it came from a token or not.
     ///
     /// Several threads may cancel tokens of one tree at the same time. Each thread notifies the processes that it finds
-    /// first. So a parent may be notified before children that another thread is about to notify.
+    /// first. Therefore a parent may be notified before children that another thread is about to notify.
     pub fn cancel(&self, reason: impl Into<Reason>, grace: Duration) -> bool {
         self.0.cancel(&Cause { reason: reason.into(), grace })
     }
@@ -106,7 +106,7 @@ impl CancelToken {
     /// Returns a future that resolves to the reason when the token is cancelled; immediately if it was cancelled
     /// before. It works in any executor.
     pub fn cancelled(&self) -> Cancelled {
-        Cancelled { whose: Whose::Token(self.clone()), listening: Listening::default(), over: false }
+        Cancelled { whose: CancelSource::Token(self.clone()), listening: Listening::default(), over: false }
     }
 
     /// Whether the token was cancelled, although some of its processes may not have been notified yet.
@@ -169,20 +169,20 @@ impl Drop for CancelRegistration {
 #[must_use = "futures do nothing unless polled"]
 #[derive(Debug)]
 pub struct Cancelled {
-    whose: Whose,
+    whose: CancelSource,
     listening: Listening,
     over: bool,
 }
 
 #[derive(Debug)]
-enum Whose {
+enum CancelSource {
     Process(Ref<dyn AnyControl>),
     Token(CancelToken),
 }
 
 impl Cancelled {
     pub(crate) fn new(control: Ref<dyn AnyControl>) -> Self {
-        Self { whose: Whose::Process(control), listening: Listening::default(), over: false }
+        Self { whose: CancelSource::Process(control), listening: Listening::default(), over: false }
     }
 }
 
@@ -196,11 +196,11 @@ impl Future for Cancelled {
         }
         let listening = &mut this.listening;
         let reason = match &this.whose {
-            Whose::Process(control) => {
+            CancelSource::Process(control) => {
                 let head = control.head();
                 head.poll_news(listening, cx, || head.cancel().map(|(reason, _)| reason))
             }
-            Whose::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
+            CancelSource::Token(token) => poll_news(token.0.news(), listening, cx, || token.reason()),
         };
         this.over = reason.is_ready();
         reason

@@ -251,7 +251,7 @@ impl<M: Send + 'static> Control<M> {
 
     /// Wakes the receiver that waits on the mailbox and the senders that wait for room. It is called after the exit is
     /// published.
-    pub(crate) fn disperse(&self) {
+    pub(crate) fn wake_waiters(&self) {
         let (reader, senders) = self.inbox.disperse();
         reader.into_iter().chain(senders).for_each(panic::wake);
     }
@@ -293,7 +293,7 @@ impl<M: Send + 'static> Control<M> {
         }
         drop(self.head.host().forget(&self.head));
         self.head.host().finish_exit(&self.head, exit);
-        self.disperse();
+        self.wake_waiters();
     }
 }
 
@@ -463,7 +463,7 @@ impl dyn AnyControl {
         let head = self.head();
         let taken = || head.count(Counter::Completions);
         if tag.is_plain() {
-            head.yields().complete_plain(tag, answer, check, taken)?;
+            head.yields().complete_lock_free(tag, answer, check, taken)?;
             self.answer(tag, answer);
             return Ok(());
         }

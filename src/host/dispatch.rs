@@ -31,10 +31,10 @@ use crate::process::state::inline_command::Number;
 /// handlers that are futures or that block. Any closure `Fn(C, Completion<C::Reply>)` is a handler. A layer is a
 /// handler that wraps another handler.
 ///
-/// A completion keeps its process in memory, the process keeps the runtime, and the runtime keeps its handlers. So a
-/// handler that stores completions, and neither answers nor drops them, leaks all of these, even after the runtime was
-/// dropped. It should check [`is_cancelled`](Completion::is_cancelled) to remove a completion, or drop all of them when
-/// the runtime shuts down.
+/// A completion keeps its process in memory, the process keeps the runtime, and the runtime keeps its handlers.
+/// Therefore a handler that stores completions, and neither answers nor drops them, leaks all of these, even after the
+/// runtime was dropped. It should check [`is_cancelled`](Completion::is_cancelled) to remove a completion, or drop all
+/// of them when the runtime shuts down.
 ///
 /// ```
 /// use procession::{Command, Completion, Handler};

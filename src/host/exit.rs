@@ -27,8 +27,8 @@ impl Host {
     // ---- The exit of a process, in the order of its steps
 
     /// Releases the names of the process. The caller has closed its mailbox before. A registration sets `KNOWN` before
-    /// it checks whether the mailbox is closed. So this sees the flag, or the registration sees the closed mailbox: see
-    /// `registry::names`.
+    /// it checks whether the mailbox is closed. Therefore this sees the flag, or the registration sees the closed
+    /// mailbox: see `registry::names`.
     #[inline]
     pub(crate) fn release(&self, head: &Head) {
         if head.has(flag::KNOWN) {
@@ -37,8 +37,8 @@ impl Host {
     }
 
     /// Removes the pid from the pid table, and the process from its groups. The caller has dropped the state of the
-    /// process before. So a thread that no longer finds the pid, or receives the leave notice, cannot meet a resource
-    /// or a later message of the process. Returns the reference of the pid table.
+    /// process before. Therefore a thread that no longer finds the pid, or receives the leave notice, cannot meet a
+    /// resource or a later message of the process. Returns the reference of the pid table.
     #[inline]
     pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
         // Counted before the pid is removed: a thread that no longer finds the pid, or sees the exit, finds the exit
@@ -47,7 +47,7 @@ impl Host {
             self.shared().metrics.add_exited();
         }
         let pid = head.pid();
-        let entry = self.displace(pid);
+        let entry = self.remove_pid(pid);
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }
@@ -76,12 +76,12 @@ impl Host {
         }
         head.set_exit(exit);
         if head.has(flag::ROOT) {
-            self.root_ended();
+            self.unregister_root();
         }
         if self.phase() != Phase::Open {
-            // Two processes may exit at the same time. Each counts its exit before this fence. So the later one in the
-            // order of the fences sees both counts, and notifies. Without the fence both threads could miss the other's
-            // count.
+            // Two processes may exit at the same time. Each counts its exit before this fence. Therefore the later one
+            // in the order of the fences sees both counts, and notifies. Without the fence both threads could miss the
+            // other's count.
             fence(Ordering::SeqCst);
             if self.all_ended() {
                 self.shared().emptied.notify(usize::MAX);
@@ -107,9 +107,9 @@ impl Host {
         }
         let to = head.pid();
         self.shared().metrics.add(Counter::DeadLetters, mail.len() as u64);
-        let own_kind = TypeId::of::<M>() == TypeId::of::<Envelope>();
+        let is_dead_letter = TypeId::of::<M>() == TypeId::of::<Envelope>();
         for message in mail {
-            let dead_letter_mailbox = if own_kind { None } else { self.dead_letter_mailbox() };
+            let dead_letter_mailbox = if is_dead_letter { None } else { self.dead_letter_mailbox() };
             // User code runs here: the destructor of a message that no mailbox of dead letters accepts.
             match dead_letter_mailbox {
                 Some(dead_letter_mailbox) => {
@@ -126,8 +126,8 @@ impl Host {
     /// Adds a mailbox of dead letters. It is the newest one, and receives the dead letters from now on.
     pub(crate) fn add_dead_letter_mailbox(&self, dead_letter_mailbox: &Ref<Control<Envelope>>) {
         let mut dead_letter_mailboxes = self.shared().dead_letter_mailboxes.lock();
-        // The look-up removes closed mailboxes only when there is a dead letter. So this removes them too, each time
-        // before the list would grow. The amortized cost of an addition is constant.
+        // The look-up removes closed mailboxes only when there is a dead letter. Therefore this removes them too, each
+        // time before the list would grow. The amortized cost of an addition is constant.
         if dead_letter_mailboxes.len() == dead_letter_mailboxes.capacity() {
             dead_letter_mailboxes.retain(|one| one.upgrade().is_some_and(|one| !one.head.has_ended()));
         }
@@ -155,7 +155,7 @@ mod tests {
     use crate::Runtime;
 
     #[test]
-    fn mailboxes_of_dead_letters_that_are_dropped_leave_nothing() {
+    fn dropped_mailboxes_of_dead_letters_are_removed() {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let first = rt.dead_letters();
         for _ in 0..1_000 {

@@ -6,24 +6,23 @@
 //! # The protocol
 //!
 //! A link is in the tables of both processes. A monitor is in the table of the watcher and in the table of the watched
-//! process. Setting a link or monitor, or removing a link, locks both tables, in the order of their addresses. So both
-//! tables have the entry, or neither has. (A new entry is added to the other table first, whose lock may be released a
-//! moment before the caller's.) An exiting process first publishes its exit (`Linkable::exit`). Then it closes its
-//! table, which returns all entries, and notifies one process after the other. Each notification locks only the table
-//! of the notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child
+//! process. Setting a link or monitor, or removing a link, locks both tables, in the order of their addresses.
+//! Therefore both tables have the entry, or neither has. (A new entry is added to the other table first, whose lock may
+//! be released a moment before the caller's.) An exiting process first publishes its exit (`Linkable::exit`). Then it
+//! closes its table, which returns all entries, and notifies one process after the other. Each notification locks only
+//! the table of the notified process. (A monitor that is set by a spawn is only in the table of the watcher. The child
 //! [carries](Watch) it, and notifies the watcher after it has closed its table.) The protocol guarantees:
 //!
 //! - *Notified or refused.* A caller that sets a link or monitor checks, under the locks, whether the other process has
 //!   exited. If it has not, the entry is added before the table is closed, and is notified. If it has, the caller
 //!   learns it immediately.
-//! - *At most once.* A notification removes the entry from the table of the notified process. So two processes that
-//!   exit at the same time, or a link that was set twice, cause one notification.
+//! - *At most once.* A notification removes the entry from the table of the notified process. Therefore two processes
+//!   that exit at the same time, or a link that was set twice, cause one notification.
 //! - *Nothing after an unlink.* A notification that comes after an unlink finds no entry. It acts under the lock: the
 //!   signal is in the mailbox, or the process is marked as killed, before the unlink gets the lock.
 //!
-//! A process that is killed by a link exits in a turn of its own. So no function here recurses, however long a chain of
-//! links is. An exit costs one look-up in the table of each linked or watching process.
-//! and all the work of a death is a look into the table of each that it is tied to.
+//! A process that is killed by a link exits in a turn of its own. Therefore no function here recurses, however long a
+//! chain of links is. An exit costs one look-up in the table of each linked or watching process.
 
 pub(crate) mod monitors;
 
@@ -43,8 +42,8 @@ pub(crate) trait Linkable {
     fn pid(&self) -> Pid;
 
     /// The table of the process. This marks the process as having a table before it returns. The exit publishes
-    /// [`exit`](Self::exit) before it checks the mark. So the exit sees the mark and closes the table, or the caller
-    /// sees the exit.
+    /// [`exit`](Self::exit) before it checks the mark. Therefore the exit sees the mark and closes the table, or the
+    /// caller sees the exit.
     fn links(&self) -> &Links<Self>;
 
     /// The exit, if the process has exited.
@@ -152,13 +151,13 @@ impl<E: ?Sized> Table<E> {
     }
 
     /// Effect of the exit of a process on this one, if they are linked. It removes the link.
-    fn hear_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
+    fn take_link_exit(&mut self, from: Pid, exit: &Exit) -> Verdict {
         let linked = self.cut(LinkEntry::link(from)).is_some() || planted!("links_hear_strangers");
         if linked { self.verdict(exit) } else { Verdict::Nothing }
     }
 
     /// Whether the exit of a monitored process is to be delivered. It marks the monitor as notified.
-    fn hear_down(&mut self, number: u64) -> bool {
+    fn take_monitor_exit(&mut self, number: u64) -> bool {
         let known = self.more.as_mut().is_some_and(|more| more.watched.tell(number));
         known || planted!("links_down_was_never_taken_back")
     }
@@ -223,7 +222,7 @@ impl<E: Linkable + ?Sized> Links<E> {
         let mut tell = |(tie, other): (LinkEntry, Ref<E>)| {
             received |= if tie.number == 0 {
                 let fate = fate.get_or_insert_with(|| fate_of_peers(pid, exit));
-                tell_peer(&other, pid, exit, fate, |table| table.hear_exit(pid, exit))
+                tell_peer(&other, pid, exit, fate, |table| table.take_link_exit(pid, exit))
             } else {
                 tell_watcher(&other, tie.number, pid, exit)
             };
@@ -232,7 +231,7 @@ impl<E: Linkable + ?Sized> Links<E> {
         let Some(more) = more else { return received };
         let More { ties, watched, .. } = *more;
         ties.into_iter().for_each(tell);
-        for (number, watched) in watched.into_living() {
+        for (number, watched) in watched.into_watched() {
             let cut = watched.links().0.lock().cut(LinkEntry::monitor(pid, number));
             drop(cut);
         }
@@ -243,7 +242,7 @@ impl<E: Linkable + ?Sized> Links<E> {
 /// Notifies a watcher of the exit of a process, unless the monitor was removed. Returns whether it was notified.
 fn tell_watcher<E: Linkable + ?Sized>(watcher: &Ref<E>, number: u64, pid: Pid, exit: &Exit) -> bool {
     let mut table = watcher.links().0.lock();
-    let wakes = if table.hear_down(number) { watcher.put_down(number, pid, exit) } else { None };
+    let wakes = if table.take_monitor_exit(number) { watcher.put_down(number, pid, exit) } else { None };
     drop(table);
     let is_told = wakes.is_some();
     if let Some(wakes) = wakes {
@@ -383,7 +382,7 @@ pub(crate) fn link<E: Linkable + ?Sized>(
 /// Removes the link between two processes. Returns false if there was none.
 pub(crate) fn unlink<E: Linkable + ?Sized>(caller: &E, pid: Pid) -> bool {
     let me = caller.pid();
-    if !me.is_beside(pid) {
+    if !me.is_in_same_runtime(pid) {
         return false;
     }
     let links = caller.links();

@@ -130,7 +130,7 @@ impl HostBuilder {
         self
     }
 
-    pub(crate) fn set_most(mut self, most: usize) -> Self {
+    pub(crate) fn set_max_processes(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
@@ -146,8 +146,8 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a handler,
-            /// building returns an error.
+            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a
+            /// handler, building returns an error.
             pub fn handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -187,8 +187,8 @@ macro_rules! host_methods {
                 self.handler(ByStream(handler))
             }
 
-            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the name
-            /// already has a stream handler, building returns an error.
+            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the
+            /// name already has a stream handler, building returns an error.
             pub fn stream_handler_named(
                 mut self,
                 name: impl Into<Cow<'static, str>>,
@@ -199,7 +199,8 @@ macro_rules! host_methods {
                 self
             }
 
-            /// Registers a function whose future sends the items of a stream: see [`handler::stream`](fn@crate::handler::stream).
+            /// Registers a function whose future sends the items of a stream: see
+            /// [`handler::stream`](fn@crate::handler::stream).
             pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
             where
                 C: StreamCommand,
@@ -214,7 +215,7 @@ macro_rules! host_methods {
             /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
             /// process that is [finished](crate::JoinHandle::is_finished) does not count.
             pub fn max_processes(mut self, most: usize) -> Self {
-                self$(.$host)* = self$(.$host)*.set_most(most);
+                self$(.$host)* = self$(.$host)*.set_max_processes(most);
                 self
             }
 

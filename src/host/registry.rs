@@ -3,7 +3,6 @@
 //! The table is sharded, so that threads that spawn at the same time rarely contend. Each shard grows by chunks that
 //! never move (four of 64 slots, four of 128, four of 256 …), so a look-up takes only the lock of the slot. A slot
 //! whose generations are exhausted is retired.
-//! retired.
 
 pub(crate) mod groups;
 pub(crate) mod names;
@@ -24,9 +23,9 @@ use crate::process::state::current::Current;
 const FIRST: usize = if cfg!(procession_loom) { 1 } else { 64 };
 /// Number of consecutive chunks of one size; the next ones are twice as large. Of many slots, at most a fifth was never
 /// used.
-const ALIKE: usize = if cfg!(procession_loom) { 1 } else { 4 };
+const CHUNKS_PER_SIZE: usize = if cfg!(procession_loom) { 1 } else { 4 };
 /// Number of chunks that 32-bit indices need.
-const CHUNKS: usize = 26 * ALIKE;
+const CHUNKS: usize = 26 * CHUNKS_PER_SIZE;
 /// The last generation of a slot. Under the model checker it is small, so that the generations of a slot run out.
 const LAST_GENERATION: u32 = if cfg!(procession_loom) { 3 } else { u32::MAX };
 
@@ -72,7 +71,7 @@ pub(crate) fn own() -> usize {
 
 /// The shared value that all entries of a table refer to.
 ///
-/// If all entries used one reference count, every spawn and every exit would contend for its cache line. So some
+/// If all entries used one reference count, every spawn and every exit would contend for its cache line. Therefore some
 /// thousands of entries share a count, and their references are counted in advance.
 pub(crate) trait Lane: Sized {
     /// Pre-counted references that share one count.
@@ -95,7 +94,7 @@ pub(crate) trait PidEntry {
 type Slot<E> = Lock<Option<Ref<E>>>;
 
 /// Number of entries that share one reference count.
-const SHARE: u32 = 4096;
+const REFERENCES_PER_COUNT: u32 = 4096;
 
 /// The part of a shard from which spawning threads take.
 #[derive(Debug)]
@@ -113,7 +112,7 @@ struct Fresh<S> {
 
 /// The part of a shard to which threads of other shards return slots.
 #[derive(Debug)]
-struct Returned {
+struct ReturnedSlots {
     free: Lock<Vec<LocalId>>,
     /// Length of `free`. It is read without the lock, to decide whether to take the lock.
     len: AtomicUsize,
@@ -126,7 +125,7 @@ struct Shard<E: ?Sized, L: Lane> {
     fresh: CachePadded<Lock<Fresh<L::CountedRefs>>>,
     /// Threads that use another shard return slots here. It has its own lock: these threads contend with the shard's
     /// own threads only when `fresh` has no free slots.
-    returned: CachePadded<Returned>,
+    returned: CachePadded<ReturnedSlots>,
     /// Number of slots whose generations are exhausted.
     retired: AtomicUsize,
 }
@@ -144,13 +143,13 @@ pub(crate) struct PidTable<E: ?Sized, L: Lane> {
 /// Chunk of a slot, and offset in the chunk.
 #[inline]
 fn locate(index: usize) -> (usize, usize) {
-    let doubled = (index / (FIRST * ALIKE) + 1).ilog2() as usize;
-    let within = index - FIRST * ALIKE * ((1 << doubled) - 1);
-    (doubled * ALIKE + (within >> doubled) / FIRST, within & (slots_of(doubled * ALIKE) - 1))
+    let doubled = (index / (FIRST * CHUNKS_PER_SIZE) + 1).ilog2() as usize;
+    let within = index - FIRST * CHUNKS_PER_SIZE * ((1 << doubled) - 1);
+    (doubled * CHUNKS_PER_SIZE + (within >> doubled) / FIRST, within & (slots_of(doubled * CHUNKS_PER_SIZE) - 1))
 }
 
 const fn slots_of(chunk: usize) -> usize {
-    FIRST << (chunk / ALIKE)
+    FIRST << (chunk / CHUNKS_PER_SIZE)
 }
 
 impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
@@ -158,7 +157,7 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         Self {
             chunks: [const { OnceLock::new() }; CHUNKS],
             fresh: CachePadded(Lock::new(Fresh { free: Vec::new(), next: 0, lane: None, closed: false })),
-            returned: CachePadded(Returned { free: Lock::new(Vec::new()), len: AtomicUsize::new(0) }),
+            returned: CachePadded(ReturnedSlots { free: Lock::new(Vec::new()), len: AtomicUsize::new(0) }),
             retired: AtomicUsize::new(0),
         }
     }
@@ -206,11 +205,11 @@ impl<E: ?Sized + PidEntry, L: Lane> Shard<E, L> {
         if let Some(lane) = fresh.lane.as_mut().and_then(|stock| wanted.take(stock)) {
             return Some((place, lane));
         }
-        let mut stock = wanted.stock(if fresh.closed { 1 } else { SHARE });
+        let mut stock = wanted.stock(if fresh.closed { 1 } else { REFERENCES_PER_COUNT });
         let lane = wanted.take(&mut stock).expect("there is one");
         let spent = if fresh.closed { Some(stock) } else { fresh.lane.replace(stock) };
-        // The dropped references may be the last ones to a host, whose drop runs user code. So they are dropped without
-        // the lock.
+        // The dropped references may be the last ones to a host, whose drop runs user code. Therefore they are dropped
+        // without the lock.
         drop(fresh);
         drop(spent);
         Some((place, lane))
@@ -258,7 +257,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     }
 
     #[inline]
-    fn locally(&self, index: u32) -> (&Shard<E, L>, usize) {
+    fn shard_and_index(&self, index: u32) -> (&Shard<E, L>, usize) {
         let index = index as usize;
         (&self.shards[index & (self.shards.len() - 1)], index >> self.bits)
     }
@@ -277,16 +276,16 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     pub(crate) fn insert<T>(&self, hint: usize, lane: &L, make: impl FnOnce(LocalId, L) -> (Ref<E>, T)) -> Option<T> {
         let which = hint & (self.shards.len() - 1);
         let (place, lane) = self.shards[which].reserve(lane)?;
-        let place = self.globally(place, which)?;
+        let place = self.place_in_table(place, which)?;
         let (entry, made) = make(place, lane);
-        let (shard, index) = self.locally(place.index);
+        let (shard, index) = self.shard_and_index(place.index);
         *shard.slot(index).expect("it was reserved just now").lock() = Some(entry);
         Some(made)
     }
 
     /// Converts a place in a shard to a place in the table. `None` if the index does not fit into 32 bits.
     #[inline]
-    fn globally(&self, place: LocalId, which: usize) -> Option<LocalId> {
+    fn place_in_table(&self, place: LocalId, which: usize) -> Option<LocalId> {
         let index = u32::try_from((place.index as usize) << self.bits | which).ok()?;
         Some(LocalId { index, ..place })
     }
@@ -305,7 +304,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
     /// Prefetches the slot of an entry into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, place: LocalId) {
-        let (shard, index) = self.locally(place.index);
+        let (shard, index) = self.shard_and_index(place.index);
         if let Some(slot) = shard.slot(index) {
             prefetch(slot, size_of_val(slot));
         }
@@ -317,7 +316,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         if !self.is_here(pid) {
             return None;
         }
-        let (shard, index) = self.locally(pid.index());
+        let (shard, index) = self.shard_and_index(pid.index());
         let slot = shard.slot(index)?.lock();
         match &*slot {
             Some(entry) if entry.generation() == pid.generation() || planted!("relay_ignores_generation") => {
@@ -334,7 +333,7 @@ impl<E: ?Sized + PidEntry, L: Lane> PidTable<E, L> {
         if !self.is_here(pid) {
             return None;
         }
-        let (shard, index) = self.locally(pid.index());
+        let (shard, index) = self.shard_and_index(pid.index());
         let entry = shard.slot(index)?.lock().take_if(|entry| entry.generation() == pid.generation())?;
         // No other thread reserves the slot before it is returned below, with the next generation.
         if pid.generation() == LAST_GENERATION && !planted!("relay_never_retires") {
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_different_shards_never_get_one_slot_twice() {
+    fn threads_of_different_shards_never_get_the_same_slot() {
         let table = Table::new(0, 0, 4);
         let (mut live, mut all, mut chance) = (Vec::new(), BTreeSet::new(), Rng::seeded(1));
         for round in 0..40_000 {
@@ -428,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_another_thread_gives_back_is_used_again() {
+    fn a_slot_that_another_thread_returned_is_reused() {
         let table = Table::new(0, 0, 4);
         for _ in 0..10_000 {
             let pid = insert(&table, 0);
@@ -439,11 +438,11 @@ mod tests {
     }
 
     #[test]
-    fn each_index_has_a_slot_of_its_own_and_few_are_never_used() {
+    fn each_index_has_its_own_slot_and_few_slots_are_unused() {
         let (mut next, mut room) = ((0, 0), slots_of(0));
         for index in 0..100_000 {
             assert_eq!(locate(index), next);
-            assert!(room - index <= index / ALIKE + FIRST, "{room} slots for {index}");
+            assert!(room - index <= index / CHUNKS_PER_SIZE + FIRST, "{room} slots for {index}");
             next.1 += 1;
             if next.1 == slots_of(next.0) {
                 next = (next.0 + 1, 0);

@@ -114,7 +114,8 @@ impl Host {
         self.advance(Phase::Closing);
         self.cancel_all(|head| head.has(flag::ROOT));
         // The count of roots is read after the phase is set. An exiting root decrements the count before it reads the
-        // phase. So if this reads a count above zero, the last root reads the new phase and calls `shut_down_rest`.
+        // phase. Therefore if this reads a count above zero, the last root reads the new phase and calls
+        // `shut_down_rest`.
         if self.shared().roots.load(Ordering::SeqCst) == 0 {
             self.shut_down_rest();
         }
@@ -131,18 +132,18 @@ impl Host {
     }
 
     /// Registers a supervisor that has no supervisor itself.
-    pub(crate) fn root_begins(&self, root: &dyn AnyControl) {
+    pub(crate) fn register_root(&self, root: &dyn AnyControl) {
         self.shared().roots.fetch_add(1, Ordering::SeqCst);
         root.head().set(flag::ROOT);
-        // `begin_shutdown` sets the phase before it looks for roots. This sets `ROOT` before it reads the phase. So a
-        // shutdown that starts now either finds the root or is seen here.
+        // `begin_shutdown` sets the phase before it looks for roots. This sets `ROOT` before it reads the phase.
+        // Therefore a shutdown that starts now either finds the root or is seen here.
         if self.phase() != Phase::Open {
             root.cancel(Reason::SHUTDOWN, self.shutdown_deadline());
         }
     }
 
     #[cold]
-    pub(super) fn root_ended(&self) {
+    pub(super) fn unregister_root(&self) {
         if self.shared().roots.fetch_sub(1, Ordering::SeqCst) == 1 && self.phase() != Phase::Open {
             self.shut_down_rest();
         }

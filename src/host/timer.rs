@@ -69,7 +69,6 @@ impl Key {
 ///
 /// A timer never fires early, fires at most once, and does not fire after `cancel` has returned it. A timer with the
 /// deadline [`Instant::FAR`] never fires, but can be cancelled. `insert`, `update` and `cancel` take constant time.
-/// happens, though it can be cancelled. Insert, update and cancel take constant time.
 #[derive(Debug)]
 pub(crate) struct Timers {
     clock: Clock,
@@ -129,9 +128,9 @@ impl Timers {
         }
         drop(wheel);
         // Two timers may be inserted on two wheels at the same time. The one with the earlier deadline finds no earlier
-        // one, so at least one of the two calls returns true.
-        // SeqCst pairs with `keep_time`. So `keep_time` sees the `nearest` that is stored above, or this call sees the
-        // `kept` that is stored there. With a weaker ordering both could miss the other, and the timer would fire late.
+        // one, so at least one of the two calls returns true. SeqCst pairs with `keep_time`. Therefore `keep_time` sees
+        // the `nearest` that is stored above, or this call sees the `kept` that is stored there. With a weaker ordering
+        // both could miss the other, and the timer would fire late.
         let earlier = first_here
             && due < self.kept.load(Ordering::SeqCst)
             && self.shards.iter().all(|other| other.nearest.load(Ordering::SeqCst) >= due);
@@ -187,7 +186,7 @@ impl Timers {
     }
 
     /// Fires all timers that were due at the call, and returns their number. Timers that are inserted meanwhile wait
-    /// for the next turn. So the turn ends even if a timer inserts itself again immediately.
+    /// for the next turn. Therefore the turn ends even if a timer inserts itself again immediately.
     ///
     /// Several threads may call it at the same time; they share the work.
     pub(crate) fn turn(&self) -> usize {
@@ -197,7 +196,7 @@ impl Timers {
     /// Does the same as [`turn`](Self::turn), but fires at most about `BATCH` timers of each wheel. It is for a worker
     /// that runs the woken tasks itself and then calls again. If very many timers are due, they wait here instead of in
     /// the queues. Each task runs while its memory is still in the cache.
-    pub(crate) fn turn_some(&self) -> usize {
+    pub(crate) fn turn_batch(&self) -> usize {
         self.turn_at_most(BATCH)
     }
 
@@ -266,9 +265,9 @@ impl Timers {
     }
 
     /// Does the same as [`wait`](Self::wait), for a thread that promises to check the timers by then. The thread also
-    /// does not sleep beyond a deadline that was reported to it, even if that timer was cancelled. So timers that are
-    /// set and cancelled again and again, as timeouts are, wake the thread once in that time, and not once for each
-    /// timer.
+    /// does not sleep beyond a deadline that was reported to it, even if that timer was cancelled. Therefore timers
+    /// that are set and cancelled again and again, as timeouts are, wake the thread once in that time, and not once for
+    /// each timer.
     pub(crate) fn keep_time(&self) -> Option<Duration> {
         let now = self.clock.now();
         let mut told = self.told.load(Ordering::Relaxed);
@@ -280,7 +279,7 @@ impl Timers {
             let nearest = self.nearest_ns();
             self.kept.store(nearest.min(told), Ordering::SeqCst);
             // A timer with an earlier deadline may have been inserted before the store to `kept` was visible, without a
-            // notification. So the deadlines are read again.
+            // notification. Therefore the deadlines are read again.
             if self.nearest_ns() >= nearest || planted!("timers_keeper_looks_once") {
                 let kept = nearest.min(told);
                 return (kept != u64::MAX).then(|| Instant::from_ns(kept) - now);
@@ -289,7 +288,7 @@ impl Timers {
     }
 
     /// Announces that no thread is sure to check the timers.
-    pub(crate) fn keeps_no_time(&self) {
+    pub(crate) fn stop_keeping_time(&self) {
         self.kept.store(u64::MAX, Ordering::SeqCst);
     }
 
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_happen_in_order_and_never_early() {
+    fn timers_fire_in_order_and_never_early() {
         let f = Fixture::new();
         assert_eq!((f.timers.nearest(), f.timers.wait(), f.timers.turn()), (None, None, 0));
         let earlier: Vec<_> = [(30, 1), (10, 2), (20, 3), (10, 4), (5, 5)].map(|(ns, what)| f.note(ns, what).1).into();
@@ -401,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_nearer_than_somebody_looks_is_told() {
+    fn only_a_deadline_before_the_next_check_is_reported() {
         let f = Fixture::new();
         let (first, told) = f.note(100, 1);
         assert!(told);
         assert_eq!(f.timers.keep_time(), Some(Duration::from_millis(100)));
         assert!(f.timers.cancel(first).is_some());
         assert_eq!([f.note(200, 2).1, f.note(150, 3).1, f.note(99, 4).1], [false, false, true]);
-        f.timers.keeps_no_time();
+        f.timers.stop_keeping_time();
         assert!(f.note(98, 5).1);
         // The thread checks at the reported deadline once, although that timer was cancelled.
         let f = Fixture::new();
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_take_64_bytes_each() {
+    fn a_million_timers_take_64_bytes_each() {
         const COUNT: usize = 1_000_000;
         let (f, mut rng) = (Fixture::new(), Rng::seeded(64));
         let keys: Vec<_> = (0..COUNT)
@@ -439,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_told_in_pieces() {
+    fn turn_batch_fires_many_due_timers_in_batches() {
         let f = Fixture::new();
         for what in 0..1_000 {
             f.note(10, what);
@@ -447,7 +446,7 @@ mod tests {
         f.clock.advance(Duration::from_millis(10));
         let mut told = Vec::new();
         while f.timers.wait() == Some(Duration::ZERO) {
-            let some = f.timers.turn_some();
+            let some = f.timers.turn_batch();
             assert!((1..2 * BATCH).contains(&some), "{some}");
             told.extend(f.log());
         }
@@ -455,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_happens_at_the_next_turn() {
+    fn a_timer_in_the_past_fires_at_the_next_turn() {
         let f = Fixture::new();
         f.turn_at(100);
         f.note(0, 1);
@@ -464,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_end_never_comes() {
+    fn a_timer_at_the_far_end_never_fires() {
         let f = Fixture::new();
         let (key, earlier) = f.note(u64::MAX, 1);
         assert_eq!((earlier, f.timers.nearest(), f.timers.len()), (false, None, 1));
@@ -477,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_timer_does_not_happen() {
+    fn a_cancelled_timer_does_not_fire() {
         let f = Fixture::new();
         let (first, _) = f.note(10, 1);
         let (second, _) = f.note(20, 2);
@@ -491,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_wakes_the_waker_that_it_was_given_last() {
+    fn a_timer_wakes_its_latest_waker() {
         let f = Fixture::new();
         let (old, new) = (Arc::new(Count::default()), Arc::new(Count::default()));
         let (key, _) = f.timers.insert(None, at(1), Fire::Wake(Arc::clone(&old).into()));
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_though_a_timer_sets_itself_again() {
+    fn a_turn_ends_even_if_a_timer_inserts_itself_again() {
         fn again(timers: &Arc<Timers>, log: &Arc<Mutex<Vec<u64>>>) {
             let (t, l) = (Arc::clone(timers), Arc::clone(log));
             let call = move || {
@@ -525,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_at_one_moment_happens_in_one_turn_and_in_order() {
+    fn timers_of_one_tick_fire_in_one_turn_and_in_order() {
         let f = Fixture::new();
         let many = 3 * BATCH as u64 + 5;
         for what in 0..many {
@@ -541,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_may_use_the_timers_and_its_panic_goes_no_further() {
+    fn a_timer_may_use_the_timers_and_its_panic_is_caught() {
         let f = Fixture::new();
         let (late, _) = f.note(50, 1);
         let timers = Arc::clone(&f.timers);
@@ -556,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_sorted_set_over_random_moves() {
+    fn timers_agree_with_a_sorted_set_over_random_operations() {
         let (mut rng, f) = (Rng::seeded(7), Fixture::new());
         let (mut model, mut keys) = (BTreeSet::new(), Vec::new());
         let mut now = 0;
@@ -595,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn each_timer_happens_once_or_is_cancelled_whoever_is_faster() {
+    fn each_timer_either_fires_once_or_is_cancelled() {
         const EACH: usize = 5_000;
         let f = Fixture::new();
         let woken = Arc::new(Count::default());

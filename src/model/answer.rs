@@ -67,7 +67,7 @@ pub fn answer_to_a_task() {
 }
 
 /// The caller waits with a waker from the start.
-pub fn answer_to_another() {
+pub fn answer_to_another_waiter() {
     let (_task, mut asker, answerer) = ask();
     let token = Token::default();
     let answers = answer(answerer, &token);
@@ -78,7 +78,7 @@ pub fn answer_to_another() {
 }
 
 /// The task registered as waiting when it called. Then another waiter takes over.
-pub fn answer_to_who_takes_over() {
+pub fn answer_to_a_new_waiter() {
     let (task, mut asker, answerer) = ask();
     asker.task_waits();
     let token = Token::default();

@@ -14,18 +14,18 @@ const BRANCH: Reason = Reason::new("branch");
 
 /// A subject that can be notified; a child must be notified first.
 #[derive(Default)]
-struct Ward {
+struct Subscriber {
     told: Mutex<Vec<Reason>>,
-    child: Option<Ref<RefCounted<Ward>>>,
+    child: Option<Ref<RefCounted<Subscriber>>>,
 }
 
-impl Ward {
+impl Subscriber {
     fn told(&self) -> Vec<Reason> {
         self.told.lock().clone()
     }
 }
 
-impl Subject for RefCounted<Ward> {
+impl Subject for RefCounted<Subscriber> {
     fn tell(this: &Ref<Self>, cause: &Cause) {
         if let Some(child) = &this.child {
             assert_eq!(child.told().len(), 1, "a parent was told before its child");
@@ -36,8 +36,8 @@ impl Subject for RefCounted<Ward> {
 
 /// A token and its child token.
 struct World {
-    root: Arc<Node<RefCounted<Ward>>>,
-    branch: Arc<Node<RefCounted<Ward>>>,
+    root: Arc<Node<RefCounted<Subscriber>>>,
+    branch: Arc<Node<RefCounted<Subscriber>>>,
 }
 
 impl World {
@@ -47,7 +47,7 @@ impl World {
         Arc::new(Self { root, branch })
     }
 
-    fn cancel(node: &Arc<Node<RefCounted<Ward>>>, reason: Reason) -> bool {
+    fn cancel(node: &Arc<Node<RefCounted<Subscriber>>>, reason: Reason) -> bool {
         node.cancel(&Cause { reason, grace: Duration::ZERO })
     }
 }
@@ -56,12 +56,12 @@ impl World {
 /// children first.
 pub fn adopt_against_cancel() {
     let world = World::new();
-    let child = Ref::counted(Ward::default());
-    let parent = Ref::counted(Ward { child: Some(child.clone()), ..Ward::default() });
+    let child = Ref::counted(Subscriber::default());
+    let parent = Ref::counted(Subscriber { child: Some(child.clone()), ..Subscriber::default() });
     world.branch.adopt(&child);
     world.root.adopt(&parent);
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
-    let late = Ref::counted(Ward::default());
+    let late = Ref::counted(Subscriber::default());
     world.branch.adopt(&late);
     join(cancels);
     for ward in [child, parent, late] {
@@ -76,7 +76,7 @@ pub fn child_against_cancel() {
     let world = World::new();
     let cancels = spawn(&world, |world| assert!(World::cancel(&world.root, ROOT)));
     let twig = world.branch.child();
-    let late = Ref::counted(Ward::default());
+    let late = Ref::counted(Subscriber::default());
     twig.adopt(&late);
     join(cancels);
     assert_eq!((late.told(), twig.reason()), (vec![ROOT], Some(ROOT)));
@@ -86,7 +86,7 @@ pub fn child_against_cancel() {
 pub fn two_cancel_at_once() {
     let world = World::new();
     let twig = world.branch.child();
-    let (child, parent) = (Ref::counted(Ward::default()), Ref::counted(Ward::default()));
+    let (child, parent) = (Ref::counted(Subscriber::default()), Ref::counted(Subscriber::default()));
     twig.adopt(&child);
     world.root.adopt(&parent);
     let cancels = spawn(&world, |world| World::cancel(&world.branch, BRANCH));
@@ -100,7 +100,7 @@ pub fn two_cancel_at_once() {
 
 /// A subject leaves and the child token is dropped, while the parent is cancelled: no references to them are left.
 pub fn drop_against_cancel() {
-    let (root, leaver) = (Node::root(), Ref::counted(Ward::default()));
+    let (root, leaver) = (Node::root(), Ref::counted(Subscriber::default()));
     let branch = root.child();
     let number = branch.adopt(&leaver).expect("nobody has cancelled it");
     let root = Arc::new(root);

@@ -5,7 +5,7 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::tally::{AtomicUsize, Ordering};
 use crate::process::command::Command;
 use crate::process::event::{Answer, Tag};
-use crate::process::mailbox::{Bound, Inbox, ReadAhead};
+use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::{AnswerTarget, Answered, Batch, Late, Yields};
 
@@ -51,7 +51,7 @@ impl World {
     fn with(yields: Yields, tag: Tag) -> Arc<Self> {
         Arc::new(Self {
             yields,
-            inbox: Inbox::new(Bound::Unbounded, None),
+            inbox: Inbox::new(MailboxCapacity::Unbounded, None),
             own: Waiter::here(),
             tag,
             dropped: Arc::default(),
@@ -68,7 +68,7 @@ impl World {
     fn answer(&self) -> bool {
         let mut answer = Some(Ok(Payload::new(Value(Arc::clone(&self.dropped)))));
         if self.tag.is_plain() {
-            let answered = self.yields.complete_plain(self.tag, &answer, true, || {});
+            let answered = self.yields.complete_lock_free(self.tag, &answer, true, || {});
             assert!(matches!(answered, Ok(()) | Err(Late::Spent)));
             if answered.is_ok() {
                 self.push(&mut answer);
@@ -99,7 +99,7 @@ impl World {
 /// Starts a lock-free yield and dispatches it.
 fn perform(yields: &Yields) -> Tag {
     let mut taken = Batch::default();
-    yields.expect_many();
+    yields.use_lock_free();
     let started = yields.start::<Ask>(AnswerTarget::Event, None, Some(Payload::new(Ask)), None);
     let tag = started.expect("no tag was chosen").erase();
     yields.take_pending(&mut taken);
@@ -122,9 +122,9 @@ fn one_of_two(world: &Arc<World>) {
     let one = world.answer();
     assert!(one != join(another));
     assert_eq!(world.yields.outstanding(), 0);
-    assert!(world.yields.is_to_be_read(world.tag));
+    assert!(world.yields.wants_answer(world.tag));
     world.yields.collect([world.tag]);
-    assert!(!world.yields.cancel(world.tag) && world.yields.is_to_be_read(world.tag), "it is gone");
+    assert!(!world.yields.cancel(world.tag) && world.yields.wants_answer(world.tag), "it is gone");
     assert_eq!(world.dropped(), 1, "the other one waits in the mailbox");
     drop(world.inbox.close());
     assert_eq!(world.dropped(), 2);
@@ -172,19 +172,19 @@ fn cancel(world: &Arc<World>) -> Tag {
     assert_eq!(world.yields.outstanding(), 1);
     assert!(world.yields.cancel(next));
     assert_eq!(world.yields.outstanding(), 0);
-    assert!(cancelled || !world.yields.is_to_be_read(world.tag), "no event comes, not even one that is on its way");
+    assert!(cancelled || !world.yields.wants_answer(world.tag), "no event comes, not even one that is on its way");
     perform(&world.yields)
 }
 
 /// A hand-written process that waits for an answer reads it.
-pub fn answer_wakes_who_reads() {
+pub fn answer_wakes_the_reader() {
     let world = World::plain();
     let answer = spawn(&world, World::answer);
     while world.inbox.next(&world.own.waker(), &mut ReadAhead::default()).is_none() {
         world.own.wait();
     }
     assert!(join(answer));
-    assert!(world.yields.is_to_be_read(world.tag));
+    assert!(world.yields.wants_answer(world.tag));
     assert_eq!(world.dropped(), 1);
 }
 

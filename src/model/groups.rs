@@ -8,7 +8,7 @@ use crate::model::{join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::event::Signal;
 use crate::process::exit::Exit;
-use crate::process::mailbox::{Bound, Inbox, ReadAhead, Wakes};
+use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Wakes};
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
@@ -25,7 +25,7 @@ impl Guest {
         Ref::counted(Self {
             pid: Pid::new(0, 0, number, 1),
             own: Own::default(),
-            inbox: Inbox::new(Bound::Unbounded, None),
+            inbox: Inbox::new(MailboxCapacity::Unbounded, None),
             links: Links::default(),
         })
     }

@@ -52,7 +52,7 @@ fn behind(how: Placement) {
     assert!(scheduler.hand_over(0, None), "its step does not return before that");
     until(&pushed);
     // The monitor does so at each look.
-    scheduler.rescue(0);
+    scheduler.wake_for_taken_slot(0);
     jobs.wait(1);
     stop(&scheduler);
 }
@@ -68,5 +68,5 @@ pub fn return_against_hand_over() {
     jobs.wait(2);
     join(monitor);
     stop(&scheduler);
-    assert_eq!(scheduler.manned().0, 1, "the one, or whoever came for it");
+    assert_eq!(scheduler.active_and_taken().0, 1, "the one, or whoever came for it");
 }

@@ -235,10 +235,10 @@ pub fn batch() {
 }
 
 /// A guest thread sleeps, is chosen by a push, and leaves: another worker takes the task.
-pub fn chosen_lender_leaves() {
+pub fn chosen_guest_leaves() {
     let (scheduler, jobs) = (scheduler(1, &Arc::default()), Jobs::new());
     // The guest occupies the lowest slot, so the push chooses it.
-    let lender = scheduler.lend_asleep();
+    let lender = scheduler.sleeping_guest();
     scheduler.start().expect("a model has threads");
     // See `one_pusher`.
     thread::yield_now();
@@ -256,7 +256,7 @@ pub fn timekeeper_leaves() {
     let kept = Jobs::new();
     let timer = Arc::new(Timer { due: AtomicUsize::new(FAR), fired: None, kept: Some(Arc::clone(&kept)) });
     let scheduler = scheduler(1, &timer);
-    let lender = scheduler.lend_asleep();
+    let lender = scheduler.sleeping_guest();
     let by_the_lender = kept.done.load(Ordering::SeqCst);
     scheduler.start().expect("a model has threads");
     // See `one_pusher`.
@@ -371,7 +371,7 @@ fn awaited() -> (Job, impl Future<Output = ()>) {
 }
 
 /// A push against a guest thread in `block_on`; there is no worker thread.
-pub fn lender_blocks() {
+pub fn guest_blocks() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -380,7 +380,7 @@ pub fn lender_blocks() {
 }
 
 /// A push against a polled guest; there is no worker thread.
-pub fn lender_is_polled() {
+pub fn guest_is_polled() {
     let scheduler = scheduler(0, &Arc::default());
     let (job, future) = awaited();
     let pusher = spawn(&scheduler, |scheduler| scheduler.schedule(job, Placement::Woken));
@@ -393,7 +393,7 @@ pub fn lender_is_polled() {
 }
 
 /// A push against two guests that sleep. One of them is never polled again.
-pub fn lender_is_forgotten() {
+pub fn guest_is_forgotten() {
     let scheduler = scheduler(0, &Arc::default());
     let mut forgotten = Box::pin(scheduler.run(pending::<()>()));
     assert!(forgotten.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -412,7 +412,7 @@ pub fn lender_is_forgotten() {
 }
 
 /// Two pushes against two guest threads in `block_on`. Each waits for one of the jobs, may run both, and leaves.
-pub fn two_lenders() {
+pub fn two_guests() {
     let scheduler = scheduler(0, &Arc::default());
     let ((one, is_done), (another, other_is_done)) = (awaited(), awaited());
     let lent = Arc::clone(&scheduler);

@@ -9,7 +9,7 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicU8, Ordering};
 use crate::process::event::{MonitorRef, Signal};
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::{Bound, Inbox, ReadAhead, Wakes};
+use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Wakes};
 use crate::process::pid::Pid;
 use crate::process::state::{Ref, RefCounted};
 
@@ -31,7 +31,7 @@ impl Peer {
             pid: Pid::new(0, 0, number, 1),
             flags: AtomicU8::new(0),
             links: Links::default(),
-            inbox: Inbox::new(Bound::Unbounded, None),
+            inbox: Inbox::new(MailboxCapacity::Unbounded, None),
         })
     }
 

@@ -9,7 +9,7 @@ use crate::platform::sync::Arc;
 use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::process::event::Signal;
 use crate::process::exit::{Exit, Reason};
-use crate::process::mailbox::{Bound, Glance, Inbox, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
+use crate::process::mailbox::{Glance, Inbox, MailboxCapacity, Own, ReadAhead, Reader, ReceiverTurn, Taken, Unsent};
 use crate::process::pid::Pid;
 use crate::process::state::RunState;
 use crate::process::state::current::InTurn;
@@ -42,7 +42,7 @@ impl Mail {
     fn new() -> Arc<Self> {
         let worker = Waiter::here();
         let own = (RunState::active(), worker.waker());
-        Arc::new(Self { inbox: Inbox::new(Bound::Unbounded, None), own, worker })
+        Arc::new(Self { inbox: Inbox::new(MailboxCapacity::Unbounded, None), own, worker })
     }
 
     /// Runs turns until one is over.
@@ -362,7 +362,7 @@ pub fn signal_wakes_both() {
 }
 
 /// Down signals wake the reader; the first one does so for all.
-pub fn downs_wake_who_reads() {
+pub fn downs_wake_the_reader() {
     let inbox = Mail::new();
     let tellers = [1, 2].map(|number| {
         spawn(&inbox, move |inbox| {

@@ -4,11 +4,11 @@ use std::task::{Poll, Waker};
 
 use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
-use crate::process::mailbox::{Bound, Inbox, ReadAhead, Reader, RoomWaiter};
+use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead, Reader, RoomWaiter};
 
 /// Creates an inbox for one message that is full.
 fn full() -> Arc<Inbox<u32>> {
-    let inbox = Arc::new(Inbox::new(Bound::Reject(1), None));
+    let inbox = Arc::new(Inbox::new(MailboxCapacity::Reject(1), None));
     let _nobody = inbox.push(Waker::noop(), 0, || {}).expect("there is room");
     inbox
 }
@@ -82,7 +82,7 @@ pub fn room_against_close() {
 }
 
 /// A sender that stops waiting has its message back, or the message was admitted: never both, never neither.
-pub fn given_up_against_pop() {
+pub fn cancelled_send_against_pop() {
     let inbox = full();
     let sender = spawn(&inbox, |inbox| {
         let waiter = Waiter::here();

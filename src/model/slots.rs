@@ -78,7 +78,7 @@ pub fn stale_pid() {
 }
 
 /// Two threads insert an entry each at the same time, and one of them removes it again: each finds its own entry.
-pub fn two_come_at_once() {
+pub fn two_inserts_at_once() {
     let pid_table = pid_table();
     let other = spawn(&pid_table, |pid_table| {
         let pid = insert(pid_table, 1);

@@ -7,7 +7,7 @@ use crate::model::{Waiter, join, spawn};
 use crate::platform::sync::Arc;
 use crate::process::command::Command;
 use crate::process::event::{Signal, Tag};
-use crate::process::mailbox::{Bound, Inbox, ReadAhead};
+use crate::process::mailbox::{Inbox, MailboxCapacity, ReadAhead};
 use crate::process::payload::Payload;
 use crate::process::yields::buffer::Buffer;
 use crate::process::yields::{AnswerTarget, Answered, Pulled, Sent, Yields};
@@ -31,7 +31,7 @@ impl World {
     fn new(ear: AnswerTarget) -> Arc<Self> {
         let yields = Yields::new();
         let tag = yields.start::<Count>(ear, None, None, Some(Buffer::new(1))).expect("the tag was not chosen").erase();
-        Arc::new(Self { yields, inbox: Inbox::new(Bound::Unbounded, None), own: Waiter::here(), tag })
+        Arc::new(Self { yields, inbox: Inbox::new(MailboxCapacity::Unbounded, None), own: Waiter::here(), tag })
     }
 
     fn notice(&self, count: usize) {

@@ -181,9 +181,9 @@ const SAMPLE_ONE_IN: u32 = 64;
 const _: () = assert!(SAMPLE_ONE_IN.is_power_of_two());
 
 /// Number of threads of the program in no slot that have a block of their own in each runtime.
-const DESKS: usize = 8;
+const OWNED_BLOCKS: usize = 8;
 /// Number of blocks that all further threads share.
-const SHARED: usize = 4;
+const SHARED_BLOCKS: usize = 4;
 
 /// The exclusive right of a thread to write the blocks with this index. Therefore, its counts need no atomic
 /// read-modify-write, which would cost a quarter of an answer (bench `command-thread`).
@@ -194,7 +194,7 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl CounterBlock {
     fn take() -> Option<Self> {
-        let next = |taken: usize| (taken.trailing_ones() < DESKS as u32).then_some(taken | (taken + 1));
+        let next = |taken: usize| (taken.trailing_ones() < OWNED_BLOCKS as u32).then_some(taken | (taken + 1));
         // Acquire pairs with the release in `drop`: the last owner's counts are visible, so the plain load and store
         // lose none of them.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Relaxed, next).ok()?;
@@ -228,7 +228,7 @@ impl Outside {
 
     #[cold]
     fn begin(outside: &Cell<Option<Self>>) -> Self {
-        let own = DESK.try_with(|desk| {
+        let own = OWNED_BLOCK.try_with(|desk| {
             let taken = CounterBlock::take();
             let own = taken.as_ref().map(|desk| Self { block: desk.0, own: true });
             desk.set(taken);
@@ -241,30 +241,30 @@ impl Outside {
 
     fn shared() -> Self {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
-        Self { block: DESKS + THREADS.fetch_add(1, Relaxed) % SHARED, own: false }
+        Self { block: OWNED_BLOCKS + THREADS.fetch_add(1, Relaxed) % SHARED_BLOCKS, own: false }
     }
 
     const fn last() -> Self {
-        Self { block: DESKS + SHARED - 1, own: false }
+        Self { block: OWNED_BLOCKS + SHARED_BLOCKS - 1, own: false }
     }
 }
 
 /// The alignment keeps the value within one cache line, at each address that the linker chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
-struct Entered {
+struct CurrentSlot {
     /// Address of the metrics, which a `SlotGuard` keeps alive; 0 for none.
     metrics: usize,
     slot: usize,
 }
 
-const NOWHERE: Entered = Entered { metrics: 0, slot: 0 };
+const NOWHERE: CurrentSlot = CurrentSlot { metrics: 0, slot: 0 };
 
 /// Counting state of a thread.
 struct Here {
     /// The slot of the worker that this thread runs as. Two runtimes may be nested on one thread, so the slot alone
     /// does not identify a counter.
-    entered: Cell<Entered>,
+    entered: Cell<CurrentSlot>,
     /// Number of calls of [`Metrics::tick`].
     ticks: Cell<u32>,
     /// The block that this thread uses while it is in no slot.
@@ -275,7 +275,7 @@ thread_local! {
     static HERE: Here =
         const { Here { entered: Cell::new(NOWHERE), ticks: Cell::new(0), outside: Cell::new(None) } };
     /// Owned until the thread exits.
-    static DESK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
+    static OWNED_BLOCK: Cell<Option<CounterBlock>> = const { Cell::new(None) };
 }
 
 /// Makes this thread count in its slot, until the guard is dropped. The guards of a thread are dropped in reverse
@@ -284,7 +284,7 @@ thread_local! {
 #[must_use]
 pub(crate) struct SlotGuard {
     metrics: Arc<Metrics>,
-    before: Entered,
+    before: CurrentSlot,
     /// The guard must be dropped on its thread, so it is not `Send`.
     _here: PhantomData<*const ()>,
 }
@@ -293,7 +293,7 @@ impl Metrics {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: (0..slots).map(|_| CachePadded(Block::new())).collect(),
-            outside: (0..DESKS + SHARED).map(|_| CachePadded(Block::new())).collect(),
+            outside: (0..OWNED_BLOCKS + SHARED_BLOCKS).map(|_| CachePadded(Block::new())).collect(),
             sample_one_in: SAMPLE_ONE_IN,
         }
     }
@@ -306,7 +306,7 @@ impl Metrics {
 
     /// Makes this thread count in this slot. If no such slot exists, the thread counts as a thread in no slot.
     pub(crate) fn enter(self: &Arc<Self>, slot: usize) -> SlotGuard {
-        let before = HERE.with(|here| here.entered.replace(Entered { metrics: self.address(), slot }));
+        let before = HERE.with(|here| here.entered.replace(CurrentSlot { metrics: self.address(), slot }));
         SlotGuard { metrics: Arc::clone(self), before, _here: PhantomData }
     }
 
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_says_so() {
+    fn empty_counters_print_as_nothing_counted() {
         let counters = Metrics::new(0).counters();
         assert_eq!(counters.to_string(), "nothing counted");
         assert_eq!(counters.steal_success(), 0.0);
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_there_is_not_counts_in_the_shared_block() {
+    fn a_missing_slot_counts_outside_the_slots() {
         let metrics = Arc::new(Metrics::new(1));
         let _guard = metrics.enter(7);
         metrics.add(Counter::Polls, 2);
@@ -560,7 +560,7 @@ mod tests {
     #[test]
     fn counts_are_exact_with_several_threads() {
         const EACH: u64 = 5_000;
-        const THREADS: usize = 2 + DESKS + SHARED + 2;
+        const THREADS: usize = 2 + OWNED_BLOCKS + SHARED_BLOCKS + 2;
         let metrics = Arc::new(Metrics::new(2));
         for _ in 0..2 {
             thread::scope(|s| {
@@ -583,10 +583,10 @@ mod tests {
     }
 
     #[test]
-    fn a_desk_is_one_threads_at_a_time() {
+    fn a_counter_block_has_one_owner_at_a_time() {
         let held: Vec<_> = std::iter::from_fn(CounterBlock::take).collect();
         let numbers: std::collections::BTreeSet<_> = held.iter().map(|desk| desk.0).collect();
-        assert!(numbers.len() == held.len() && numbers.iter().all(|number| *number < DESKS));
+        assert!(numbers.len() == held.len() && numbers.iter().all(|number| *number < OWNED_BLOCKS));
     }
 
     #[test]

@@ -121,9 +121,9 @@ impl Shelf {
 }
 
 /// The caches of one thread, by size.
-struct Shelves([Shelf; SIZES]);
+struct ThreadCaches([Shelf; SIZES]);
 
-impl Drop for Shelves {
+impl Drop for ThreadCaches {
     fn drop(&mut self) {
         for (size, shelf) in self.0.iter().enumerate() {
             for blocks in [shelf.loaded, shelf.spare] {
@@ -136,7 +136,7 @@ impl Drop for Shelves {
 }
 
 std::thread_local! {
-    static SHELVES: RefCell<Shelves> = const { RefCell::new(Shelves([const { Shelf::EMPTY }; SIZES])) };
+    static THREAD_CACHES: RefCell<ThreadCaches> = const { RefCell::new(ThreadCaches([const { Shelf::EMPTY }; SIZES])) };
 }
 
 /// A value in such a block: like a `Box`, except for the origin of its memory.
@@ -225,7 +225,7 @@ pub(crate) unsafe fn take(layout: Layout) -> NonNull<u8> {
         let block = unsafe { alloc(layout) };
         return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
     };
-    let block = SHELVES.try_with(|shelves| {
+    let block = THREAD_CACHES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         shelf.loaded.pop().or_else(|| shelf.reload(size))
     });
@@ -245,7 +245,7 @@ pub(crate) unsafe fn give_back(block: NonNull<u8>, layout: Layout) {
         // the block from `alloc` with this layout, because the layout has no block size. The caller owns the block.
         return unsafe { dealloc(block.as_ptr(), layout) };
     };
-    let kept = SHELVES.try_with(|shelves| {
+    let kept = THREAD_CACHES.try_with(|shelves| {
         let shelf = &mut shelves.borrow_mut().0[size];
         if shelf.loaded.count() == ROUNDS {
             shelf.unload(size);
@@ -305,7 +305,7 @@ mod tests {
 
     /// All in one test, because these checks share the depot of that size.
     #[test]
-    fn blocks_come_back_and_no_more_are_kept_than_that() {
+    fn blocks_are_reused_and_the_depot_is_bounded() {
         let block = obtain();
         give(block);
         assert_eq!(obtain(), block, "the last one that was given back is warm");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_dropped_once_and_its_block_kept() {
+    fn a_value_is_dropped_once_and_its_block_is_reused() {
         struct Panics(#[expect(dead_code, reason = "dropped")] Arc<()>, [u64; 40]);
         impl Drop for Panics {
             fn drop(&mut self) {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_clock_moves_when_told_and_its_clones_with_it() {
+    fn a_virtual_clock_and_its_clones_move_by_advance() {
         let clock = Clock::virtual_();
         let same = clock.clone();
         assert_eq!(same.now().ns(), 0);

@@ -162,9 +162,9 @@ pub(crate) fn wake(waker: Waker) {
 /// A waker of unknown origin that never panics when it is woken. A panic would abort inside async-task, and would leave
 /// a list of listeners only partly notified.
 #[derive(Debug)]
-struct Guarded(Held<Waker>);
+struct PanicSafeWaker(Held<Waker>);
 
-impl Wake for Guarded {
+impl Wake for PanicSafeWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -176,7 +176,7 @@ impl Wake for Guarded {
 
 /// Cache for the guarded waker of a future that is polled repeatedly.
 #[derive(Debug, Default)]
-pub(crate) struct Guard(Option<Arc<Guarded>>);
+pub(crate) struct Guard(Option<Arc<PanicSafeWaker>>);
 
 impl Guard {
     /// Calls `poll` with the waker of the context, if that is the waker of the task that this thread steps: it belongs
@@ -188,7 +188,7 @@ impl Guard {
         }
         let guarded = match self.0.take() {
             Some(known) if known.0.get().will_wake(waker) => known,
-            _ => Arc::new(Guarded(Held::new(waker.clone()))),
+            _ => Arc::new(PanicSafeWaker(Held::new(waker.clone()))),
         };
         self.0 = Some(Arc::clone(&guarded));
         poll(&mut Context::from_waker(&Waker::from(guarded)))

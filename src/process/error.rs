@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_comes_back() {
+    fn a_refused_value_is_returned() {
         let error = SendError::new(SendErrorKind::Full, Cell::new(7)).map(Cell::into_inner).map(|n| n + 1);
         assert_eq!((error.refusal(), error.into_message()), (SendErrorKind::Full, 8));
         let error = SpawnError::new(SpawnErrorKind::Limit(1), "body").map(str::len);

@@ -123,11 +123,11 @@ impl Exit {
     /// Returns the error that the process exited with, without the exit itself. An error that reports the exit of
     /// another process uses this as its source. Otherwise that exit would be taken for the exit of the process that
     /// returns the error.
-    pub(crate) fn beneath(&self) -> Option<&(dyn Error + 'static)> {
+    pub(crate) fn source_of_other(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::InitFailed(error) => Some(&**error),
             Self::Failed(error) => Some(&**error),
-            Self::Linked { reason, .. } => reason.beneath(),
+            Self::Linked { reason, .. } => reason.source_of_other(),
             _ => None,
         }
     }
@@ -358,23 +358,23 @@ mod tests {
 
     /// Wraps an error as `#[from]` does: the error is the source.
     #[derive(Debug)]
-    struct While(BoxError);
+    struct SourceWrapper(BoxError);
 
     /// Wraps an error as `anyhow` and `#[error(transparent)]` do: the source of the error is the source.
     #[derive(Debug)]
-    struct Like(BoxError);
+    struct TransparentWrapper(BoxError);
 
     /// An error that is its own source.
     #[derive(Debug)]
     struct Circle;
 
-    impl fmt::Display for While {
+    impl fmt::Display for SourceWrapper {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("while testing")
         }
     }
 
-    impl fmt::Display for Like {
+    impl fmt::Display for TransparentWrapper {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             self.0.fmt(f)
         }
@@ -386,13 +386,13 @@ mod tests {
         }
     }
 
-    impl Error for While {
+    impl Error for SourceWrapper {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             Some(&*self.0)
         }
     }
 
-    impl Error for Like {
+    impl Error for TransparentWrapper {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.0.source()
         }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     /// The variant and the text, for comparisons.
-    fn told(exit: &Exit) -> String {
+    fn variant_and_text(exit: &Exit) -> String {
         format!("{:?}/{exit}", std::mem::discriminant(exit))
     }
 
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_is_found_again_in_what_it_was_wrapped_in() {
+    fn an_exit_is_found_inside_its_wrappers() {
         for exit in [
             Exit::Normal,
             Exit::Panicked("p".into()),
@@ -454,26 +454,29 @@ mod tests {
             Exit::NodeDown,
         ] {
             let boxed = || BoxError::from(exit.clone());
-            for wrapped in [boxed(), While(boxed()).into(), While(While(boxed()).into()).into()] {
-                assert_eq!(told(&Exit::failed(wrapped)), told(&exit));
+            for wrapped in [boxed(), SourceWrapper(boxed()).into(), SourceWrapper(SourceWrapper(boxed()).into()).into()]
+            {
+                assert_eq!(variant_and_text(&Exit::failed(wrapped)), variant_and_text(&exit));
             }
         }
     }
 
     #[test]
-    fn a_cancel_is_found_also_where_only_its_reason_shows() {
-        let like = || Like(cancelled().into());
-        for wrapped in [BoxError::from(like()), While(like().into()).into(), Like(like().into()).into()] {
-            assert_eq!(told(&Exit::failed(wrapped)), told(&cancelled()));
+    fn a_cancellation_is_found_by_its_reason_alone() {
+        let like = || TransparentWrapper(cancelled().into());
+        for wrapped in
+            [BoxError::from(like()), SourceWrapper(like().into()).into(), TransparentWrapper(like().into()).into()]
+        {
+            assert_eq!(variant_and_text(&Exit::failed(wrapped)), variant_and_text(&cancelled()));
         }
         for other in [Exit::Panicked("p".into()), Exit::Refused("r".into()), Exit::Killed] {
-            assert!(matches!(Exit::failed(Like(other.into())), Exit::Failed(_)));
+            assert!(matches!(Exit::failed(TransparentWrapper(other.into())), Exit::Failed(_)));
         }
     }
 
     #[test]
     fn any_other_error_is_a_failure() {
-        for error in [BoxError::from("x"), io_error().into(), While(io_error().into()).into(), Circle.into()] {
+        for error in [BoxError::from("x"), io_error().into(), SourceWrapper(io_error().into()).into(), Circle.into()] {
             let text = format!("failed: {error}");
             let exit = Exit::from(error);
             assert!(matches!(exit, Exit::Failed(_)));
@@ -483,22 +486,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrapped_around_a_failed_exit_is_kept() {
-        let exit = Exit::failed(While(Exit::from(io_error()).into()));
+    fn a_wrapper_around_a_failed_exit_is_kept() {
+        let exit = Exit::failed(SourceWrapper(Exit::from(io_error()).into()));
         assert_eq!(exit.to_string(), "failed: while testing");
         assert_eq!(exit.error::<io::Error>().map(ToString::to_string), Some("disk".into()));
         assert_eq!(Exit::failed(Exit::from(io_error())).to_string(), "failed: disk");
     }
 
     #[test]
-    fn the_exit_of_another_process_is_not_taken_for_ones_own() {
+    fn the_exit_of_another_process_is_not_the_exit_of_the_caller() {
         let failures = [
             Exit::from(CallError::Died(cancelled())),
-            Exit::failed(Like(CallError::Died(cancelled()).into())),
-            Exit::failed(While(CallError::Died(linked(Exit::Killed)).into())),
+            Exit::failed(TransparentWrapper(CallError::Died(cancelled()).into())),
+            Exit::failed(SourceWrapper(CallError::Died(linked(Exit::Killed)).into())),
             Exit::from(Failure::Error(Arc::new(cancelled()))),
-            Exit::from(Failure::Error(Arc::new(While(cancelled().into())))),
-            Exit::failed(Like(Failure::Error(Arc::new(cancelled())).into())),
+            Exit::from(Failure::Error(Arc::new(SourceWrapper(cancelled().into())))),
+            Exit::failed(TransparentWrapper(Failure::Error(Arc::new(cancelled())).into())),
             Exit::from(Failure::Cancelled),
             Exit::from(NoProcess(Pid::new(1, 0, 7, 2))),
         ];
@@ -511,8 +514,8 @@ mod tests {
 
     #[test]
     fn errors_are_found_by_type() {
-        let exit = Exit::failed(While(io_error().into()));
-        assert!(exit.error::<While>().is_some() && exit.error::<io::Error>().is_some());
+        let exit = Exit::failed(SourceWrapper(io_error().into()));
+        assert!(exit.error::<SourceWrapper>().is_some() && exit.error::<io::Error>().is_some());
         assert!(exit.error::<fmt::Error>().is_none() && Exit::Killed.error::<io::Error>().is_none());
         let init = Exit::from(InitError::failed(io_error()));
         assert!(init.error::<InitError>().is_some() && init.error::<io::Error>().is_some());
@@ -532,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_on_request_is_no_failure() {
+    fn an_exit_on_request_is_no_failure() {
         for asked in [Exit::Normal, cancelled(), Exit::Killed, linked(Exit::Killed), linked(cancelled())] {
             assert!(!asked.is_failure(), "{asked}");
         }

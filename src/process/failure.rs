@@ -78,7 +78,7 @@ impl Error for Failure {
             // The exit of a process inside the handler's error is not the exit of the caller. `Exit::failed` must not
             // find it among the sources.
             Self::Error(error) => match error.downcast_ref::<Exit>() {
-                Some(exit) => exit.beneath(),
+                Some(exit) => exit.source_of_other(),
                 None => Some(&**error),
             },
             _ => None,
@@ -154,7 +154,7 @@ impl Error for CallError {
         match self {
             // The exit of the called process is not the exit of the caller. `Exit::failed` must not find it among the
             // sources.
-            Self::Died(exit) => exit.beneath(),
+            Self::Died(exit) => exit.source_of_other(),
             _ => None,
         }
     }
@@ -165,15 +165,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct While(BoxError);
+    struct SourceWrapper(BoxError);
 
-    impl fmt::Display for While {
+    impl fmt::Display for SourceWrapper {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("while testing")
         }
     }
 
-    impl Error for While {
+    impl Error for SourceWrapper {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             Some(&*self.0)
         }
@@ -208,13 +208,15 @@ mod tests {
     #[test]
     fn a_failure_in_an_error_comes_out_flat() {
         let timed_out = || BoxError::from(Failure::TimedOut);
-        for error in [timed_out(), While(timed_out()).into(), While(While(timed_out()).into()).into()] {
+        for error in
+            [timed_out(), SourceWrapper(timed_out()).into(), SourceWrapper(SourceWrapper(timed_out()).into()).into()]
+        {
             assert!(matches!(Failure::new(error), Failure::TimedOut));
         }
         assert!(matches!(Failure::new(Failure::from("x")), Failure::Error(e) if e.to_string() == "x"));
-        let wrapped = Failure::new(While(Failure::from(io::Error::other("disk")).into()));
+        let wrapped = Failure::new(SourceWrapper(Failure::from(io::Error::other("disk")).into()));
         assert_eq!(wrapped.to_string(), "the handler failed: while testing");
-        assert!(wrapped.error::<While>().is_some() && wrapped.error::<io::Error>().is_some());
+        assert!(wrapped.error::<SourceWrapper>().is_some() && wrapped.error::<io::Error>().is_some());
         assert!(wrapped.error::<fmt::Error>().is_none() && Failure::Abandoned.error::<io::Error>().is_none());
     }
 }

@@ -91,12 +91,12 @@ impl Limits {
         }
     }
 
-    pub(crate) fn most_mail(&self) -> Option<usize> {
+    pub(crate) fn mail_limit(&self) -> Option<usize> {
         self.mail
     }
 
     /// Whether the limits concern steps or their time, so that each step must be counted.
-    pub(crate) fn concern_steps(&self) -> bool {
+    pub(crate) fn limits_steps(&self) -> bool {
         self.steps.is_some() || self.time.is_some()
     }
 }

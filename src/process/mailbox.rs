@@ -109,7 +109,7 @@ impl<M> Inbox<M> {
     /// allocated for ever.
     pub(crate) fn disperse(&self) -> (Option<Waker>, Vec<Waker>) {
         let mut state = self.state.lock();
-        (state.other(), state.bounded().map_or_else(Vec::new, Bounded::strand))
+        (state.other(), state.bounded().map_or_else(Vec::new, Bounded::take_sender_wakers))
     }
 
     /// Takes the waker that a receiver stored after [`disperse`](Self::disperse), once the receiver has found that the
@@ -122,7 +122,7 @@ impl<M> Inbox<M> {
     /// Number of queued messages and signals.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
-        state.untaken() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
+        state.queued_len() + state.aside.as_deref().map_or(0, |aside| aside.signals.len())
     }
 
     /// Largest number of messages that were queued at one time. Without a bound: the largest number that was taken out

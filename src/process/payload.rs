@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_size_come_out_as_they_went_in() {
+    fn values_of_every_size_are_returned_unchanged() {
         round_trip(());
         round_trip(Zero);
         round_trip(7_u8);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_in_a_payload_stays_flat() {
+    fn payloads_do_not_nest() {
         let count = Arc::new(AtomicUsize::new(0));
         let payload = Payload::new(Payload::new(Payload::new(RefCounted(Arc::clone(&count), [0; 1]))));
         assert_eq!(payload.type_id(), TypeId::of::<RefCounted<1>>());

@@ -89,7 +89,7 @@ impl Pid {
 
     /// Whether both pids belong to the same runtime.
     #[inline]
-    pub(crate) const fn is_beside(self, other: Self) -> bool {
+    pub(crate) const fn is_in_same_runtime(self, other: Self) -> bool {
         self.node == other.node && self.incarnation == other.incarnation
     }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pid_survives_the_round_trip() {
+    fn every_pid_parses_back_from_its_text() {
         let edges = [0, 1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 31, u32::MAX - 1, u32::MAX];
         for node in edges {
             for incarnation in edges.into_iter().filter(|n| node != 0 || *n == 0 || n % 2 == 1) {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_pid_is_refused_and_told_why() {
+    fn a_wrong_text_is_refused_with_the_wrong_part() {
         for (text, wrong) in [
             ("", Wrong::Brackets),
             ("<", Wrong::Brackets),

@@ -544,7 +544,7 @@ mod tests {
     use crate::platform::sync::{Arc, thread};
 
     #[test]
-    fn the_last_one_drops_it() {
+    fn the_last_reference_drops_the_value() {
         let told = Arc::new(());
         let one = Ref::counted(Arc::clone(&told));
         let (other, weak) = (one.clone(), Ref::downgrade(&one));
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_gives_out_as_many_as_it_has_and_keeps_none() {
+    fn counted_refs_are_handed_out_and_the_rest_is_released() {
         let told = Arc::new(());
         let mut stock = CountedRefs::new(Arc::clone(&told), 3);
         let (one, other) = (stock.take().expect("one of three"), stock.take().expect("another"));

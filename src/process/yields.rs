@@ -205,7 +205,7 @@ impl Yields {
     }
 
     /// Makes later yields of commands lock-free: see [`lock_free`].
-    pub(crate) fn expect_many(&self) {
+    pub(crate) fn use_lock_free(&self) {
         self.parts().words.get_or_init(|| Box::new(Words::new()));
     }
 
@@ -383,7 +383,7 @@ impl Yields {
         let watchers = mem::take(&mut slot.watchers);
         let sender = match &mut slot.buffer {
             None => None,
-            Some(buffer) => buffer.excuse(),
+            Some(buffer) => buffer.take_waiting_sender(),
         };
         let Phase::InFlight(ear) = mem::replace(&mut slot.phase, Phase::Queued) else { unreachable!("checked above") };
         let mut keep = || Phase::Answered(answer.take().expect("whoever answers has an answer"));
@@ -440,7 +440,7 @@ impl Yields {
     /// Whether the process still wants an answer that it reads as an event: the yield was not cancelled while the
     /// answer was in the mailbox. The slot of the yield stays occupied until it is [collected](Self::collect).
     #[inline]
-    pub(crate) fn is_to_be_read(&self, tag: Tag) -> bool {
+    pub(crate) fn wants_answer(&self, tag: Tag) -> bool {
         !self.recalled.load(Ordering::Relaxed) || !self.was_recalled(tag)
     }
 

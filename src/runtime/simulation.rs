@@ -36,7 +36,7 @@ use crate::runtime::simulation::trace::{Trace, What};
 /// Number of turns after which one millisecond has passed, even if a process is always runnable.
 const TURNS_PER_MS: u32 = 1_000;
 /// Maximum number of waiting processes that the message of a deadlock names.
-const NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Runs processes on one thread, in virtual time, in an order drawn from a seed. The same seed gives the same run;
 /// another seed gives another order.
@@ -392,9 +392,9 @@ impl Simulation {
         if let Some(waiting) = &beside_timers {
             left.retain(|left| waiting.contains(&left.pid.word()));
         }
-        let mut who: Vec<_> = left.iter().take(NAMED).map(UnfinishedProcess::to_string).collect();
-        if left.len() > NAMED {
-            who.push(format!("and {} more", left.len() - NAMED));
+        let mut who: Vec<_> = left.iter().take(MAX_NAMED).map(UnfinishedProcess::to_string).collect();
+        if left.len() > MAX_NAMED {
+            who.push(format!("and {} more", left.len() - MAX_NAMED));
         }
         if who.is_empty() {
             who.push(if beside_timers.is_some() { "no process waits" } else { "there is no process left" }.into());

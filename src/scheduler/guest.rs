@@ -32,9 +32,9 @@ const SHORT: Duration = Duration::from_micros(20);
 /// Maximum number of polls of a guest's own future in a row, if another thread wakes it during each poll.
 const OWN_POLLS_IN_A_ROW: u32 = 16;
 /// Maximum time that a thread without a worker slot parks before it looks at the timers.
-const WITHOUT_PLACE: Duration = Duration::from_secs(1);
+const PARK_WITHOUT_SLOT: Duration = Duration::from_secs(1);
 /// Number of rounds of a search of a guest thread. A guest parks early, because its time belongs to the application.
-const LENT_ROUNDS: u32 = 1;
+const GUEST_ROUNDS: u32 = 1;
 
 /// Decides after which tasks a guest reads the clock: after each long task, less often while tasks are short.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Budget {
     }
 
     /// Unlimited budget, for a thread in `block_on`.
-    fn without_end(now: Duration) -> Self {
+    fn unlimited(now: Duration) -> Self {
         Self { tasks: u32::MAX, until: Duration::MAX, pace: Pace::new(now) }
     }
 
@@ -207,7 +207,7 @@ impl Wake for OwnWaker {
 }
 
 /// A guest: it occupies a worker slot until it leaves or is dropped.
-struct Lender<T: Task> {
+struct GuestSlot<T: Task> {
     scheduler: Arc<Scheduler<T>>,
     local: Option<Local<T>>,
     /// Set after the guest has announced that it sleeps, until it retracts.
@@ -216,7 +216,7 @@ struct Lender<T: Task> {
     alarm: Option<Mutex<Box<dyn Send>>>,
 }
 
-impl<T: Task> Lender<T> {
+impl<T: Task> GuestSlot<T> {
     fn new(scheduler: Arc<Scheduler<T>>) -> Self {
         Self { scheduler, local: None, asleep: false, vacancy: None, alarm: None }
     }
@@ -280,7 +280,7 @@ impl<T: Task> Lender<T> {
 
     /// Runs `f`, which may wake tasks, while this thread acts as the guest's worker.
     fn inside<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        let Some(seated) = Seated::new(self) else { return f() };
+        let Some(seated) = SeatedGuest::new(self) else { return f() };
         seated.enter_own_future();
         f()
     }
@@ -291,10 +291,10 @@ impl<T: Task> Lender<T> {
     /// Where it reads the clock, it also fires due timers: the own future may wait for one of them. A worker looks at
     /// the timers only once in 61 tasks.
     fn run(&mut self, budget: &mut Budget, own: &OwnWake, polls: u32) -> u32 {
-        let Some(seated) = Seated::new(self) else { return 0 };
+        let Some(seated) = SeatedGuest::new(self) else { return 0 };
         let mut count = 0;
         while !budget.is_over() && !own.comes_first(polls, count) {
-            let Some(task) = seated.find(LENT_ROUNDS) else { break };
+            let Some(task) = seated.find(GUEST_ROUNDS) else { break };
             seated.run(task);
             seated.has_run();
             count += 1;
@@ -307,19 +307,19 @@ impl<T: Task> Lender<T> {
 }
 
 /// Guard of a guest's thread that acts as a worker.
-struct Seated<'a, T: Task> {
+struct SeatedGuest<'a, T: Task> {
     seat: Option<WorkerGuard<T>>,
     place: &'a mut Option<Local<T>>,
 }
 
-impl<'a, T: Task> Seated<'a, T> {
-    fn new(lender: &'a mut Lender<T>) -> Option<Self> {
+impl<'a, T: Task> SeatedGuest<'a, T> {
+    fn new(lender: &'a mut GuestSlot<T>) -> Option<Self> {
         let seat = lender.local.take()?.sit();
         Some(Self { seat: Some(seat), place: &mut lender.local })
     }
 }
 
-impl<T: Task> Deref for Seated<'_, T> {
+impl<T: Task> Deref for SeatedGuest<'_, T> {
     type Target = Local<T>;
 
     fn deref(&self) -> &Local<T> {
@@ -327,7 +327,7 @@ impl<T: Task> Deref for Seated<'_, T> {
     }
 }
 
-impl<T: Task> Drop for Seated<'_, T> {
+impl<T: Task> Drop for SeatedGuest<'_, T> {
     fn drop(&mut self) {
         if let Some(seat) = self.seat.take() {
             seat.has_run();
@@ -336,7 +336,7 @@ impl<T: Task> Drop for Seated<'_, T> {
     }
 }
 
-impl<T: Task> Drop for Lender<T> {
+impl<T: Task> Drop for GuestSlot<T> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -348,7 +348,7 @@ pin_project! {
     pub(crate) struct Run<T: Task, F> {
         #[pin]
         future: F,
-        lender: Lender<T>,
+        lender: GuestSlot<T>,
         own: Arc<OwnWaker>,
         // Number of polls of the future since the last task, also in earlier polls of this `Run`.
         polls: u32,
@@ -422,13 +422,13 @@ impl Wake for Unpark {
 impl<T: Task> Scheduler<T> {
     /// Wraps `future`: each poll of the returned future also runs tasks on the polling thread.
     pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Run<T, F> {
-        Run { future, lender: Lender::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
+        Run { future, lender: GuestSlot::new(Arc::clone(self)), own: OwnWaker::new(), polls: 0 }
     }
 
     /// Returns a guest that occupies a slot and has announced that it sleeps. It leaves when it is dropped. For models.
     #[cfg(procession_loom)]
-    pub(crate) fn lend_asleep(self: &Arc<Self>) -> Box<dyn std::any::Any> {
-        let mut lender = Lender::new(Arc::clone(self));
+    pub(crate) fn sleeping_guest(self: &Arc<Self>) -> Box<dyn std::any::Any> {
+        let mut lender = GuestSlot::new(Arc::clone(self));
         lender.arrive(&mut Context::from_waker(Waker::noop()));
         lender.asleep = lender.local.as_ref().is_some_and(Local::may_sleep);
         assert!(lender.asleep, "there is nothing to do");
@@ -453,8 +453,8 @@ impl<T: Task> Scheduler<T> {
         let unpark = Arc::new(Unpark { own: OwnWake::new(), thread: thread::current() });
         let own = &unpark.own;
         let waker = Waker::from(Arc::clone(&unpark));
-        let mut lender = Lender::new(Arc::clone(self));
-        let mut budget = Budget::without_end(self.driver.now());
+        let mut lender = GuestSlot::new(Arc::clone(self));
+        let mut budget = Budget::unlimited(self.driver.now());
         let mut polls = 0;
         loop {
             lender.arrive(&mut Context::from_waker(&waker));
@@ -481,7 +481,7 @@ impl<T: Task> Scheduler<T> {
                 // here too blocks each of these slots, no other thread looks at the timers.
                 Local::<T>::share_here();
                 if !own.is_woken() {
-                    let time = self.driver.wait().map_or(WITHOUT_PLACE, |time| time.min(WITHOUT_PLACE));
+                    let time = self.driver.wait().map_or(PARK_WITHOUT_SLOT, |time| time.min(PARK_WITHOUT_SLOT));
                     thread::park_timeout(time);
                     self.fire_due(self.driver.now());
                 }
@@ -546,7 +546,7 @@ mod tests {
         assert!(!own.is_over());
         own.spend_own(now + 2 * TIME_PER_POLL);
         assert!(own.is_over());
-        let mut endless = Budget::without_end(now);
+        let mut endless = Budget::unlimited(now);
         assert!((0..10_000).all(|_| endless.spend(|| now).is_none() || !endless.is_over()));
     }
 }

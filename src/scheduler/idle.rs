@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_half_search_and_one_of_one() {
+    fn at_most_half_of_the_workers_search_and_at_least_one_may() {
         let idle = Idle::new(4);
         assert!(idle.start_searching(1) && !idle.start_searching(3) && idle.start_searching(4));
         assert!(!idle.start_searching(5));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_chooses_one_sleeper_and_only_if_nobody_searches() {
+    fn a_push_chooses_one_sleeper_and_only_if_no_worker_searches() {
         let idle = Idle::new(4);
         let wake_one = || idle.wake_many(1).next();
         assert_eq!(wake_one(), None);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_of_many_chooses_as_many_as_do_not_search_already() {
+    fn a_push_of_many_chooses_one_sleeper_for_each_task_without_a_searcher() {
         let idle = Idle::new(8);
         assert_eq!(idle.wake_many(3).count(), 0);
         [1, 2, 4, 7].into_iter().for_each(|slot| idle.announce(slot, false));

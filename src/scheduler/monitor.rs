@@ -137,7 +137,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Wakes a worker if tasks wait in a slot whose step was handed over. The step may have put a task into the next
     /// slot before it saw the hand-over, and such a push wakes no worker.
-    pub(crate) fn rescue(&self, slot: usize) {
+    pub(crate) fn wake_for_taken_slot(&self, slot: usize) {
         if !self.remotes[slot].is_empty() && !planted!("handover_is_no_rescue") {
             self.notify();
         }
@@ -152,7 +152,7 @@ impl<T: Task> Scheduler<T> {
         }
         if post.is_taken() {
             *seen = None;
-            self.rescue(slot);
+            self.wake_for_taken_slot(slot);
             return true;
         }
         let polls = self.metrics.polls(slot);

@@ -42,7 +42,7 @@ pub(super) struct NewTasks<T> {
     /// The last `pop` found no task, and no task was pushed since. Cheaper to read than the deque.
     idle: Cell<bool>,
     /// The queue was full, and is not half empty yet.
-    crowded: Cell<bool>,
+    is_draining: Cell<bool>,
     taken: Cell<u32>,
 }
 
@@ -69,7 +69,7 @@ impl<T> NewTasks<T> {
     pub(super) fn new() -> (Self, NewTasksRemote<T>) {
         let deque = Deque::new_lifo();
         let (oldest, remote) = (deque.stealer(), NewTasksRemote(deque.stealer()));
-        (Self { deque, oldest, idle: Cell::new(true), crowded: Cell::new(false), taken: Cell::new(0) }, remote)
+        (Self { deque, oldest, idle: Cell::new(true), is_draining: Cell::new(false), taken: Cell::new(0) }, remote)
     }
 
     /// Returns whether the last `pop` found no task and no task was pushed since. Then the queue is empty.
@@ -90,7 +90,7 @@ impl<T> NewTasks<T> {
     pub(super) fn push(&self, item: T) -> Result<usize, T> {
         let waiting = self.deque.len();
         if waiting >= ROOM {
-            self.crowded.set(true);
+            self.is_draining.set(true);
             return Err(item);
         }
         self.deque.push(item);
@@ -102,8 +102,8 @@ impl<T> NewTasks<T> {
     pub(super) fn pop(&self) -> Option<T> {
         let taken = self.taken.get().wrapping_add(1);
         self.taken.set(taken);
-        let item = if self.crowded.get() || taken.is_multiple_of(OLDEST_EVERY) {
-            self.crowded.set(self.crowded.get() && self.deque.len() > ROOM / 2);
+        let item = if self.is_draining.get() || taken.is_multiple_of(OLDEST_EVERY) {
+            self.is_draining.set(self.is_draining.get() && self.deque.len() > ROOM / 2);
             certain(|| self.oldest.steal())
         } else {
             self.deque.pop()

@@ -201,7 +201,7 @@ impl Wake for Counting {
 }
 
 #[test]
-fn all_that_comes_from_outside_runs() {
+fn every_task_from_outside_runs() {
     within(|| {
         for workers in [1, 2] {
             let scheduler = started(workers);
@@ -217,7 +217,7 @@ fn all_that_comes_from_outside_runs() {
 }
 
 #[test]
-fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
+fn the_last_woken_task_runs_first_and_the_others_in_order() {
     within(|| {
         let scheduler = started(1);
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -247,7 +247,7 @@ fn what_a_task_wakes_runs_newest_first_once_and_the_rest_in_order() {
 }
 
 #[test]
-fn a_pair_that_plays_alone_wakes_no_second_worker_and_starves_nobody() {
+fn a_pair_of_tasks_alone_wakes_no_second_worker() {
     within(|| {
         let scheduler = started(2);
         eventually("both sleep", || asleep(&scheduler, 0) && asleep(&scheduler, 1));
@@ -269,7 +269,7 @@ fn a_pair_that_plays_alone_wakes_no_second_worker_and_starves_nobody() {
 
 /// Pushes one task at a time to a scheduler that has nothing to do: a lost wake-up hangs.
 #[test]
-fn an_idle_scheduler_hears_every_single_push() {
+fn an_idle_scheduler_wakes_for_every_push() {
     within(|| {
         let pushes = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
         for workers in [1, 2] {
@@ -291,7 +291,7 @@ const FULL: [(Placement, usize); 2] = [(Placement::Woken, 4_096), (Placement::Ne
 const BATCH: usize = 128;
 
 #[test]
-fn what_overflows_runs_too() {
+fn tasks_that_overflow_a_local_queue_run() {
     within(|| {
         let counts =
             |full| [full - 1, full, full + 1, full + 44, full + BATCH - 1, full + BATCH, full + BATCH + 1, 20_000];
@@ -315,7 +315,7 @@ fn what_overflows_runs_too() {
 }
 
 #[test]
-fn stop_and_drain_give_back_what_did_not_run() {
+fn stop_and_drain_return_the_tasks_that_did_not_run() {
     within(|| {
         let scheduler = started(1);
         let alive = Arc::new(());
@@ -381,13 +381,13 @@ fn a_panic_leaves_the_worker_alive() {
 }
 
 #[test]
-fn more_workers_than_places_are_refused() {
+fn more_workers_than_slots_are_refused() {
     let refused = Scheduler::<Job>::new(options(SLOTS + 1), Moved::default(), Arc::new(Metrics::new(SLOTS)));
     assert_eq!(refused.unwrap_err(), TooManyWorkers { asked: SLOTS + 1, most: SLOTS });
 }
 
 #[test]
-fn threads_that_lend_themselves_are_enough() {
+fn guest_threads_suffice_without_workers() {
     within(|| {
         let scheduler = started(0);
         for blocking in [true, false] {
@@ -431,7 +431,7 @@ fn block_on_works_inside_itself_and_inside_another() {
 
 /// The owner of the outer worker's batch is blocked: it waits for the tasks in it.
 #[test]
-fn a_task_can_wait_for_all_that_it_has_just_spawned() {
+fn a_task_can_wait_for_all_tasks_that_it_has_spawned() {
     within(|| {
         let counts = |full| [10, full, full + 44, full + BATCH + 16];
         for (how, spawned) in FULL.into_iter().flat_map(|(how, full)| counts(full).map(|spawned| (how, spawned))) {
@@ -465,7 +465,7 @@ fn a_task_can_wait_for_all_that_it_has_just_spawned() {
 
 /// The woken task is in the next slot of its worker, and no other worker was woken for it.
 #[test]
-fn a_task_can_wait_in_another_scheduler_for_what_it_woke_in_its_own() {
+fn a_task_can_wait_in_another_scheduler_for_a_task_that_it_woke_in_its_own() {
     within(|| {
         let (one, two) = (started(2), started(0));
         eventually("both sleep", || asleep(&one, 0) && asleep(&one, 1));
@@ -528,7 +528,7 @@ impl Driver for Waits {
 }
 
 #[test]
-fn a_waker_that_blocks_the_thread_of_a_searching_worker_is_no_searcher() {
+fn a_worker_ends_its_search_before_it_calls_a_waker() {
     within(|| {
         let timer = Arc::new((AtomicBool::new(false), Mutex::new(None)));
         let metrics = Arc::new(Metrics::new(SLOTS));

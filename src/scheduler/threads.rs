@@ -178,7 +178,7 @@ impl<T: Task> Scheduler<T> {
                 hooks::call(hooks.start.as_ref());
                 while let Some(local) = next {
                     local.work();
-                    next = counted.0.wait_for_call();
+                    next = counted.0.wait_for_slot();
                 }
                 hooks::call(hooks.stop.as_ref());
             };
@@ -203,7 +203,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Waits for a slot to work in, for at most `SPARE_FOR`. Returns `None` if none was assigned in this time, or if
     /// the scheduler stops.
-    fn wait_for_call(&self) -> Option<Local<T>> {
+    fn wait_for_slot(&self) -> Option<Local<T>> {
         let mut crew = self.crew.lock();
         crew.spare += 1;
         let mut over = false;
@@ -254,7 +254,7 @@ impl<T: Task> Scheduler<T> {
 
     /// Returns the numbers of active workers and of workers in long steps that were handed over.
     #[cfg(procession_loom)]
-    pub(crate) fn manned(&self) -> (usize, usize) {
+    pub(crate) fn active_and_taken(&self) -> (usize, usize) {
         let crew = self.crew.lock();
         (crew.active, crew.taken)
     }
@@ -266,7 +266,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Returns whether the worker in this slot is surplus. If so, it is no longer counted as active.
-    pub(super) fn is_one_too_many(&self, slot: usize) -> bool {
+    pub(super) fn leave_if_surplus(&self, slot: usize) -> bool {
         let mut crew = self.crew.lock();
         // A worker whose step was handed over just now is no longer counted as active, and will learn of that when the
         // step returns.

@@ -180,7 +180,7 @@ impl<T: Task> Local<T> {
             Placement::Woken => self.queues.push_next(task),
             Placement::Yielded if self.queues.is_lifo() => return self.push_behind(task),
             Placement::Yielded => self.queues.push_again(task),
-            Placement::Ranked(_) => return self.push_away(task, how),
+            Placement::Ranked(_) => return self.push_shared(task, how),
         };
         match pushed {
             // This worker runs it as soon as the current task returns. Waking a second worker for it costs more than it
@@ -232,7 +232,7 @@ impl<T: Task> Local<T> {
     #[cold]
     fn push_for_others(&self, task: T, how: Placement) -> bool {
         if how != Placement::New {
-            return self.push_away(task, how);
+            return self.push_shared(task, how);
         }
         if self.queues.push_back(task) == Pushed::BatchFull {
             self.overflow();
@@ -243,7 +243,7 @@ impl<T: Task> Local<T> {
     /// Queues a task in a shared queue, because its priority is not normal or because this worker does not look at its
     /// queues for some time.
     #[cold]
-    fn push_away(&self, task: T, how: Placement) -> bool {
+    fn push_shared(&self, task: T, how: Placement) -> bool {
         match self.scheduler.put_where_all_look(task, how) {
             Ok(()) => true,
             Err(task) => {
@@ -485,7 +485,7 @@ impl<T: Task> Local<T> {
     /// Called when the last step of this worker was handed over to another thread. Returns false if this worker must
     /// leave its slot.
     #[cold]
-    pub(super) fn come_back(&self) -> bool {
+    pub(super) fn return_from_hand_over(&self) -> bool {
         self.state.set(WorkerState::Blocked);
         if self.post.is_lent() {
             self.post.resume();
@@ -503,7 +503,7 @@ impl<T: Task> Local<T> {
     /// Called when a task or the own future of a guest has returned.
     pub(super) fn has_run(&self) {
         if self.post.is_taken() {
-            let _stays = self.come_back();
+            let _stays = self.return_from_hand_over();
         }
     }
 
@@ -634,10 +634,10 @@ impl<T: Task> Local<T> {
         loop {
             // Checked also if the last look found no task: the last step may have been handed over just when it
             // returned.
-            if self.post.is_taken() && !self.come_back() {
+            if self.post.is_taken() && !self.return_from_hand_over() {
                 return;
             }
-            if self.scheduler.orders() != 0 && self.is_told_to_go() {
+            if self.scheduler.orders() != 0 && self.must_leave() {
                 return;
             }
             match self.find(self.rounds.get()) {
@@ -648,9 +648,9 @@ impl<T: Task> Local<T> {
     }
 
     #[cold]
-    fn is_told_to_go(&self) -> bool {
+    fn must_leave(&self) -> bool {
         let scheduler = &self.scheduler;
-        scheduler.is_stopping() || scheduler.orders() & TOO_MANY != 0 && scheduler.is_one_too_many(self.slot)
+        scheduler.is_stopping() || scheduler.orders() & TOO_MANY != 0 && scheduler.leave_if_surplus(self.slot)
     }
 
     /// Parks until there may be work.

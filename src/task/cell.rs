@@ -411,8 +411,8 @@ impl<X: Machine, S: Schedule> ReservedProcess<X, S> {
         // SAFETY: a cell begins with its control block, and `at` has the provenance of the whole cell. `count` is
         // called as often as there are counts, and each call hands over one of them.
         let count = || unsafe { Ref::<Control<X::Message>>::from_at(at) };
-        let embryo = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
-        (count().into_any(), embryo)
+        let reserved = Self { run: count(), handle: count(), own: X::KEEPS_ITSELF.then(count), _cell: PhantomData };
+        (count().into_any(), reserved)
     }
 
     pub(crate) fn control(&self) -> &Ref<Control<X::Message>> {
@@ -479,7 +479,7 @@ impl<T, M: Send + 'static> Joined<T, M> {
     }
 
     /// Handle of a refused spawn. Its exit is in the control block.
-    pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
+    pub(crate) fn for_refused_spawn(control: Ref<Control<M>>) -> Self {
         Self::new(control, JoinStage::StartRefused)
     }
 

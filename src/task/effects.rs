@@ -37,7 +37,7 @@ impl<'a> Around<'a> {
     /// Reports to the observer that the process runs, if its turn begins here. Returns the exit if the process was
     /// killed.
     #[cold]
-    pub(super) fn may_not_run(&self, flags: u16, begins: bool) -> Option<Exit> {
+    pub(super) fn check_killed(&self, flags: u16, begins: bool) -> Option<Exit> {
         if begins {
             self.head.enter(flags, ProcessState::Running);
             // A simulation always has an observer. A simulation counts a kept timer as an event to come, so each sleep
@@ -76,13 +76,13 @@ impl<'a> Around<'a> {
     pub(super) fn unwound(&self, text: Reason) -> Exit {
         self.current.upgrade.forget();
         let exit = self.panicked(text);
-        self.tell_callers(Some(&exit));
+        self.notify_callers(Some(&exit));
         exit
     }
 
     /// Notifies the callers of replies that were dropped while the process unwound or exited.
     #[inline]
-    pub(super) fn tell_callers(&self, exit: Option<&Exit>) {
+    pub(super) fn notify_callers(&self, exit: Option<&Exit>) {
         if let Some(replies) = self.current.take_dropped_replies() {
             replies.into_iter().for_each(|tell| tell(exit));
         }

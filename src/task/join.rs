@@ -47,7 +47,7 @@ impl<T, M: Send + 'static> JoinHandle<T, M> {
 
     /// Handle of a refused spawn. It resolves to the exit in the control block.
     pub(crate) fn stillborn(control: Ref<Control<M>>) -> Self {
-        Self::new((Joined::stillborn(control), None))
+        Self::new((Joined::for_refused_spawn(control), None))
     }
 
     /// Adds the monitor that was set for the process.

@@ -28,7 +28,7 @@ use crate::task::cell::{Joined, ReservedProcess};
 use crate::task::join::{JoinHandle, KillOnDrop};
 use crate::task::monitored::Monitored;
 pub use crate::task::spawn::builder::ProcessBuilder;
-use crate::task::spawn::builder::{Built, SpawnOptions};
+use crate::task::spawn::builder::{SpawnOptions, WithOptions};
 
 pub(crate) type Spawned<X> = (Joined<<X as Machine>::Output, <X as Machine>::Message>, Option<MonitorRef>);
 
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// Spawns a process that may run on any worker.
-    fn launch_anywhere<X>(&self, machine: X, wanted: impl Wanted) -> Result<Spawned<X>, (SpawnErrorKind, X)>
+    fn launch_anywhere<X>(&self, machine: X, wanted: impl SpawnRequest) -> Result<Spawned<X>, (SpawnErrorKind, X)>
     where
         X: Machine + Send + 'static,
     {
@@ -85,7 +85,7 @@ impl Host {
     pub(crate) fn launch<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        wanted: impl Wanted,
+        wanted: impl SpawnRequest,
         schedule: S,
     ) -> Result<Spawned<X>, (SpawnErrorKind, X)> {
         let (spawned, ready) = self.prepare(machine, wanted, schedule)?;
@@ -98,7 +98,7 @@ impl Host {
     pub(crate) fn prepare<X: Machine, S: Schedule>(
         &self,
         machine: X,
-        mut wanted: impl Wanted,
+        mut wanted: impl SpawnRequest,
         schedule: S,
     ) -> Result<(Spawned<X>, RunnableProcess), (SpawnErrorKind, X)> {
         let heeds = wanted.heeds();
@@ -136,7 +136,7 @@ impl Host {
         self.namespace().enter()?;
         let limits = Limits::both(self.namespace().limits(), limits);
         let make = |blank| ReservedProcess::new(schedule, blank);
-        let Some(embryo) = self.enrol(flags, inherited, limits, bound, make) else {
+        let Some(embryo) = self.create_control(flags, inherited, limits, bound, make) else {
             self.namespace().leave();
             return Err(SpawnErrorKind::Limit(u32::MAX as usize));
         };
@@ -208,7 +208,7 @@ impl Host {
 
     fn refuse<T, N: Send + 'static>(&self, refusal: SpawnErrorKind) -> JoinHandle<T, N> {
         let exit = Exit::Refused(Reason::from(refusal.to_string()));
-        JoinHandle::stillborn(self.stillborn(exit))
+        JoinHandle::stillborn(self.refused_control(exit))
     }
 }
 
@@ -251,7 +251,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     {
         let ties = SpawnLinks { link: true, monitor: false };
         let mut wishes = SpawnOptions::tied(self.any(), ties);
-        let built = Built::new(self.passes_on(), &mut wishes);
+        let built = WithOptions::new(self.passes_on(), &mut wishes);
         let handle = with_machine!(N, F, Fut, body, None, |machine| {
             self.host().join_or_refuse(self.host().launch_anywhere(machine, built))
         });
@@ -310,7 +310,7 @@ impl<M: Send + 'static> SelfHandle<M> {
 }
 
 /// The options of a spawn.
-pub(crate) trait Wanted {
+pub(crate) trait SpawnRequest {
     /// Whether its deadline and its cancel token cancel the process.
     fn heeds(&self) -> bool;
 
@@ -323,7 +323,7 @@ pub(crate) trait Wanted {
 
 /// A spawn without options, as most spawns are. It has its own implementation, so that the code for options is not
 /// compiled for each body.
-impl Wanted for InheritedContext {
+impl SpawnRequest for InheritedContext {
     #[inline]
     fn heeds(&self) -> bool {
         self.has_end()

@@ -59,7 +59,7 @@ impl<P> Error for UpgradeError<P> {
     }
 }
 
-fn misfit<T>(found: &str) -> Exit {
+fn wrong_output_error<T>(found: &str) -> Exit {
     Exit::failed(format!("the process ends with a {found}, the new code with a {}", std::any::type_name::<T>()))
 }
 
@@ -142,7 +142,7 @@ impl<M: Send + 'static> Context<M> {
             if fit.is_none() && !is_own_waker && !planted!("upgrade_asks_in_silence") {
                 cx.waker().wake_by_ref();
             }
-            fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(misfit::<T>)))
+            fit.map_or(Poll::Pending, |fit| Poll::Ready(fit.map_err(wrong_output_error::<T>)))
         })
         .await
     }
@@ -270,7 +270,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
     {
         let (id, name) = self.output();
         if id != TypeId::of::<Q::Output>() {
-            return Err(UpgradeError { exit: misfit::<Q::Output>(name), process: new });
+            return Err(UpgradeError { exit: wrong_output_error::<Q::Output>(name), process: new });
         }
         let head = &self.control().head;
         let method = method.into();
@@ -278,7 +278,7 @@ impl<M: Send + 'static> StepOutput<'_, M> {
         let exit = match catch(|| new.init(start)) {
             Ok(Ok(())) => {
                 let next: AnyProcess<M, Q::Output> = Box::new(new);
-                self.succeed_by(Box::new(next));
+                self.replace_with(Box::new(next));
                 return Ok(());
             }
             Ok(Err(error)) => Exit::from(error),
@@ -308,7 +308,7 @@ mod tests {
     use crate::{Mailbox, Runtime};
 
     /// Runs the processes that are runnable, until the process under test waits.
-    fn settle(rt: &Runtime) {
+    fn run_runnable(rt: &Runtime) {
         for _ in 0..3 {
             rt.block_on(rt.spawn(async |ctx: Context| ctx.yield_now().await)).unwrap();
         }
@@ -321,7 +321,7 @@ mod tests {
     /// A receiver on trial waits with a waker that owns a reference to the process. Later it waits as the task of the
     /// process.
     #[test]
-    fn a_process_that_was_upgraded_and_has_ended_is_freed() {
+    fn an_upgraded_process_is_freed_after_its_exit() {
         let rt = without_workers();
         let handle = rt.spawn(async |mut ctx: Context<u64>| -> Result<u64, Exit> {
             ctx.receive().await?;
@@ -331,7 +331,7 @@ mod tests {
         let control: Weak<dyn AnyControl> = Ref::downgrade(&handle.address().control().any());
         for message in [1, 20, 300] {
             handle.send(message).unwrap();
-            settle(&rt);
+            run_runnable(&rt);
         }
         assert_eq!(rt.block_on(handle).unwrap(), 320);
         assert!(control.upgrade().is_none());
@@ -339,7 +339,7 @@ mod tests {
 
     /// The waker owns a reference to the process of the mailbox.
     #[test]
-    fn a_process_whose_mailbox_is_polled_after_its_end_is_freed() {
+    fn a_process_is_freed_after_a_late_poll_of_its_mailbox() {
         type Kept = Arc<Mutex<Option<(Mailbox<u64>, Waker)>>>;
         let rt = without_workers();
         let kept = Kept::default();

@@ -107,14 +107,14 @@ fn the_abort_by_a_double_panic_names_its_process() {
 /// 4.8: a panic that ends only its process prints the same as without the runtime. No line names a process that aborts
 /// the program.
 #[test]
-fn a_single_panic_prints_nothing_more() {
+fn a_panic_of_one_process_prints_only_the_panic_message() {
     if role().is_some() {
         let rt = lone();
         let handle = rt.spawn(async |_: Context| -> () { panic!("the body fails") });
         assert!(matches!(rt.block_on(handle), Err(Exit::Panicked(_))));
         return;
     }
-    let ran: Ran = again(a_single_panic_prints_nothing_more, "", 60);
+    let ran: Ran = again(a_panic_of_one_process_prints_only_the_panic_message, "", 60);
     assert!(ran.passed().stderr.contains("the body fails") && !ran.stderr.contains("aborts the program"), "{ran:#?}");
 }
 

@@ -58,7 +58,7 @@ fn a_batch_runs_in_its_order() {
 /// every worker runs one of them. A woken worker that finds a task may wake a further worker, so up to 2 k wake-ups are
 /// counted.
 #[test]
-fn a_batch_wakes_as_many_at_once() {
+fn a_batch_of_k_wakes_up_to_k_workers() {
     for workers in [2, 3, 8] {
         within(60, move || {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -94,7 +94,7 @@ fn a_batch_wakes_as_many_at_once() {
 /// 4.9: if a batch exceeds the process limit, its first bodies are spawned and the remaining bodies are returned. After
 /// the shutdown all bodies are returned.
 #[test]
-fn what_does_not_fit_is_handed_back() {
+fn bodies_above_the_process_limit_are_returned() {
     within(60, || {
         let rt = Runtime::builder().workers(1).max_processes(5).build().unwrap();
         let body = |n: u64| async move |mut ctx: Context<()>| ctx.receive().await.map(|()| n);
@@ -130,7 +130,7 @@ fn what_does_not_fit_is_handed_back() {
 
 /// 4.4: if the iterator of bodies panics, the processes that were spawned before the panic still run.
 #[test]
-fn a_batch_that_ends_in_a_panic_runs_so_far() {
+fn processes_spawned_before_the_iterator_panics_still_run() {
     within(60, || {
         let rt = alone().build().unwrap();
         let host = rt.host().clone();

@@ -54,7 +54,7 @@ fn gate() -> (Gate, Wait) {
 }
 
 impl Gate {
-    fn let_one_go(&self) {
+    fn release_one(&self) {
         self.0.send(()).unwrap();
     }
 }
@@ -80,7 +80,7 @@ fn blocked(rt: &Runtime, wait: &Wait) -> JoinHandle<()> {
 /// 4.7: while both workers are in blocked steps, a thousand other processes run to their end, including their sleeps.
 /// After the blocked steps return, the runtime has as many threads as before.
 #[test]
-fn those_in_long_steps_keep_nobody_else() {
+fn long_steps_do_not_delay_other_processes() {
     within(60, || {
         let threads = Threads::default();
         // The default threshold, multiplied in slow environments.
@@ -117,7 +117,7 @@ fn those_in_long_steps_keep_nobody_else() {
 /// A replacement thread runs it all the same. This holds too for tasks that the step spawns after the monitor has found
 /// it long.
 #[test]
-fn what_waits_behind_a_long_step_is_run() {
+fn the_next_slot_behind_a_long_step_is_run() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().unwrap();
         let waits = rt.spawn(async |ctx: Context| {
@@ -201,7 +201,7 @@ impl Observer for Watcher {
 /// 4.7, 5.2: a long step is counted once, its process is named, and its worker reports `Blocked`. Short steps are never
 /// reported.
 #[test]
-fn a_long_step_is_named() {
+fn a_long_step_is_reported_once_with_its_process() {
     within(60, || {
         let watch = Arc::new(Watch::default());
         let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();
@@ -235,7 +235,7 @@ fn a_long_step_is_named() {
 /// 4.7: `block_in_place` hands over the queues of its worker immediately, even in a runtime without a monitor. Its
 /// closure may panic.
 #[test]
-fn block_in_place_hands_over_at_once() {
+fn block_in_place_hands_over_immediately() {
     within(60, || {
         let threads = Threads::default();
         let rt = threads.builder(1).long_step_threshold(Duration::MAX).build().unwrap();
@@ -258,7 +258,7 @@ fn block_in_place_hands_over_at_once() {
 /// 4.7: a replacement thread that blocks is replaced in turn, and a thread may be a replacement many times. With a
 /// limit of one replacement thread, the queues of every one of many blocked steps are taken over.
 #[test]
-fn a_substitute_is_replaced_when_it_blocks() {
+fn a_replacement_thread_that_blocks_is_replaced() {
     for by_hand in [true, false] {
         within(60, move || {
             let threads = Threads::default();
@@ -286,7 +286,7 @@ fn a_substitute_is_replaced_when_it_blocks() {
 
 /// 4.7: on a thread that is not a worker, `block_in_place` just calls its closure. This includes guest threads.
 #[test]
-fn block_in_place_works_anywhere() {
+fn block_in_place_works_on_any_thread() {
     within(60, || {
         assert_eq!(block_in_place(|| 1), 1);
         for workers in [0, 1] {
@@ -301,7 +301,7 @@ fn block_in_place_works_anywhere() {
 /// 4.7: the runtime has at most as many replacement threads as `substitutes` allows. If every thread is blocked, a
 /// runnable process runs when one of the steps returns.
 #[test]
-fn substitutes_are_bounded() {
+fn replacement_threads_are_bounded() {
     within(60, || {
         for most in [0, 1, 3] {
             let threads = Threads::default();
@@ -316,7 +316,7 @@ fn substitutes_are_bounded() {
             thread::sleep(Duration::from_millis(20));
             assert!(!ran.load(Ordering::SeqCst));
             assert_eq!(threads.count(), most + 1);
-            gate.let_one_go();
+            gate.release_one();
             block_on(waits).unwrap();
             drop(gate);
             stuck.into_iter().for_each(|one| block_on(one).unwrap());
@@ -328,7 +328,7 @@ fn substitutes_are_bounded() {
 /// 4.7, 6.5, 8.3: if a step never returns, its worker's queues are taken over. A shutdown then returns all the same and
 /// names the process of the step. Dropping the runtime returns too.
 #[test]
-fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
+fn a_shutdown_does_not_wait_for_a_step_whose_worker_was_replaced() {
     within(60, || {
         for workers in [1, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -351,7 +351,7 @@ fn a_shutdown_does_not_wait_for_a_step_that_was_taken_over() {
 /// 4.7: while the own future of a guest thread blocks, the workers run the tasks in the queues of this thread. The
 /// block is not reported as a long step, even though it lasts until the long step of a process is reported.
 #[test]
-fn a_lenders_own_future_may_take_long() {
+fn the_own_future_of_a_guest_thread_is_no_long_step() {
     within(60, || {
         let watch = Arc::new(Watch::default());
         let rt = Runtime::builder().workers(1).observer(Watcher(watch.clone())).build().unwrap();
@@ -376,7 +376,7 @@ fn a_lenders_own_future_may_take_long() {
 /// 4.1: the number of workers changes while they run, also to zero and back, from outside and from a step. No process
 /// is lost.
 #[test]
-fn workers_come_and_go() {
+fn the_number_of_workers_changes_at_run_time() {
     within(120, || {
         let threads = Threads::default();
         // The infinite threshold prevents replacement threads, which would change the number of threads.

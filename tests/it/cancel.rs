@@ -34,9 +34,9 @@ async fn idle(mut ctx: Context<()>) -> Result<(), Exit> {
 }
 
 /// Waker that records its name when it is woken.
-struct Noting(&'static str, Arc<Mutex<Vec<&'static str>>>);
+struct RecordingWaker(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
-impl Wake for Noting {
+impl Wake for RecordingWaker {
     fn wake(self: Arc<Self>) {
         self.1.lock().unwrap().push(self.0);
     }
@@ -46,7 +46,7 @@ impl Wake for Noting {
 /// the parent token, the newest first. A token reports its own cancellation after everything below it has been
 /// notified.
 #[test]
-fn a_token_tells_children_before_parents() {
+fn a_token_notifies_children_before_parents() {
     let rt = lone();
     let all = CancelToken::new();
     let a = all.child();
@@ -97,8 +97,10 @@ fn a_token_tells_children_before_parents() {
         ]
     });
     let order = Arc::new(Mutex::new(Vec::new()));
-    let mut waits: Vec<_> =
-        waits.into_iter().map(|(name, wait)| (wait, Waker::from(Arc::new(Noting(name, Arc::clone(&order)))))).collect();
+    let mut waits: Vec<_> = waits
+        .into_iter()
+        .map(|(name, wait)| (wait, Waker::from(Arc::new(RecordingWaker(name, Arc::clone(&order))))))
+        .collect();
     let mut poll = || -> Vec<Poll<Reason>> {
         waits.iter_mut().map(|(wait, waker)| Pin::new(wait).poll(&mut Cx::from_waker(waker))).collect()
     };
@@ -128,7 +130,7 @@ fn a_token_tells_children_before_parents() {
 /// 6.6: a process that is spawned under a cancelled token is cancelled from its beginning. A child token of a cancelled
 /// token is cancelled too.
 #[test]
-fn a_token_that_was_cancelled_cancels_whoever_comes() {
+fn a_cancelled_token_cancels_later_processes() {
     let rt = lone();
     let token = CancelToken::new();
     let before = token.child();
@@ -151,27 +153,27 @@ fn a_token_that_was_cancelled_cancels_whoever_comes() {
 /// 6.6: dropping every handle of a token cancels no process. A cancellation of its parent token still reaches the
 /// processes of the dropped token.
 #[test]
-fn dropped_tokens_cancel_nobody() {
+fn dropping_a_token_cancels_no_process() {
     let rt = lone();
     let all = CancelToken::new();
     let one = all.child();
     let process = rt.process().cancel_token(&one).spawn(idle).unwrap();
     drop(one);
-    let orphan = rt.process().cancel_token(&CancelToken::new()).spawn(idle).unwrap();
+    let unrelated = rt.process().cancel_token(&CancelToken::new()).spawn(idle).unwrap();
     rt.block_on(async {
         process.started().await.unwrap();
-        orphan.started().await.unwrap();
-        assert!(!process.is_finished() && !orphan.is_finished());
+        unrelated.started().await.unwrap();
+        assert!(!process.is_finished() && !unrelated.is_finished());
         all.cancel("over", LONG);
         assert!(is_cancelled(&process.await.unwrap_err(), "over"));
-        orphan.send(()).unwrap();
-        orphan.await.unwrap();
+        unrelated.send(()).unwrap();
+        unrelated.await.unwrap();
     });
 }
 
 /// 6.6: a token keeps no entry for a process that has exited, nor for a child token whose handles are all dropped.
 #[test]
-fn a_token_forgets_who_has_gone() {
+fn a_token_keeps_no_entry_for_exited_processes() {
     let rt = lone();
     let token = CancelToken::new();
     let (mut handles, mut children) = (Vec::new(), Vec::new());
@@ -191,7 +193,7 @@ fn a_token_forgets_who_has_gone() {
 fn chains_of_tokens_may_be_long() {
     const CHAIN: usize = 100_000;
     struct Generation(usize);
-    fn beget(ctx: &Context<()>, left: usize) {
+    fn spawn_chain(ctx: &Context<()>, left: usize) {
         let token = ctx.cancel_token().expect("it was given one").child();
         let process = ctx.process().cancel_token(&token).value(Generation(left));
         let next = process.spawn(async move |mut ctx: Context<()>| -> Result<(), Exit> {
@@ -199,7 +201,7 @@ fn chains_of_tokens_may_be_long() {
             match left {
                 0 => ctx.receive().await,
                 _ => {
-                    beget(&ctx, left - 1);
+                    spawn_chain(&ctx, left - 1);
                     Ok(())
                 }
             }
@@ -228,7 +230,7 @@ fn chains_of_tokens_may_be_long() {
     within(60, move || {
         let rt = Runtime::builder().workers(1).stack_size(128 * 1024).build().unwrap();
         let root = CancelToken::new();
-        let first = rt.process().cancel_token(&root).spawn(async |ctx: Context<()>| beget(&ctx, 20_000));
+        let first = rt.process().cancel_token(&root).spawn(async |ctx: Context<()>| spawn_chain(&ctx, 20_000));
         block_on(first.unwrap()).unwrap();
         while rt.counters().spawned < 20_002 {
             thread::yield_now();
@@ -241,7 +243,7 @@ fn chains_of_tokens_may_be_long() {
 
 /// 6.2, 6.6: a deadline is inherited. Of several deadlines the nearest applies, whichever process set it.
 #[test]
-fn the_nearest_deadline_holds() {
+fn the_nearest_deadline_applies() {
     timed(async |host, exact| {
         let now = host.now();
         let (soon, late) = (now + Duration::from_millis(30), now + LONG);
@@ -276,7 +278,7 @@ fn the_nearest_deadline_holds() {
 /// 6.6: every process that is spawned while a token is being cancelled is cancelled too, however fast a tree of
 /// processes grows.
 #[test]
-fn who_is_spawned_during_a_cancel_is_told() {
+fn processes_spawned_during_a_cancellation_are_cancelled() {
     #[derive(Default)]
     struct Books {
         begun: AtomicUsize,
@@ -363,7 +365,7 @@ fn a_process_cancels_its_own_token() {
 
 /// 6.6: any thread may wait for a token, in any executor. A waker that panics does not stop the other notifications.
 #[test]
-fn a_token_is_awaited_anywhere() {
+fn a_token_can_be_awaited_on_any_thread() {
     struct Fatal;
     impl Wake for Fatal {
         fn wake(self: Arc<Self>) {
@@ -409,7 +411,7 @@ fn a_token_is_awaited_anywhere() {
 /// with one of the two reasons. `cancel` returns true to the first thread that cancelled the token, and the token keeps
 /// the reason of that thread.
 #[test]
-fn a_parent_and_a_child_are_cancelled_at_once() {
+fn a_parent_and_a_child_token_are_cancelled_concurrently() {
     within(60, || {
         let rt = two();
         for _ in 0..300 {
@@ -459,7 +461,7 @@ fn a_parent_and_a_child_are_cancelled_at_once() {
 /// 6.2: the grace of a token applies to each of its processes: a process that has not exited by then is killed. A grace
 /// of `Duration::MAX` does not overflow.
 #[test]
-fn the_grace_of_a_token_ends_in_a_kill() {
+fn a_process_is_killed_after_the_grace_of_its_token() {
     timed(async |host, exact| {
         let token = CancelToken::new();
         let deaf = host.process().cancel_token(&token).spawn(async |_: Context<()>| std::future::pending::<()>().await);
@@ -540,7 +542,7 @@ fn a_supervisor_under_a_token_ends_in_order() {
 /// 6.4: a child of a supervisor may get a token of its own. That token ends the child like any other cancellation, and
 /// the supervisor restarts it.
 #[test]
-fn a_supervised_child_may_have_a_token_of_its_own() {
+fn a_supervised_child_may_have_its_own_token() {
     const CHILD: Name<()> = Name::new("cancel: child");
     everywhere(async |host| {
         let token = CancelToken::new();
@@ -566,7 +568,7 @@ fn a_supervised_child_may_have_a_token_of_its_own() {
 /// 6.6: the token cancels the children of a scope before the scope's body. The scope does not fail because of this: its
 /// body receives the cancellation itself.
 #[test]
-fn a_scope_under_a_token_hears_of_the_cancel() {
+fn a_scope_body_receives_the_cancellation_of_its_token() {
     timed(async |host, exact| {
         for round in 0..100 {
             let token = CancelToken::new();

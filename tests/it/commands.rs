@@ -126,7 +126,7 @@ impl Noted {
 /// 3.5: a yielded command times out at its deadline whether its future is polled or not. Its completion is then
 /// cancelled.
 #[test]
-fn a_deadline_needs_no_poll() {
+fn a_command_times_out_without_being_polled() {
     for detached in [false, true] {
         check(0..10, async |host: Host| {
             let (shelf, begun) = (Shelf::default(), host.now());
@@ -163,7 +163,7 @@ fn a_deadline_needs_no_poll() {
 /// 3.5, 11: with a limit of zero the command fails and does not reach its handler. An enormous limit never expires. Of
 /// several limits the nearest applies. A limit that is set while the command is in flight applies too.
 #[test]
-fn odd_deadlines_have_a_meaning() {
+fn zero_enormous_and_repeated_deadlines_are_accepted() {
     const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
     check(0..10, async |host: Host| {
         let (shelf, begun) = (Shelf::default(), host.now());
@@ -304,7 +304,7 @@ fn a_deadline_races_the_answer() {
 /// 1.2, 3.3: a yield can be cancelled in every state. `cancel_yield` returns true only for a yield that has no answer
 /// yet.
 #[test]
-fn a_yield_is_given_up_in_every_state() {
+fn a_yield_can_be_cancelled_in_every_state() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let noted = Noted::spawn(&rt, |out| {
@@ -414,7 +414,7 @@ fn a_chosen_tag_is_free_in_the_step_that_reads_its_answer() {
 
 /// 1.3, 3.3: cancelling 100,000 yields whose answers have arrived unread takes linear time.
 #[test]
-fn very_many_answers_are_given_up_unread() {
+fn very_many_unread_answers_are_cancelled() {
     struct Asking(Vec<Tag<Ask>>);
     impl Process for Asking {
         type Message = ();
@@ -447,7 +447,7 @@ fn very_many_answers_are_given_up_unread() {
 /// 1.2, 3.3: a command may be answered before its dispatch, while the handler of an earlier command runs. It then does
 /// not reach its own handler, whether the tags are chosen or not. The other commands of the step reach theirs.
 #[test]
-fn what_is_answered_before_its_dispatch_reaches_no_handler() {
+fn a_command_answered_before_its_dispatch_reaches_no_handler() {
     struct First;
     impl Command for First {
         type Reply = u64;
@@ -489,7 +489,7 @@ fn what_is_answered_before_its_dispatch_reaches_no_handler() {
 /// 1.3, 3.2: a handler may poll a command future of its process during the turn of that process. The process then
 /// yields the command. It reaches its handler after all commands that the process has yielded before.
 #[test]
-fn a_handler_polls_what_its_process_was_to() {
+fn a_handler_may_poll_a_command_of_its_process() {
     struct Poll(Mutex<Option<Perform<Ask>>>);
     impl Command for Poll {
         type Reply = Perform<Ask>;
@@ -533,7 +533,7 @@ fn a_handler_polls_what_its_process_was_to() {
 /// answer. Cancelling a yield whose answer was read has no effect. A command that is performed meanwhile gets its own
 /// answer.
 #[test]
-fn of_answers_that_came_together_some_are_given_up() {
+fn some_of_many_simultaneous_answers_are_cancelled() {
     struct Asking {
         tags: Vec<Tag<Ask>>,
         log: Arc<Mutex<Vec<u64>>>,
@@ -579,7 +579,7 @@ fn of_answers_that_came_together_some_are_given_up() {
 /// 1.3, 11: 100,000 command futures that are dropped in the step that polled them never reach the handler, and dropping
 /// them takes linear time.
 #[test]
-fn very_many_performs_are_given_up_in_their_step() {
+fn very_many_commands_are_cancelled_in_their_step() {
     within(60, || {
         let shelf = Shelf::default();
         let rt = shelf.runtime(1);
@@ -598,7 +598,7 @@ fn very_many_performs_are_given_up_in_their_step() {
 /// does not reach its handler. A yield with a limit of zero fails. A completion is notified when its yield is cancelled
 /// or answered elsewhere. A tag accepts one answer, of the reply type.
 #[test]
-fn each_of_many_commands_of_a_step_is_a_yield_of_its_own() {
+fn each_of_many_commands_of_a_step_is_a_separate_yield() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let tags = Arc::new(Mutex::new(Vec::new()));
@@ -645,7 +645,7 @@ fn each_of_many_commands_of_a_step_is_a_yield_of_its_own() {
 /// 3.2, 3.4: a handler's future that is ready at its first poll creates no task. Its process continues in the same
 /// turn.
 #[test]
-fn a_future_that_does_not_wait_is_no_task() {
+fn a_handlers_future_that_does_not_wait_is_no_task() {
     let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0 + 1).build().unwrap();
     let body = rt.spawn(async |ctx: Context| {
         let mut n = 0;
@@ -660,7 +660,7 @@ fn a_future_that_does_not_wait_is_no_task() {
 
 /// 3.2: a handler's future that waits becomes a task of the runtime. The event that it waits for wakes it.
 #[test]
-fn a_future_that_waits_is_a_task() {
+fn a_handlers_future_that_waits_is_a_task() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -869,7 +869,7 @@ fn a_running_future_is_dropped_after_its_poll() {
 
 /// 3.2: a handler's future is dropped before the process receives its answer. A panic in that drop changes nothing.
 #[test]
-fn a_future_lets_go_before_its_answer() {
+fn a_handlers_future_is_dropped_before_its_answer_arrives() {
     for panics in [false, true] {
         let (watch, _, drops) = watched(panics, false);
         let rt = Runtime::builder().workers(0).handle_async(watch).build().unwrap();
@@ -885,7 +885,7 @@ fn a_future_lets_go_before_its_answer() {
 
 /// 3.2: a panic in a handler's future fails the command, whether it occurs in the first poll or in a later one.
 #[test]
-fn a_future_that_panics_is_a_failure() {
+fn a_handlers_future_that_panics_fails_the_command() {
     let rt = Runtime::builder()
         .workers(0)
         .handle_async(async |c: Ask| {
@@ -972,7 +972,7 @@ fn a_handlers_future_may_drive_the_runtime() {
 
 /// 3.3: the `cancelled` future of a completion also resolves when another thread answers the yield.
 #[test]
-fn an_answer_from_elsewhere_is_told_to_the_handler() {
+fn an_answer_from_another_thread_cancels_the_completion() {
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let body = rt.spawn(async |ctx: Context| ctx.perform(Ask(1)).await);
@@ -989,7 +989,7 @@ fn an_answer_from_elsewhere_is_told_to_the_handler() {
 
 /// 3.3, 11: a quarter of a million answers arrive together, from two threads.
 #[test]
-fn very_many_answers_come_at_once() {
+fn very_many_answers_arrive_together() {
     within(100, || {
         const ALL: u64 = 250_000;
         let shelf = Shelf::default();
@@ -1101,7 +1101,7 @@ fn the_bounds_of_the_blocking_pool_are_exact() {
 
 /// 3.2, 4.9: blocking work whose requester is gone never runs, and its place in the queue becomes free.
 #[test]
-fn abandoned_blocking_work_gives_its_place_back() {
+fn abandoned_blocking_work_frees_its_queue_place() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let builder = Runtime::builder().workers(0).max_blocking_threads(1).blocking_queue_capacity(2);
@@ -1138,7 +1138,7 @@ fn abandoned_blocking_work_gives_its_place_back() {
 /// 3.2, 4.9: with `Overflow::DropOldest` a full queue drops its oldest work, which fails with the reason. Running work
 /// continues.
 #[test]
-fn the_oldest_gives_way_if_so_asked() {
+fn a_full_blocking_queue_may_drop_its_oldest_work() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let rt = Runtime::builder()
@@ -1163,7 +1163,7 @@ fn the_oldest_gives_way_if_so_asked() {
 /// 3.2: a blocking command that is cancelled before it begins never runs. A blocking command that has begun runs to its
 /// end.
 #[test]
-fn a_blocking_command_that_was_given_up_never_begins() {
+fn a_cancelled_blocking_command_never_begins() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let ran = Arc::<AtomicUsize>::default();
@@ -1196,7 +1196,7 @@ fn a_blocking_command_that_was_given_up_never_begins() {
 /// 3.2, 6.5: a runtime that shuts down refuses the queued blocking work and does not wait for a closure that never
 /// returns.
 #[test]
-fn a_runtime_ends_whatever_its_pool_does() {
+fn a_runtime_ends_without_waiting_for_its_blocking_pool() {
     within(20, || {
         let gate = Arc::<Gate>::default();
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
@@ -1216,7 +1216,7 @@ fn a_runtime_ends_whatever_its_pool_does() {
 /// 3.2: idle threads of the blocking pool exit after the idle time, immediately if it is zero. New work starts new
 /// threads.
 #[test]
-fn idle_blocking_threads_go() {
+fn idle_blocking_threads_exit() {
     fn blocking_threads(name: &str) -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -1251,7 +1251,7 @@ fn idle_blocking_threads_go() {
 /// 3.2: threads of the pool that exit as soon as they are idle still answer every job of a burst. They also answer
 /// every job that arrives just as a thread exits.
 #[test]
-fn a_burst_is_answered_by_threads_that_never_idle() {
+fn threads_without_idle_time_answer_every_job() {
     for threads in [1, 2, 5] {
         within(60, move || {
             let builder = Runtime::builder().workers(0).max_blocking_threads(threads);
@@ -1285,7 +1285,7 @@ fn a_burst_is_answered_by_threads_that_never_idle() {
 
 /// 3.2, 11: a pool with zero threads refuses commands and closures with `NoThread`.
 #[test]
-fn a_pool_without_threads_says_so() {
+fn a_pool_without_threads_refuses_its_work() {
     let rt = Runtime::builder().workers(0).max_blocking_threads(0).handle_blocking(|c: Ask| c.0).build().unwrap();
     let failure = block_on(rt.spawn_blocking(|| ())).unwrap_err();
     assert_eq!(refusal(&failure), Some(PoolRefusal::NoThread));
@@ -1306,7 +1306,7 @@ fn twice() -> Runtime {
 
 /// 1.3, 3.3: the answer of an inline handler is available whenever the future is polled again, also in a later turn.
 #[test]
-fn an_inline_answer_waits_for_its_future() {
+fn an_inline_answer_is_kept_until_its_future_is_polled() {
     let rt = twice();
     let body = async |mut ctx: Context<()>| -> Result<_, Exit> {
         let mut first = Box::pin(ctx.perform(Twice(1)));
@@ -1333,7 +1333,7 @@ fn an_inline_answer_waits_for_its_future() {
 /// is cancelled later or detached reaches it. The handlers run in the order of the yields, whether they are inline or
 /// not.
 #[test]
-fn what_an_inline_handler_hears() {
+fn an_inline_handler_runs_in_the_order_of_the_yields() {
     struct Short(u64);
     impl Command for Short {
         type Reply = ();
@@ -1377,7 +1377,7 @@ fn what_an_inline_handler_hears() {
 /// 3.2, 3.3: a panic of an inline handler fails the command, and the process continues. A process may be killed or may
 /// return while its inline command is in flight: the answer is then dropped.
 #[test]
-fn an_inline_handler_that_panics_or_outlives_its_process() {
+fn an_inline_handler_may_panic_or_outlive_its_process() {
     struct Kill(Pid, Host);
     impl Command for Kill {
         type Reply = Arc<()>;
@@ -1416,7 +1416,7 @@ fn an_inline_handler_that_panics_or_outlives_its_process() {
 
 /// A step that blocks on another process of its runtime keeps its own inline command.
 #[test]
-fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
+fn a_nested_turn_keeps_the_inline_command_of_the_outer_turn() {
     let rt = Arc::new(twice());
     let inner = Arc::clone(&rt);
     let outer = rt.spawn(async move |ctx: Context| {
@@ -1431,7 +1431,7 @@ fn a_nested_turn_leaves_the_command_of_the_outer_one_alone() {
 /// A step drops another runtime, which has a waiting process and a process that never ran. The step keeps its own
 /// inline command.
 #[test]
-fn a_runtime_that_ends_in_a_step_leaves_its_command_alone() {
+fn a_runtime_dropped_in_a_step_keeps_the_inline_command_of_the_step() {
     within(30, || {
         let rt = twice();
         let outer = rt.spawn(async |ctx: Context| {
@@ -1454,7 +1454,7 @@ fn a_runtime_that_ends_in_a_step_leaves_its_command_alone() {
 
 /// 1.3: a command in flight may move to a combinator, which its answer wakes, and to another thread, which drops it.
 #[test]
-fn a_command_on_the_short_way_changes_hands() {
+fn an_inline_command_may_move_to_another_waker_or_thread() {
     /// With a value, the handler keeps the value and never answers. With `None`, it answers in its first poll.
     struct Wait(Option<Arc<()>>);
     impl Command for Wait {
@@ -1510,7 +1510,7 @@ fn a_command_on_the_short_way_changes_hands() {
 /// 3.2, 3.5: a command whose handler waits is in flight like every other command. It can get a limit after its
 /// dispatch, and it can be cancelled and detached.
 #[test]
-fn a_handler_that_waits_leaves_the_short_way() {
+fn a_command_whose_handler_waits_is_in_flight() {
     struct CountsDrop(Arc<AtomicUsize>);
     impl Drop for CountsDrop {
         fn drop(&mut self) {

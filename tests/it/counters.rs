@@ -62,7 +62,7 @@ fn counts_are_exact() {
 
 /// 9.1, 4.6: each budget that a process uses up is counted.
 #[test]
-fn budgets_that_were_spent_are_counted() {
+fn used_up_budgets_are_counted() {
     let rt = Runtime::builder().workers(0).handle(|c: Double| c.0 * 2).build().unwrap();
     let reader = rt.spawn(async |mut ctx: Context<()>| {
         for _ in 0..1000 {
@@ -169,7 +169,7 @@ fn overflows_are_counted() {
 
 /// 9.1: every spawned process is counted as exited in the end, however it ends. Panics are counted too.
 #[test]
-fn in_the_end_as_many_ended_as_were_spawned() {
+fn every_spawned_process_is_counted_as_exited_in_the_end() {
     everywhere(async |host| {
         let handles: Vec<_> = (0..1000_u64)
             .map(|n| {
@@ -199,7 +199,7 @@ fn in_the_end_as_many_ended_as_were_spawned() {
 /// 9.1: a process that has received an answer finds it counted already, on whichever thread it is counted. The same
 /// holds for a message that was read and for an exit that was observed.
 #[test]
-fn what_is_seen_is_counted() {
+fn an_observed_event_is_already_counted() {
     within(60, || {
         let (to_thread, asked) = mpsc::channel::<Completion<u64>>();
         let to_thread = Mutex::new(to_thread);
@@ -324,7 +324,7 @@ fn one_turn_in_64_is_measured() {
 /// 9.1: no snapshot shows more exited than spawned processes, even if processes start and exit while it is taken. More
 /// threads take snapshots than there are cores, so the system sometimes preempts a thread in the middle of a snapshot.
 #[test]
-fn what_has_ended_was_spawned() {
+fn no_snapshot_shows_more_exited_than_spawned_processes() {
     within(60, || {
         let rt = two();
         let busy = rt.spawn(async |ctx: Context| {
@@ -348,7 +348,7 @@ fn what_has_ended_was_spawned() {
 
 /// 9.1: a snapshot prints as one line. Counters never decrease between two snapshots, even while the runtime is busy.
 #[test]
-fn snapshots_read_as_one_line_and_never_go_back() {
+fn snapshots_print_as_one_line_and_never_decrease() {
     within(60, || {
         let rt = two();
         let busy: Vec<_> = (0..4)
@@ -375,7 +375,7 @@ fn snapshots_read_as_one_line_and_never_go_back() {
 
 /// 9.1: two runtimes count separately, even if a thread of one runtime is a guest thread of the other.
 #[test]
-fn runtimes_count_apart() {
+fn runtimes_count_separately() {
     let one = Runtime::builder().workers(0).build().unwrap();
     let other = Arc::new(Runtime::builder().workers(0).build().unwrap());
     let inner = other.clone();

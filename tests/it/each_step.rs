@@ -141,7 +141,7 @@ fn begin(host: &Host, log: &Log) {
 
 /// Asserts that the supervisors stop their children one at a time in reverse order, and that the other processes are
 /// cancelled after the tree has exited.
-fn is_top_down(log: &[(char, char)]) {
+fn assert_top_down(log: &[(char, char)]) {
     let told: Vec<_> = log.iter().enumerate().filter(|(_, (what, _))| *what == '!').collect();
     let (tree, rest): (Vec<_>, Vec<_>) = told.iter().partition(|(_, (_, name))| *name <= 'd');
     let names: Vec<_> = tree.iter().map(|(_, (_, name))| *name).collect();
@@ -210,7 +210,7 @@ fn a_shutdown_at_each_step_ends_in_order() {
         assert_eq!(host.processes_alive(), 0, "{context}");
         // A root supervisor that has not begun is cancelled like any other process, without an order.
         if before.contains(&('+', 'a')) {
-            is_top_down(&log);
+            assert_top_down(&log);
         }
         told.insert(log.iter().filter(|(what, _)| *what == '!').count());
         drop(shelf);

@@ -81,12 +81,12 @@ impl Wake for Bell {
 }
 
 /// A guest that the test polls by hand.
-struct Hand {
+struct ManualGuest {
     bell: Arc<Bell>,
     future: BoxFuture<'static, ()>,
 }
 
-impl Hand {
+impl ManualGuest {
     fn new(rt: &Arc<Runtime>, future: impl Future<Output = ()> + Send + 'static) -> Self {
         let rt = Arc::clone(rt);
         Self { bell: Arc::default(), future: Box::pin(async move { rt.run(future).await }) }
@@ -131,7 +131,7 @@ impl Hand {
 
 /// 8.1: `block_on` drives a runtime that has no worker threads.
 #[test]
-fn a_plain_thread_lends_itself() {
+fn block_on_drives_a_runtime_without_workers() {
     within(30, || {
         let rt = none();
         assert_eq!(rt.block_on(rt.spawn(job)).unwrap(), JOB);
@@ -140,7 +140,7 @@ fn a_plain_thread_lends_itself() {
 
 /// 8.1, 8.2: `Runtime::run` drives the same runtime inside the `block_on` of the `futures` crate.
 #[test]
-fn it_runs_inside_futures_block_on() {
+fn the_runtime_runs_inside_futures_block_on() {
     within(30, || {
         let rt = none();
         assert_eq!(futures::executor::block_on(rt.run(rt.spawn(job))).unwrap(), JOB);
@@ -149,7 +149,7 @@ fn it_runs_inside_futures_block_on() {
 
 /// 8.1: a sleep ends on time even while the only guest thread is parked in the `block_on` of another executor.
 #[test]
-fn a_lent_sleep_fires_without_a_thread_of_the_runtime() {
+fn a_sleep_ends_on_time_without_a_thread_of_the_runtime() {
     within(30, || {
         let rt = none();
         let nap = rt.spawn(async |ctx: Context| {
@@ -165,7 +165,7 @@ fn a_lent_sleep_fires_without_a_thread_of_the_runtime() {
 
 /// 8.2: the runtime runs inside smol, on one thread and on several threads.
 #[test]
-fn it_runs_inside_smol() {
+fn the_runtime_runs_inside_smol() {
     within(60, || {
         let rt = none();
         assert_eq!(smol::block_on(rt.run(rt.spawn(job))).unwrap(), JOB);
@@ -317,7 +317,7 @@ fn tokio_tasks_spawn_send_call_and_join() {
 /// 8.1, 8.2: on guest threads of tokio, processes use tokio without entering its context, because the guests are tokio
 /// tasks.
 #[test]
-fn lent_tokio_threads_are_inside_tokio() {
+fn guest_threads_of_tokio_are_inside_its_context() {
     within(60, || {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         tokio.block_on(async {
@@ -358,7 +358,7 @@ fn a_host_spawns_futures_for_other_crates() {
 
 /// 8.1: the future of `Runtime::run` is `Send` if the future passed to it is `Send`.
 #[test]
-fn a_lender_is_send_if_its_future_is() {
+fn a_guest_is_send_if_its_future_is() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }
@@ -372,11 +372,11 @@ fn a_lender_is_send_if_its_future_is() {
 
 /// 8.1: a guest may be polled on one thread first and then on another.
 #[test]
-fn a_lender_moves_between_threads() {
+fn a_guest_moves_between_threads() {
     within(30, || {
         let rt = none();
         let handle = rt.spawn(job);
-        let mut lender = Hand::new(&rt, async move { assert_eq!(handle.await.unwrap(), JOB) });
+        let mut lender = ManualGuest::new(&rt, async move { assert_eq!(handle.await.unwrap(), JOB) });
         *lender.bell.waiting.lock().unwrap() = Some(thread::current());
         loop {
             let heard = lender.rung();
@@ -395,7 +395,7 @@ fn a_lender_moves_between_threads() {
 /// 8.1: if there are more guests than worker slots, all of them complete: the guests with a slot run the processes of
 /// the guests without a slot.
 #[test]
-fn more_lenders_than_places_all_finish() {
+fn more_guests_than_worker_slots_all_complete() {
     within(60, || {
         let rt = none();
         let gate = Arc::new(std::sync::Barrier::new(60));
@@ -421,7 +421,7 @@ fn more_lenders_than_places_all_finish() {
 
 /// 8.1: guests take and release worker slots many times, and no process is lost.
 #[test]
-fn lenders_come_and_go() {
+fn guests_take_and_release_worker_slots() {
     within(120, || {
         let rt = none();
         let rounds = if cfg!(debug_assertions) { 300 } else { 3000 };
@@ -453,14 +453,14 @@ fn lenders_come_and_go() {
 
 /// 8.1: a guest runs a bounded number of turns in one poll, then yields to its executor.
 #[test]
-fn a_lender_runs_a_bounded_number_of_steps_per_poll() {
+fn a_guest_runs_a_bounded_number_of_turns_per_poll() {
     let rt = none();
     let _endless = rt.spawn(async |ctx: Context| -> Result<(), Exit> {
         loop {
             ctx.yield_now().await;
         }
     });
-    let mut lender = Hand::new(&rt, pending());
+    let mut lender = ManualGuest::new(&rt, pending());
     for polls in 1..=5_u64 {
         let before = rt.counters().polls;
         assert!(!lender.poll());
@@ -473,9 +473,9 @@ fn a_lender_runs_a_bounded_number_of_steps_per_poll() {
 /// 8.1: a guest that was woken for a new task may be dropped before its next poll. The task is not lost, because the
 /// other guest was woken too.
 #[test]
-fn a_lender_dropped_while_chosen_passes_the_wake_on() {
+fn a_guest_dropped_after_its_wake_loses_no_task() {
     let rt = none();
-    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     first.settle();
     second.settle();
     // On a loaded machine the first poll may have woken the guest before this test does.
@@ -490,11 +490,11 @@ fn a_lender_dropped_while_chosen_passes_the_wake_on() {
 
 /// 8.1: the same, with a worker that runs the task instead of a second guest.
 #[test]
-fn a_lender_dropped_while_chosen_wakes_a_worker() {
+fn a_guest_dropped_after_its_wake_leaves_the_task_to_a_worker() {
     within(60, || {
         for _ in 0..if cfg!(debug_assertions) { 200 } else { 2000 } {
             let rt = Arc::new(alone().build().unwrap());
-            let mut lender = Hand::new(&rt, pending());
+            let mut lender = ManualGuest::new(&rt, pending());
             // The worker is busy, so the runtime wakes the guest.
             let (busy, free) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
             let (held, hold) = (busy.clone(), free.clone());
@@ -521,9 +521,9 @@ fn a_lender_dropped_while_chosen_wakes_a_worker() {
 
 /// 8.1: a guest that is dropped with tasks in its local queue passes them on to another guest.
 #[test]
-fn a_lender_dropped_with_queued_work_passes_it_on() {
+fn a_dropped_guest_passes_its_queued_tasks_on() {
     let rt = none();
-    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     second.settle();
     // The children are spawned by a process of the first guest, so they are in the local queue of that guest.
     let parent = rt.spawn(async |ctx: Context| {
@@ -552,9 +552,9 @@ fn a_lender_dropped_with_queued_work_passes_it_on() {
 /// 8.1: a guest that is the timekeeper passes this role on when it is dropped. Otherwise the other guests would sleep
 /// for ever.
 #[test]
-fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
+fn a_dropped_guest_passes_the_timekeeper_role_on() {
     let rt = none();
-    let (mut first, mut second) = (Hand::new(&rt, pending()), Hand::new(&rt, pending()));
+    let (mut first, mut second) = (ManualGuest::new(&rt, pending()), ManualGuest::new(&rt, pending()));
     let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(300)).await);
     first.settle();
     second.settle();
@@ -564,11 +564,11 @@ fn a_lender_dropped_while_it_keeps_the_time_passes_it_on() {
 
 /// 8.1: the same, when the own future of the guest completes.
 #[test]
-fn a_lender_that_is_done_while_it_keeps_the_time_passes_it_on() {
+fn a_completed_guest_passes_the_timekeeper_role_on() {
     let rt = none();
     let (done, is_done) = futures::channel::oneshot::channel::<()>();
-    let mut first = Hand::new(&rt, async move { is_done.await.unwrap() });
-    let mut second = Hand::new(&rt, pending());
+    let mut first = ManualGuest::new(&rt, async move { is_done.await.unwrap() });
+    let mut second = ManualGuest::new(&rt, pending());
     let nap = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_millis(300)).await);
     first.settle();
     second.settle();
@@ -579,7 +579,7 @@ fn a_lender_that_is_done_while_it_keeps_the_time_passes_it_on() {
 
 /// 8.1: the same with `block_on` beside workers: a sleep ends on time after the guest thread has left.
 #[test]
-fn a_sleep_outlives_the_lent_thread_that_kept_the_time() {
+fn a_sleep_outlives_the_guest_thread_that_was_timekeeper() {
     within(60, || {
         let rt = two();
         for n in 0..if cfg!(debug_assertions) { 200 } else { 1000_u64 } {
@@ -608,7 +608,7 @@ fn takes(time: Duration) {
 /// single-threaded executor then have their turns. (The test does not depend on the speed of the machine: each step
 /// spins for 1 ms.)
 #[test]
-fn a_lender_with_long_steps_returns_after_each_of_them() {
+fn a_guest_with_long_steps_returns_after_each_step() {
     const STEPS: usize = 60;
     within(60, || {
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -695,7 +695,7 @@ fn a_blocked_thread_runs_no_step_after_its_deadline() {
 /// 8.1: a guest that is polled once and then leaked by `mem::forget` blocks nothing. Later guests run its tasks, its
 /// timers fire, new tasks wake the later guests, and the shutdown completes.
 #[test]
-fn a_lender_that_is_forgotten_holds_nothing_up() {
+fn a_leaked_guest_blocks_nothing() {
     for busy in [false, true] {
         for workers in [0, 1] {
             within(60, move || {
@@ -779,12 +779,12 @@ fn block_on_works_in_the_destructor_of_a_thread_local() {
 
 /// 8.1: without guests and workers nothing runs. The next guest runs all tasks that were queued.
 #[test]
-fn nothing_runs_without_a_lender() {
+fn nothing_runs_without_a_guest_or_worker() {
     let rt = none();
     let handles: Vec<_> = (0..100).map(|_| rt.spawn(async |_: Context| {})).collect();
     assert!(handles.iter().all(|handle| !handle.is_finished()));
     assert_eq!(rt.counters().polls, 0);
-    Hand::new(&rt, pending()).settle();
+    ManualGuest::new(&rt, pending()).settle();
     assert!(handles.iter().all(JoinHandle::is_finished));
 }
 
@@ -841,7 +841,7 @@ fn two_runtimes_do_not_disturb_each_other() {
 /// 8.3: the memory that workers and guest threads keep for their next spawn holds no reference to a host. The host is
 /// dropped with its runtime.
 #[test]
-fn a_host_is_gone_with_its_runtime() {
+fn a_host_is_dropped_with_its_runtime() {
     struct Now;
     impl Command for Now {
         type Reply = ();
@@ -944,7 +944,7 @@ fn block_on_nests_deeply() {
 
 /// 8.1: more steps call `block_on` than there are worker slots for guests. They all see their timers.
 #[test]
-fn nested_block_ons_beyond_the_places_see_their_timers() {
+fn nested_block_ons_beyond_the_worker_slots_see_their_timers() {
     within(60, || {
         let rt = Arc::new(two());
         let handles: Vec<_> = (0..60)

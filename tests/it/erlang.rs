@@ -81,7 +81,7 @@ fn outcomes(text: &str) -> BTreeMap<String, Vec<String>> {
 /// 6.3, 6.4: each scenario has the same outcome here as on Erlang/OTP. A scenario with an intended difference has the
 /// outcome that it states, and this one does differ.
 #[test]
-fn processes_do_as_those_of_erlang_do() {
+fn scenarios_have_the_same_outcomes_as_on_erlang() {
     let there = outcomes(&read("outcomes.txt"));
     let mut wrong = String::new();
     let mut names = BTreeSet::new();
@@ -106,7 +106,7 @@ fn processes_do_as_those_of_erlang_do() {
 
 /// 6.3, 6.4: the recorded outcomes are those of Erlang/OTP.
 #[test]
-fn erlang_does_what_was_recorded() {
+fn the_recorded_outcomes_are_those_of_erlang() {
     let wish = env::var("PROCESSION_ERLANG").unwrap_or_default();
     let is_there = |program: &str, argument: &str| {
         let mut program = Program::new(program);
@@ -118,7 +118,10 @@ fn erlang_does_what_was_recorded() {
         // The test harness hides the output of the print macros if a test passes, so the line is written to stderr
         // directly.
         let mut stderr = std::io::stderr();
-        let _ = writeln!(stderr, "SKIPPED erlang_does_what_was_recorded: no Erlang/OTP here (Debian's erlang-base)");
+        let _ = writeln!(
+            stderr,
+            "SKIPPED the_recorded_outcomes_are_those_of_erlang: no Erlang/OTP here (Debian's erlang-base)"
+        );
         return;
     }
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("erlang");
@@ -433,10 +436,10 @@ async fn begin_child(ctx: Context<Do>, play: Play) -> Result<(), Exit> {
 
 /// Body of a process that executes its acts and leaves all other messages in its mailbox until a `read` act.
 fn obey(ctx: Context<Do>, stage: Stage) -> BoxFuture<'static, Result<(), Exit>> {
-    do_as_told(ctx, stage).boxed()
+    run_acts(ctx, stage).boxed()
 }
 
-async fn do_as_told(mut ctx: Context<Do>, stage: Stage) -> Result<(), Exit> {
+async fn run_acts(mut ctx: Context<Do>, stage: Stage) -> Result<(), Exit> {
     let mut watches: BTreeMap<String, MonitorRef> = BTreeMap::new();
     loop {
         let act = ctx.receive_where(|message| if let Do::Act(act) = message { Ok(act) } else { Err(message) }).await?;

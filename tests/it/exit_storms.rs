@@ -109,25 +109,25 @@ const MANY: usize = 10_000;
 
 /// 6.3: every process of a ring of ten thousand linked processes exits, once.
 #[test]
-fn a_ring_of_ten_thousand_ends_once() {
+fn a_ring_of_ten_thousand_exits_once() {
     storm(MANY, |place| vec![(place + 1) % MANY]);
 }
 
 /// 6.3: a chain of ten thousand linked processes exits, beginning at one end.
 #[test]
-fn a_chain_of_ten_thousand_ends_once() {
+fn a_chain_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 0 { vec![] } else { vec![place - 1] });
 }
 
 /// 6.3: a star of ten thousand linked processes exits, beginning with a process at its edge.
 #[test]
-fn a_star_of_ten_thousand_ends_once() {
+fn a_star_of_ten_thousand_exits_once() {
     storm(MANY, |place| if place == 1 { vec![] } else { vec![1] });
 }
 
 /// 6.3: a ring of cliques of fifty processes exits. It has ten thousand processes and 245,000 links within the cliques.
 #[test]
-fn a_ring_of_cliques_ends_once() {
+fn a_ring_of_cliques_exits_once() {
     const CLIQUE: usize = 50;
     storm(MANY, |place| {
         let first = place - place % CLIQUE;
@@ -216,7 +216,7 @@ const STRATEGIES: [fn() -> Supervisor; 3] =
 
 /// Starts the tree, calls `disturb`, waits until the lower supervisor has children again, and cancels the tree. Asserts
 /// that no child is left and that each child had at most one instance at a time.
-fn no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl AsyncFn(&Host)) {
+fn assert_no_child_is_leaked(seed: u64, lives: &Lives, top: Supervisor, disturb: impl AsyncFn(&Host)) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
     simulation.run(async {
@@ -246,7 +246,7 @@ fn a_supervisor_killed_at_any_moment_leaks_no_child() {
         for moment in 0..100 {
             let lives = Lives::default();
             let top = tree(strategy, &lives, || {});
-            no_child_is_leaked(moment, &lives, top, async |host| {
+            assert_no_child_is_leaked(moment, &lives, top, async |host| {
                 for _ in 0..moment {
                     step_aside().await;
                 }
@@ -274,7 +274,7 @@ fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
                     host.kill(host.whereis(SUB).unwrap()).unwrap();
                 }
             });
-            no_child_is_leaked(victim as u64, &lives, top, async |host| {
+            assert_no_child_is_leaked(victim as u64, &lives, top, async |host| {
                 *kills.lock().unwrap() = Some(host.clone());
                 let mut tries = 0;
                 while starts.load(SeqCst) <= victim {
@@ -291,7 +291,7 @@ fn a_supervisor_killed_while_it_starts_a_child_leaks_no_child() {
 /// 6.4: the window of the intensity is half open: a restart no longer counts when exactly the length of the window has
 /// passed.
 #[test]
-fn the_window_of_the_intensity_has_an_exact_edge() {
+fn the_window_of_the_intensity_is_half_open() {
     // At most two restarts within 100 ms. Each case has the lifetimes of the instances in milliseconds, and the number
     // of these instances that begin.
     let cases: &[(&[u64], usize)] = &[

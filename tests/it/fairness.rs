@@ -149,7 +149,7 @@ impl Process for Greedy {
 /// 4.6: a process that always continues uses up its budget, and then waits behind the other processes. The budget in
 /// steps is 1 with `Again`, 1 with a message to itself, and 32 with inline answers.
 #[test]
-fn a_greedy_process_goes_behind_the_others() {
+fn a_greedy_process_waits_behind_the_others() {
     for (how, bound) in [(How::Again, 1), (How::Message, 1), (How::Inline, 32)] {
         check(&format!("{how:?}"), bound, move |host, steps| drop(host.spawn_process(Greedy { steps, how })));
     }
@@ -158,7 +158,7 @@ fn a_greedy_process_goes_behind_the_others() {
 /// 4.6: the same for async bodies. The budget is one step with `yield_now`, 128 messages or events of a mailbox that is
 /// never empty, and 32 inline answers.
 #[test]
-fn a_greedy_body_goes_behind_the_others() {
+fn a_greedy_body_waits_behind_the_others() {
     check("yields", 1, |host, steps| {
         let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
             loop {
@@ -200,7 +200,7 @@ fn a_greedy_body_goes_behind_the_others() {
 /// 4.2, 4.6: processes that wake each other through the next slot share one budget of 16 turns while other processes
 /// wait. A few more turns may follow before the local queue is reached.
 #[test]
-fn a_greedy_pair_goes_behind_the_others() {
+fn a_greedy_pair_waits_behind_the_others() {
     check("a pair", 20, |host, steps| {
         let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
             let other = ctx.spawn(async |mut ctx: Context<Reply<()>>| -> Result<(), Exit> {
@@ -229,7 +229,7 @@ fn a_greedy_pair_goes_behind_the_others() {
 /// 4.6: each of n runnable processes has its turn within n steps of its worker. If n exceeds the capacity of a local
 /// queue, the bound is 4 n + 61: at least 17 processes per 61 looks come from the injector.
 #[test]
-fn everybody_has_a_turn_in_every_round() {
+fn every_runnable_process_has_a_turn_in_every_round() {
     const ROUNDS: u64 = 20;
     for (workers, n) in [(1, 10), (1, 200), (1, 300), (1, 1000), (1, 5000), (2, 10), (2, 200), (2, 1000), (2, 5000)] {
         let worst = within(120, move || {
@@ -314,7 +314,7 @@ where
 /// 4.2, 4.6: a process that is spawned from outside waits at most 61 looks of the worker that runs it, however long the
 /// local queues are.
 #[test]
-fn what_comes_from_outside_waits_61_looks_at_most() {
+fn a_spawn_from_outside_waits_61_looks_at_most() {
     for workers in WORKERS {
         within(60, move || {
             let rt = with(workers);
@@ -385,7 +385,7 @@ fn a_due_timer_waits_61_looks_at_most() {
 /// keep running. Endless chains of spawns use up the budget all the time. Each fourth time that it is used up, a
 /// process from the queue of new tasks runs next.
 #[test]
-fn the_first_turn_comes_soon_and_keeps_nobody_waiting() {
+fn first_turns_come_soon_without_starving_other_processes() {
     const NEW: u64 = 100;
     for chains in [0, 1, 3] {
         within(60, move || {

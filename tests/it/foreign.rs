@@ -39,7 +39,7 @@ impl Hash for Sensitive {
 /// 11: in a broadcast, a panic of the message's `Clone` is a panic of the sender. In a repeating timer, it ends the
 /// timer.
 #[test]
-fn a_clone_that_panics_hurts_its_sender_alone() {
+fn a_clone_that_panics_affects_only_its_sender() {
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
@@ -75,7 +75,7 @@ fn a_clone_that_panics_hurts_its_sender_alone() {
 
 /// 11: if the `Hash` of a pool's key panics, the sender panics. The pool continues to work.
 #[test]
-fn a_hash_that_panics_hurts_its_sender_alone() {
+fn a_hash_that_panics_affects_only_its_sender() {
     within(30, || {
         let rt = two();
         let (told, hears) = mpsc::channel();
@@ -109,7 +109,7 @@ static DROP_PANICS: AtomicBool = AtomicBool::new(false);
 static DROPS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a waker without data. Its `clone` and `drop` panic while the flags are set.
-fn moody() -> Waker {
+fn panicking_waker() -> Waker {
     fn clone(_: *const ()) -> RawWaker {
         assert!(!CLONE_PANICS.load(SeqCst), "in the clone of a waker");
         RawWaker::new(null(), &MOODY)
@@ -128,7 +128,7 @@ fn moody() -> Waker {
 /// 11: a waker whose `clone` or `drop` panics affects at most the thread that polls with it. The polled future works
 /// with another waker afterwards, and all other processes continue to work.
 #[test]
-fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
+fn a_waker_that_panics_when_cloned_or_dropped_affects_only_its_poller() {
     within(60, || {
         for (clones, drops) in [(true, false), (false, true)] {
             let rt = two();
@@ -139,7 +139,7 @@ fn a_waker_that_panics_when_it_is_cloned_or_dropped_hurts_its_poller_alone() {
             let (mut sleep, mut slept) = (rt.sleep(Duration::from_millis(1)), false);
             let server = rt.spawn(async |mut ctx: Context<Reply<u64>>| ctx.receive().await);
             let mut call = server.call(|reply| reply);
-            let waker = moody();
+            let waker = panicking_waker();
             CLONE_PANICS.store(clones, SeqCst);
             DROP_PANICS.store(drops, SeqCst);
             let mut cx = Cx::from_waker(&waker);

@@ -48,7 +48,7 @@ async fn change(ctx: &mut Context<u64>, watch: MonitorRef) -> (bool, Pid) {
 /// 2.5: a process that monitors a group gets its present members. It then receives each join and each leave, also a
 /// leave by the exit of a member, for any exit reason.
 #[test]
-fn a_group_tells_who_comes_and_goes() {
+fn a_group_monitor_receives_joins_and_leaves() {
     let rt = lone();
     let host = rt.host().clone();
     let watcher = rt.spawn(async move |mut ctx: Context<u64>| {
@@ -89,7 +89,7 @@ fn a_group_tells_who_comes_and_goes() {
 /// 2.5: the messages that a process sent arrive before its `Left`. This includes messages sent by destructors when its
 /// body is dropped. `Left` arrives before `Down`, and after the names of the process are free and its pid is invalid.
 #[test]
-fn what_was_sent_before_a_leave_arrives_before_it() {
+fn messages_sent_before_a_leave_arrive_before_it() {
     const NAME: Name<Order> = Name::new("late");
     struct Last(Address<u64>);
     impl Drop for Last {
@@ -136,7 +136,7 @@ fn what_was_sent_before_a_leave_arrives_before_it() {
 /// 2.5: a removed monitor delivers no further event, not even an event that was queued before. Other monitors stay in
 /// place.
 #[test]
-fn a_monitor_of_a_group_is_taken_back() {
+fn a_monitor_of_a_group_can_be_removed() {
     let rt = lone();
     let watcher = rt.spawn(async |mut ctx: Context<u64>| {
         let room: Group<u64> = Group::new("room");
@@ -167,7 +167,7 @@ fn a_monitor_of_a_group_is_taken_back() {
 
 /// 2.5: a mailbox outside any process may monitor a group. A mailbox that was dropped or has ended receives no changes.
 #[test]
-fn mailboxes_outside_monitor_groups() {
+fn mailboxes_outside_processes_monitor_groups() {
     let rt = lone();
     let (address, mut mailbox) = rt.mailbox::<u64>();
     let (_, another) = rt.mailbox::<u64>();
@@ -234,7 +234,7 @@ fn a_hand_written_process_monitors_a_group() {
 /// 2.5: many processes join, leave and exit while other processes begin to monitor the group at any moment. The members
 /// that each monitor computes from the initial members and the events are correct: it receives each change once.
 #[test]
-fn no_change_of_a_group_is_missed_or_told_twice() {
+fn no_change_of_a_group_is_missed_or_delivered_twice() {
     const CROWD: usize = 400;
     const WATCHERS: usize = 20;
     let rounds = if cfg!(debug_assertions) { 3 } else { 10 };

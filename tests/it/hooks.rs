@@ -67,7 +67,7 @@ fn every_thread_starts_and_stops_once() {
 /// 4.8: a hook that panics has the same effect as a hook that returns. This holds even if the panic payload panics when
 /// it is dropped.
 #[test]
-fn hooks_that_panic_change_nothing() {
+fn hooks_that_panic_have_no_effect() {
     struct Grudge;
     impl Drop for Grudge {
         fn drop(&mut self) {

@@ -500,7 +500,7 @@ fn random_programs_drop_every_value_once() {
 
 /// 11: leaked values do not stop the other processes from working.
 #[test]
-fn random_programs_that_forget_values_end() {
+fn random_programs_that_leak_values_end() {
     within(60 + 10 * seeds(), || {
         for seed in 0..seeds() {
             println!("seed {seed}");

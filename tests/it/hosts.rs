@@ -25,7 +25,7 @@ fn lone() -> Runtime {
 /// 3.1: a process can use only the handlers of its own host. A command without a handler in this host fails, and the
 /// failure names the host. A child belongs to the host of its parent.
 #[test]
-fn a_host_grants_what_it_has_and_no_more() {
+fn a_process_uses_only_the_handlers_of_its_host() {
     let rt = Runtime::builder().workers(2).handle(|_: Erase| "erased").handle(|_: Log| "outer").build().unwrap();
     let inner = HostBuilder::new("plugins").handle(|_: Log| "inner");
     let inner = rt.add_host(inner.handler_named("say", |_, answer: Completion<_>| answer.complete(Payload::new(1_u8))));
@@ -225,7 +225,7 @@ fn the_limit_of_time_ends_a_process_after_its_step() {
 /// 4.9: the limit of queued messages is exact. Each refused message is returned, and each message that is read makes
 /// room for one.
 #[test]
-fn the_limit_of_mail_is_exact() {
+fn the_limit_of_queued_messages_is_exact() {
     let rt = lone();
     let limits = Limits::new().mailbox_capacity(3);
     let reader = rt.process().limits(limits).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
@@ -259,7 +259,7 @@ fn the_limit_of_mail_is_exact() {
 /// 4.9: the limit of queued messages also works for a process that receives selectively. The accepted messages that it
 /// did not read become dead letters.
 #[test]
-fn bounded_mail_is_read_selectively_and_buried() {
+fn bounded_mail_is_received_selectively_and_becomes_dead_letters() {
     let rt = lone();
     let mut letters = rt.dead_letters();
     let picks = rt.process().limits(Limits::new().mailbox_capacity(4)).spawn(

@@ -84,7 +84,7 @@ fn a_large_body_runs_on_usual_stacks() {
 
 /// 1.3: a large body whose spawn is refused is returned complete.
 #[test]
-fn a_large_body_that_is_refused_comes_back() {
+fn a_large_body_that_is_refused_is_returned() {
     on_usual_stacks(|rt| {
         let host = rt.add_host(HostBuilder::new("full").max_processes(0)).unwrap();
         let refused = host.process().spawn(large_body()).unwrap_err();

@@ -138,7 +138,7 @@ fn settle(rt: &Runtime) {
 /// 3.2: a layer that calls a handler receives its answer: a value, an error, the text of a panic, or the loss of the
 /// completion.
 #[test]
-fn a_layer_hears_every_answer() {
+fn a_layer_receives_every_answer() {
     struct Tell<H>(H, Arc<Mutex<Vec<String>>>);
     impl<H: Handler<Ask>> Handler<Ask> for Tell<H> {
         fn handle(&self, command: Ask, completion: Completion<u64>) {
@@ -222,7 +222,7 @@ fn a_handler_sees_the_cancellation_through_all_layers() {
 /// 3.5: when a time limit expires, the command fails and the handler's completion is cancelled. A late answer of the
 /// handler is discarded.
 #[test]
-fn a_time_limit_tells_the_handler_and_the_process() {
+fn a_time_limit_fails_the_command_and_cancels_the_handler() {
     check(0..10, async |host: Host| {
         let (shelf, begun) = (Shelf::default(), host.now());
         let host = layered(&host, Timeout::new(shelf.clone(), LONG));
@@ -300,7 +300,7 @@ fn a_time_limit_wakes_a_handler_that_awaits_its_cancellation() {
 /// 3.5: a limit of zero expires before the handler is called, and `Duration::MAX` never expires. An immediate answer is
 /// always in time. The shortest limit expires at the next tick of the timer.
 #[test]
-fn odd_time_limits_have_a_meaning() {
+fn zero_short_and_enormous_time_limits_are_accepted() {
     check(0..10, async |host: Host| {
         let script = Script::new([Ok(1), Ok(2), Ok(3)]);
         let (answer, took) = timed(&host, Timeout::new(script.clone(), Duration::ZERO)).await;
@@ -335,7 +335,7 @@ fn odd_time_limits_have_a_meaning() {
 
 /// 3.4: if the handler answers immediately, the process continues in the same turn, whatever layers are between.
 #[test]
-fn an_answer_at_once_stays_in_its_turn_through_layers() {
+fn an_immediate_answer_stays_in_its_turn_through_layers() {
     let inner = Retry::new(Timeout::new(handler::inline(|ask: Ask| ask.0), LONG), 3, LONG);
     let rt = runtime(0, RateLimit::new(ConcurrencyLimit::new(inner, 1), 100, MS));
     let other = Arc::new(AtomicBool::new(false));
@@ -438,7 +438,7 @@ fn a_retry_without_a_wait_ends_with_its_command() {
 
 /// 3.3: a cancelled command is not retried, and the wait for its next attempt ends.
 #[test]
-fn what_is_given_up_is_not_retried() {
+fn a_cancelled_command_is_not_retried() {
     #[derive(Clone)]
     struct Held(#[expect(dead_code)] Arc<()>);
     impl Command for Held {
@@ -498,7 +498,7 @@ fn a_limit_of_concurrency_is_exact_and_fair() {
 
 /// 3.2: with several workers too, the limit is never exceeded and no command is lost.
 #[test]
-fn a_limit_of_concurrency_holds_among_workers() {
+fn a_limit_of_concurrency_is_exact_among_workers() {
     within(60, || {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (n, m) = (Arc::clone(&now), Arc::clone(&most));
@@ -533,7 +533,7 @@ fn a_limit_of_concurrency_holds_among_workers() {
 /// 3.3: a command that is cancelled in the queue leaves the queue immediately, and its place becomes free. A command
 /// that is with the handler keeps its place until the handler drops or completes it.
 #[test]
-fn who_gives_up_leaves_the_queue_at_once() {
+fn a_cancelled_command_leaves_the_queue_immediately() {
     let shelf = Shelf::default();
     let rt = runtime(0, ConcurrencyLimit::new(shelf.clone(), 1).queue_capacity(1));
     let asks = rt.spawn(async |ctx: Context| {
@@ -567,7 +567,7 @@ fn who_gives_up_leaves_the_queue_at_once() {
 
 /// 3.2: with `DropOldest` the command that has waited longest is displaced. Without a queue no command waits.
 #[test]
-fn the_oldest_gives_way_where_so_asked() {
+fn a_full_layer_queue_may_drop_its_oldest_command() {
     let shelf = Shelf::default();
     let limit = ConcurrencyLimit::new(shelf.clone(), 0).queue_capacity(2).overflow(Overflow::DropOldest);
     let rt = runtime(0, limit);
@@ -650,7 +650,7 @@ fn a_limit_of_rate_is_never_early_and_fair() {
 /// 3.3: a command that is cancelled while it waits for the rate uses up nothing of the rate, and its place in the queue
 /// is free immediately.
 #[test]
-fn who_gives_up_takes_nothing_of_the_rate() {
+fn a_cancelled_command_uses_up_nothing_of_the_rate() {
     check(0..10, async |host: Host| {
         let diary = Diary::new(&host);
         let asks = async |ctx: Context| {

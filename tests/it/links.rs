@@ -71,7 +71,7 @@ fn settle(rt: &Runtime) {
 /// 6.3: an abnormal exit of any kind ends each linked process with `Exit::Linked`. It names the first process that
 /// exited and its exit reason.
 #[test]
-fn an_abnormal_exit_ends_the_linked() {
+fn an_abnormal_exit_ends_linked_processes() {
     let rt = lone();
     for how in [Some(Do::Fail), Some(Do::Panic), None] {
         let (first, second) = (spawn(&rt), spawn(&rt));
@@ -90,7 +90,7 @@ fn an_abnormal_exit_ends_the_linked() {
 
 /// 6.3: a link works in both directions.
 #[test]
-fn a_link_goes_both_ways() {
+fn a_link_works_in_both_directions() {
     let rt = lone();
     let (first, second) = (spawn(&rt), spawn(&rt));
     second.send(Do::LinkTo(first.pid())).unwrap();
@@ -145,7 +145,7 @@ fn a_trapped_exit_is_an_event() {
 /// 6.2, 6.3: a kill ends a process that traps exits. A process that is linked with the killed one receives
 /// `Exit::Killed`, which it can trap.
 #[test]
-fn a_kill_is_not_trapped_and_what_it_does_is() {
+fn a_kill_cannot_be_trapped_but_its_exit_signal_can() {
     let rt = lone();
     let (first, _) = spawn_with(&rt);
     let (peer, heard) = spawn_with(&rt);
@@ -163,7 +163,7 @@ fn a_kill_is_not_trapped_and_what_it_does_is() {
 
 /// 6.1, 6.3: the reason names the process that exited first, however long the chain of links is. It is never nested.
 #[test]
-fn the_first_to_die_is_named_however_long_the_chain() {
+fn an_exit_names_its_origin_along_any_chain() {
     let rt = lone();
     let chain: Vec<_> = (0..50).map(|_| spawn(&rt)).collect();
     let (trapping, heard) = spawn_with(&rt);
@@ -191,7 +191,7 @@ fn the_first_to_die_is_named_however_long_the_chain() {
 
 /// 6.3: linking to an exited process is an error, or an exit event for a process that traps exits.
 #[test]
-fn linking_to_the_dead_is_an_error_or_an_event() {
+fn linking_to_an_exited_process_is_an_error_or_an_event() {
     let rt = lone();
     let dead = spawn(&rt);
     let pid = dead.pid();
@@ -224,7 +224,7 @@ fn linking_to_the_dead_is_an_error_or_an_event() {
 /// 6.3: a second link between two processes changes nothing, whichever of them makes it. A process cannot be linked
 /// with itself.
 #[test]
-fn linking_twice_is_one_exit_and_to_oneself_nothing() {
+fn a_second_link_and_a_link_to_oneself_have_no_effect() {
     let rt = lone();
     let (first, (trapping, heard)) = (spawn(&rt), spawn_with(&rt));
     trapping.send(Do::Trap).unwrap();
@@ -246,7 +246,7 @@ fn linking_twice_is_one_exit_and_to_oneself_nothing() {
 /// 6.3: after an unlink has returned, no new exit arrives through the link. An exit that arrived before can still be
 /// read.
 #[test]
-fn nothing_comes_after_an_unlink() {
+fn no_exit_arrives_after_an_unlink() {
     let rt = lone();
     let rounds = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let other = ctx.spawn_link(|ctx| child(ctx, Ears::default()));
@@ -303,7 +303,7 @@ mod futures {
 
 /// 6.3: monitoring an exited process delivers exactly one down, with the reason `NoProcess`.
 #[test]
-fn monitoring_the_dead_gives_one_down() {
+fn monitoring_an_exited_process_delivers_one_down() {
     let rt = lone();
     let dead = spawn(&rt);
     let pid = dead.pid();
@@ -328,7 +328,7 @@ fn monitoring_the_dead_gives_one_down() {
 
 /// 6.3: each monitor delivers one down with the reason, also after a normal exit.
 #[test]
-fn monitored_twice_is_told_twice() {
+fn each_monitor_delivers_one_down() {
     let rt = lone();
     for how in [Do::End, Do::Fail, Do::Panic] {
         let body = rt.spawn(async move |mut ctx: Context| -> Result<String, Exit> {
@@ -359,7 +359,7 @@ fn monitored_twice_is_told_twice() {
 /// 6.3: `demonitor` returns whether it removed the monitor before the down was queued. `demonitor_flush` also removes
 /// an unread down.
 #[test]
-fn a_monitor_is_taken_back_with_flush_and_with_info() {
+fn demonitor_reports_and_flushes_a_queued_down() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
         let spawn = |ctx: &Context<&'static str>| ctx.spawn(|ctx| child(ctx, Ears::default()));
@@ -391,7 +391,7 @@ fn a_monitor_is_taken_back_with_flush_and_with_info() {
 
 /// 6.3: a link and a monitor on the same process each deliver an event.
 #[test]
-fn a_link_and_a_monitor_both_tell() {
+fn a_link_and_a_monitor_both_deliver_an_event() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         ctx.trap_exit(true);
@@ -437,7 +437,7 @@ impl Process for Brief {
 /// 6.3: the link and the monitor of `spawn_link`, `spawn_monitor` and both together are set before any code of the
 /// child runs. No exit is missed, not even one in `init`.
 #[test]
-fn ties_are_set_before_the_child_begins() {
+fn links_and_monitors_are_set_before_the_child_begins() {
     const ROUNDS: usize = 300;
     everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
@@ -479,7 +479,7 @@ fn ties_are_set_before_the_child_begins() {
 /// 6.3: a monitor that was set with the spawn can be removed like any other monitor. It ends with the child or its
 /// parent.
 #[test]
-fn a_monitor_set_with_the_spawn_is_taken_back() {
+fn a_monitor_set_with_the_spawn_can_be_removed() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         let (child, watch) = ctx.spawn_monitor(async |mut ctx: Context<()>| ctx.receive().await);
@@ -514,7 +514,7 @@ fn a_monitor_set_with_the_spawn_is_taken_back() {
 /// 6.3: the exits of many runnable children cost their parent few turns. The parent is queued behind the children, so
 /// it receives many downs in one turn.
 #[test]
-fn a_crowd_that_ends_is_heard_in_few_turns() {
+fn many_exits_reach_their_parent_in_few_turns() {
     const CROWD: usize = 1_000;
     let rt = lone();
     let turns = Arc::new(AtomicUsize::new(0));
@@ -562,7 +562,7 @@ fn downs_wait_for_event() {
 
 /// 2.3, 6.3: the messages that a process sent before its exit arrive before its down and before its exit event.
 #[test]
-fn what_was_sent_before_a_death_arrives_before_it() {
+fn messages_sent_before_an_exit_arrive_before_it() {
     everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context<u32>| -> Result<(), Exit> {
             ctx.trap_exit(true);
@@ -592,7 +592,7 @@ fn what_was_sent_before_a_death_arrives_before_it() {
 
 /// 6.3, 2.5: a process that receives an exit or a down finds the name free and no live process under the pid.
 #[test]
-fn the_dead_is_gone_before_anybody_hears() {
+fn a_process_is_gone_before_its_exit_is_delivered() {
     const NAME: Name<()> = Name::new("brief");
     everywhere(async |host| {
         let parent = host.spawn(async |mut ctx: Context| -> Result<(), Exit> {
@@ -618,7 +618,7 @@ fn the_dead_is_gone_before_anybody_hears() {
 
 /// Links processes as `links` says, lets the first one fail, and asserts that each process exits exactly once, because
 /// of that failure.
-fn die_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
+fn assert_all_exit_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'static) {
     enum Msg {
         Link(Vec<Pid>, Reply<()>),
         Fail,
@@ -676,20 +676,20 @@ fn die_together(count: usize, links: impl Fn(usize) -> Vec<usize> + Send + 'stat
 
 /// 6.3: every process of a circle of a thousand linked processes exits, once.
 #[test]
-fn a_circle_dies_once() {
-    die_together(1_000, |place| vec![(place + 1) % 1_000]);
+fn a_circle_of_links_exits_once() {
+    assert_all_exit_together(1_000, |place| vec![(place + 1) % 1_000]);
 }
 
 /// 6.3: every process of a clique of a thousand linked processes exits, once.
 #[test]
-fn a_clique_dies_once() {
-    die_together(1_000, |place| (0..place).collect());
+fn a_clique_of_links_exits_once() {
+    assert_all_exit_together(1_000, |place| (0..place).collect());
 }
 
 /// 6.3: an exit signal may reach a process that exits for another reason. The process then has one exit with one
 /// reason. Each link and each monitor delivers it exactly once.
 #[test]
-fn an_exit_meets_a_death() {
+fn an_exit_signal_races_another_exit_reason() {
     everywhere(async |host| {
         let judge = host.spawn(async |mut ctx: Context| -> Result<[usize; 3], Exit> {
             ctx.trap_exit(true);
@@ -738,7 +738,7 @@ fn an_exit_meets_a_death() {
 
 /// 6.3: two linked processes are killed at the same time. Both exit, and neither runs on.
 #[test]
-fn two_linked_ones_end_at_once() {
+fn two_linked_processes_are_killed_concurrently() {
     within(60, || {
         let rt = two();
         for _ in 0..500 {
@@ -802,7 +802,7 @@ impl Process for Watcher {
 /// 1.4, 6.3: a hand-written process links, monitors and receives the events like an async body. A monitor of an exited
 /// process that it sets in a turn delivers its down in that turn.
 #[test]
-fn a_hand_written_process_hears_of_others() {
+fn a_hand_written_process_receives_downs_and_exits() {
     let rt = lone();
     let mut heard = rt.block_on(rt.spawn_process(Watcher { child: None, heard: Vec::new() })).unwrap();
     assert_eq!(heard.pop(), Some("down of nobody"));
@@ -813,7 +813,7 @@ fn a_hand_written_process_hears_of_others() {
 /// 6.3: links and monitors work between the hosts of a runtime. A link to or a monitor of a pid of another runtime
 /// delivers `NodeDown` immediately.
 #[test]
-fn ties_reach_other_hosts_and_no_other_runtime() {
+fn links_and_monitors_reach_other_hosts_but_no_other_runtime() {
     let rt = lone();
     let near = rt.add_host(HostBuilder::new("near")).unwrap();
     let (here, there) = (spawn(&rt), spawn(&near));
@@ -839,7 +839,7 @@ fn ties_reach_other_hosts_and_no_other_runtime() {
 /// 2.4, 6.3: a mailbox outside any process can monitor, be monitored, be ended by a link, and trap exits. Exits along a
 /// long chain of mailboxes do not overflow the stack.
 #[test]
-fn mailboxes_outside_are_tied_too() {
+fn mailboxes_outside_processes_can_link_and_monitor() {
     let rt = lone();
     let (_, mut outside) = rt.mailbox::<()>();
     let first = spawn(&rt);
@@ -869,7 +869,7 @@ fn mailboxes_outside_are_tied_too() {
 /// 6.3: a refused spawn delivers the same events as an exit, unless the refusal is returned as an error. The builder of
 /// a host has no parent, so it cannot link or monitor.
 #[test]
-fn a_refused_spawn_is_told() {
+fn a_refused_spawn_delivers_its_refusal() {
     let rt = Runtime::builder().workers(0).max_processes(1).build().unwrap();
     let body = rt.spawn(async |mut ctx: Context| -> Result<(), Exit> {
         ctx.trap_exit(true);
@@ -900,7 +900,7 @@ fn a_refused_spawn_is_told() {
 /// 6.3: links and monitors keep no process alive. A runtime that is dropped releases everything that its linked and
 /// monitored processes own.
 #[test]
-fn ties_keep_nothing_alive() {
+fn links_and_monitors_keep_nothing_alive() {
     let rt = two();
     let held = Arc::new(());
     for _ in 0..100 {
@@ -925,7 +925,7 @@ fn ties_keep_nothing_alive() {
 /// processes. A monitor is removed from the monitored process when the monitoring process exits or removes it. A table
 /// that keeps a process also keeps its values, so the test observes when they are dropped.
 #[test]
-fn a_tie_is_removed_from_both_processes() {
+fn a_link_or_monitor_is_removed_from_both_processes() {
     #[derive(Debug, Clone, Copy)]
     enum Act {
         Link,
@@ -1000,7 +1000,7 @@ fn a_tie_is_removed_from_both_processes() {
 /// 6.3: many processes link, unlink, monitor, demonitor and exit at random, on two workers. Every process exits. Each
 /// down arrives unless its monitor was removed.
 #[test]
-fn a_crowd_ties_and_dies() {
+fn many_processes_link_monitor_and_exit_at_random() {
     static DOWNS: AtomicUsize = AtomicUsize::new(0);
     everywhere(async |host| {
         let all: Arc<Mutex<Vec<Pid>>> = Arc::default();
@@ -1059,7 +1059,7 @@ fn a_crowd_ties_and_dies() {
 /// 6.3: random graphs of links, with kills, failures and normal exits one after another, behave like an executable
 /// model. The model predicts which processes exit, because of which process, and which exits each process receives.
 #[test]
-fn random_graphs_do_as_the_model_says() {
+fn random_graphs_behave_like_the_model() {
     for seed in 1..=60_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut chance = move |below: usize| {
@@ -1136,7 +1136,7 @@ fn random_graphs_do_as_the_model_says() {
 
 /// 6.3: a complete program as a user writes it, with linked and monitored children.
 #[test]
-fn a_parent_hears_of_all_its_children() {
+fn a_parent_receives_the_exits_of_all_its_children() {
     async fn worker(_: Context, n: u64) -> Result<u64, std::io::Error> {
         if n == 3 {
             panic!("three")

@@ -153,7 +153,7 @@ fn a_result_is_normal_and_an_error_is_found_in_the_exit() {
 
 /// 6.1: the other exit reasons: a panic with its text, a kill, a failed start, and a refused spawn.
 #[test]
-fn every_other_end_has_its_reason() {
+fn every_other_exit_has_its_reason() {
     let rt = lone();
     let panicked = rt.spawn(async |_: Context| -> () { panic!("number {}", 7) });
     assert!(matches!(rt.block_on(panicked), Err(Exit::Panicked(text)) if text == "number 7"));
@@ -199,7 +199,7 @@ fn a_cancel_is_carried_out_by_the_question_mark() {
 /// 6.1: the result of a process is dropped when no handle can take it any more, even if an address of the process still
 /// exists.
 #[test]
-fn a_result_that_nobody_wants_is_dropped() {
+fn a_result_that_no_handle_can_take_is_dropped() {
     struct Noted(Arc<AtomicUsize>);
     impl Drop for Noted {
         fn drop(&mut self) {
@@ -282,7 +282,7 @@ fn a_dropped_handle_detaches() {
 /// 6.1: a handle that is polled by reference keeps its result if that borrow is dropped. Later it returns the result
 /// once.
 #[test]
-fn a_handle_polled_by_reference_takes_nothing() {
+fn a_handle_polled_by_reference_keeps_its_result() {
     let rt = lone();
     let (mut handle, _) = counting(&rt);
     for _ in 0..3 {
@@ -320,7 +320,7 @@ fn a_process_that_joins_itself_gets_an_error() {
 /// 6.1: every waiter receives the exit, inside and outside the runtime. The pid of an exited process gives `NoProcess`
 /// immediately.
 #[test]
-fn everybody_hears_of_an_end() {
+fn every_waiter_receives_the_exit() {
     within(20, || {
         let rt = two();
         let (handle, _) = counting(&rt);
@@ -351,7 +351,7 @@ fn everybody_hears_of_an_end() {
 
 /// 6.2: the cancel event arrives once, with the first reason and deadline. Later cancellations change nothing.
 #[test]
-fn a_cancel_is_told_once() {
+fn a_cancel_event_arrives_once() {
     check(0..10, async |host: Host| {
         let (handle, tally) = counting(&host);
         handle.started().await.unwrap();
@@ -383,7 +383,7 @@ fn a_cancel_is_told_once() {
 
 /// 6.2: a cancellation before the first step is delivered in that step.
 #[test]
-fn a_cancel_before_the_first_step_is_told() {
+fn a_cancel_before_the_first_step_is_delivered() {
     let rt = lone();
     let (handle, tally) = counting(&rt);
     rt.cancel(handle.pid(), Reason::PARENT, LONG).unwrap();
@@ -396,7 +396,7 @@ fn a_cancel_before_the_first_step_is_told() {
 
 /// 6.2: after a cancellation every `receive` returns an error. Queued messages can still be drained.
 #[test]
-fn receive_errs_ever_after_a_cancel() {
+fn receive_always_fails_after_a_cancel() {
     let rt = lone();
     let body = rt.spawn(async |mut ctx: Context<u64>| {
         assert!(!ctx.is_cancelled());
@@ -441,7 +441,7 @@ fn the_grace_lets_clean_up_commands_run() {
 /// 6.2: a process that ignores its cancellation is killed when the grace has passed, and not before, even if it is
 /// blocked or idle. Its yields are cancelled.
 #[test]
-fn after_the_grace_it_is_killed() {
+fn a_process_is_killed_after_its_grace() {
     async fn killed(host: Host, late: Late) {
         let shelf = Shelf::default();
         let host = host.add_host(HostBuilder::new("shelf").handler(shelf.clone())).unwrap();
@@ -468,7 +468,7 @@ fn after_the_grace_it_is_killed() {
 
 /// 6.2, 11: a grace of zero kills immediately; a grace of `Duration::MAX` never does.
 #[test]
-fn zero_and_enormous_graces_have_a_meaning() {
+fn zero_and_enormous_graces_are_accepted() {
     timed(async |host, late| {
         let now = host.now();
         let (none, tally) = counting(&host);
@@ -489,7 +489,7 @@ fn zero_and_enormous_graces_have_a_meaning() {
 
 /// 6.2: a body that waits for a future of another crate receives its cancellation.
 #[test]
-fn a_body_that_is_parked_elsewhere_sees_its_cancel() {
+fn a_body_in_a_foreign_future_receives_its_cancel() {
     within(20, || {
         let rt = two();
         let (_keep, foreign) = futures::channel::oneshot::channel::<()>();
@@ -619,7 +619,7 @@ impl Drop for Spinner {
 
 /// 6.2: a process that another thread kills during a step exits when the step returns.
 #[test]
-fn a_kill_waits_for_the_step_that_runs() {
+fn a_kill_takes_effect_when_the_running_step_returns() {
     within(20, || {
         let rt = two();
         let (spinner, handle) = Spinner::spawn(&rt);
@@ -689,7 +689,7 @@ fn a_shutdown_refuses_work_and_waits_for_clean_up() {
 
 /// 6.5: every process is cancelled, whatever its state, and all processes have exited when the shutdown returns.
 #[test]
-fn a_shutdown_tells_every_process() {
+fn a_shutdown_cancels_every_process() {
     for workers in [0, 2] {
         within(30, move || {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -716,7 +716,7 @@ fn a_shutdown_tells_every_process() {
 /// 6.5: of two concurrent shutdowns the earlier deadline applies, whichever begins first. Here a panic begins a
 /// shutdown without a deadline.
 #[test]
-fn of_two_shutdowns_the_earlier_deadline_holds() {
+fn of_two_shutdowns_the_earlier_deadline_applies() {
     for panic_is_first in [true, false] {
         within(60, move || {
             let rt = alone().on_panic(PanicPolicy::ShutDown).build().unwrap();
@@ -770,7 +770,7 @@ fn of_two_shutdowns_the_earlier_deadline_holds() {
 
 /// 6.5: a shutdown without running processes returns immediately, whatever time it is given.
 #[test]
-fn a_shutdown_of_nothing_returns_at_once() {
+fn a_shutdown_without_processes_returns_immediately() {
     for workers in [0, 1, 2] {
         for time in [Duration::ZERO, LONG, Duration::MAX] {
             within(20, move || {
@@ -816,7 +816,7 @@ fn a_shutdown_returns_although_a_step_never_ends() {
 
 /// 6.5: a process that waits for an answer at the deadline is reported and killed.
 #[test]
-fn a_shutdown_kills_who_is_blocked_at_its_deadline() {
+fn a_shutdown_kills_blocked_processes_at_its_deadline() {
     let is_told = |shutdown: ShutdownReport, handle: JoinHandle<u64, ()>, shelf: Shelf| {
         let names: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state, left.outstanding)).collect();
         assert_eq!(names, [(handle.pid(), Some(ProcessState::Blocked), 1)]);
@@ -878,7 +878,7 @@ fn processes_spawned_during_a_shutdown_end_with_it() {
 /// 6.5: spawns, sends and calls from several threads race a shutdown or a drop of the runtime. Each of them gets an
 /// answer and does not hang.
 #[test]
-fn work_that_races_the_end_is_done_or_refused() {
+fn work_that_races_a_shutdown_is_done_or_refused() {
     for round in 0..100 {
         within(30, move || {
             let rt = two();
@@ -956,7 +956,7 @@ impl Observer for Hears {
 
 /// 4.8: by default the observer is notified of a panic before the exit is delivered. No other process is affected.
 #[test]
-fn the_observer_is_told_of_a_panic() {
+fn the_observer_is_notified_of_a_panic() {
     let hears = Hears::default();
     let rt = Runtime::builder().workers(0).observer(hears.clone()).build().unwrap();
     let (other, _) = counting(&rt);
@@ -1019,7 +1019,7 @@ enum Mail {
 /// 8.3, 6.5: when a runtime is dropped, everything in progress ends, and each value is dropped once. Objects that
 /// survive return errors from then on.
 #[test]
-fn everything_is_let_go_when_a_runtime_is_dropped() {
+fn everything_is_dropped_when_a_runtime_is_dropped() {
     struct Give;
     impl Command for Give {
         type Reply = Alive;
@@ -1171,7 +1171,7 @@ fn a_process_may_drop_its_own_runtime() {
 /// 8.3: a runtime that is owned by one of its own processes, in its mailbox or in its state, is dropped with that
 /// process.
 #[test]
-fn a_runtime_inside_its_own_process_dies_with_it() {
+fn a_runtime_owned_by_its_own_process_is_dropped_with_it() {
     within(30, || {
         let rt = two();
         let host = rt.host().clone();
@@ -1239,7 +1239,7 @@ fn a_runtime_may_be_dropped_inside_another() {
 /// 3.2, 6.5: a closure that waits for a blocking thread when the runtime ends never runs, and its caller receives an
 /// error.
 #[test]
-fn a_blocking_closure_that_never_ran_is_answered() {
+fn a_blocking_closure_that_never_ran_returns_an_error() {
     within(10, || {
         let rt = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
         let (release, gate) = mpsc::channel::<()>();
@@ -1285,7 +1285,7 @@ fn a_sleep_outlives_its_runtime() {
 /// 1.3, 8.3: a mailbox that was split off and moved to another thread does not wait for ever after its process has
 /// exited.
 #[test]
-fn a_mailbox_that_left_its_process_ends_with_it() {
+fn a_mailbox_moved_out_of_its_process_ends_with_it() {
     within(10, || {
         let rt = two();
         let (tell, told) = mpsc::channel();

@@ -141,7 +141,7 @@ fn a_local_process_that_panics_ends_alone() {
 
 /// 1.5, 8.1: after the thread's own future was woken, no local process takes a step before that future is polled.
 #[test]
-fn a_woken_future_comes_before_local_processes() {
+fn a_woken_future_is_polled_before_local_processes() {
     for blocks in [true, false] {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let local = rt.local_set();

@@ -1,4 +1,4 @@
-//! SPEC 2: pids, mailboxes, routing.
+//! Section 2 of the specification: pids, mailboxes, and the routing of messages.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,8 @@ async fn echo(mut ctx: Context<u64>) -> Result<u64, Exit> {
     ctx.receive().await
 }
 
-/// 2.1: pids print and parse back, are ordered and small; a restarted runtime is a new incarnation.
+/// 2.1: a pid prints and parses back, is ordered, and is small. A restarted runtime is a new incarnation: it refuses
+/// old pids.
 #[test]
 fn a_pid_prints_and_parses_back() {
     let rt = two();
@@ -38,7 +39,7 @@ fn a_pid_prints_and_parses_back() {
     assert_eq!((stale.refusal(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
-/// A message that owns a mailbox with a message that owns a mailbox.
+/// A message that owns a mailbox, which contains another such message.
 struct Nested {
     _next: Option<Mailbox<Nested>>,
     dropped: Arc<AtomicU64>,
@@ -50,8 +51,8 @@ impl Drop for Nested {
     }
 }
 
-/// 2.2, 11: messages may be nested in each other's mailboxes to any depth: they are dropped one after the other, on a stack
-/// of 64 KiB.
+/// 2.2, 11: messages may be nested in each other's mailboxes to any depth. They are dropped one after the other, on a
+/// stack of 64 KiB.
 #[test]
 fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     const DEPTH: u64 = 1_000_000;
@@ -69,7 +70,8 @@ fn a_million_nested_messages_are_dropped_on_a_small_stack() {
     assert_eq!(rt.counters().dead_letters, DEPTH);
 }
 
-/// 2.2, 11: the same in the destructor of a thread-local, which runs when the thread ends.
+/// 2.2, 11: nested messages are also dropped one after the other in the destructor of a thread-local, when the thread
+/// exits.
 #[test]
 fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     const DEPTH: u64 = 100_000;
@@ -85,8 +87,8 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     let (host, dropped) = (rt.host().clone(), Arc::<AtomicU64>::default());
     let count = Arc::clone(&dropped);
     let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
-        // The thread-local is in use before the first message is dropped here. Thread-locals are destroyed in the reverse
-        // order of their first use, so those of the crate would be destroyed before this one.
+        // The thread-local is in use before the first message is dropped here. Thread-locals are destroyed in the
+        // reverse order of their first use. So the thread-locals of the crate are destroyed before this one.
         LAST.set(None);
         drop(nest(&host, 10, &count));
         LAST.set(nest(&host, DEPTH, &count));
@@ -95,7 +97,8 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     assert_eq!(dropped.load(SeqCst), DEPTH + 10);
 }
 
-/// 2.2, 11: the same of messages that own the only addresses of the next process, when the runtime ends.
+/// 2.2, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
+/// a stack of 64 KiB.
 #[test]
 fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {
     const DEPTH: usize = 20_000;
@@ -119,12 +122,12 @@ fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {
     assert_eq!((counters.exited, counters.dead_letters), (DEPTH as u64, DEPTH as u64));
 }
 
-/// 2.1: a slot is used again under another generation; the old pid does not reach the new tenant.
+/// 2.1: a pid slot is reused with another generation. A stale pid never reaches the new process in the slot.
 #[test]
 fn a_stale_pid_never_reaches_the_new_tenant() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut former: Vec<Pid> = Vec::new();
-    // Where it ends is where the next one begins.
+    // Each process exits on the thread that spawns the next one, so the next process reuses its slot.
     rt.block_on(async {
         for n in 0..100 {
             let tenant = rt.spawn(echo);
@@ -142,7 +145,7 @@ fn a_stale_pid_never_reaches_the_new_tenant() {
     assert!(former.iter().any(|pid| pid.generation() > 10), "slots are used again: {former:?}");
 }
 
-/// 2.1, 11: a pid of another runtime is an error at the sender, with the message.
+/// 2.1, 11: a pid of another runtime is an error at the sender. The error returns the message.
 #[test]
 fn a_foreign_pid_is_refused() {
     let (here, there) = (two(), two());
@@ -153,7 +156,7 @@ fn a_foreign_pid_is_refused() {
     assert_eq!(here.send(never, 5_u64).unwrap_err().refusal(), SendErrorKind::NoProcess);
 }
 
-/// 2.2: messages between one sender and one receiver arrive in order, whatever the others do.
+/// 2.2: messages from one sender to one receiver arrive in order, while other senders send too.
 #[test]
 fn order_holds_between_a_pair() {
     everywhere(async |host| {
@@ -182,7 +185,7 @@ fn order_holds_between_a_pair() {
     });
 }
 
-/// 2.2: whoever has asked for dead letters keeps nothing of the runtime once both are gone, in whatever order.
+/// 2.2: after the runtime and its mailbox of dead letters are dropped, in any order, nothing of the runtime remains.
 #[test]
 fn a_mailbox_for_dead_letters_keeps_no_runtime() {
     struct Now;
@@ -210,7 +213,7 @@ fn a_mailbox_for_dead_letters_keeps_no_runtime() {
     }
 }
 
-/// 2.2: mail that was accepted and can't be delivered goes to dead letters, in order, and is counted.
+/// 2.2: an accepted message that can't be delivered becomes a dead letter, in order, and is counted.
 #[test]
 fn unread_mail_goes_to_dead_letters() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -235,7 +238,7 @@ fn unread_mail_goes_to_dead_letters() {
     assert!(letters.try_receive().is_none());
 }
 
-/// 2.3: a message that was sent just before the death is handed over before the exit is known.
+/// 2.3: a message that a process sends just before it exits is delivered before its exit is reported.
 #[test]
 fn a_message_before_a_death_arrives_before_the_exit_is_known() {
     everywhere(async |host| {
@@ -253,7 +256,7 @@ fn a_message_before_a_death_arrives_before_the_exit_is_known() {
     });
 }
 
-/// 2.3: signals keep their place among the messages, for a hand-written process and for `event()`.
+/// 2.3: a signal keeps its place among the messages, in a hand-written process and with `event()`.
 #[test]
 fn a_cancel_keeps_its_place_among_the_messages() {
     #[derive(Default)]
@@ -295,7 +298,7 @@ fn a_cancel_keeps_its_place_among_the_messages() {
     assert_eq!(rt.block_on(by_body).unwrap(), ["1", "2", "enough", "3"]);
 }
 
-/// 2.4: an outside channel is a pid like any other, for threads and for tasks of any executor.
+/// 2.4: a mailbox outside the processes has a pid. Threads and tasks of any executor can receive from it.
 #[test]
 fn an_outside_mailbox_has_a_pid() {
     let rt = two();
@@ -329,7 +332,7 @@ impl Deliver for Wire {
     }
 }
 
-/// 2.4: a receiver can be attached under a pid, and for the pids of another node; its refusals come back.
+/// 2.4: a receiver can be attached under a pid, and for all pids of another node. Its refusals return to the sender.
 #[test]
 fn receivers_are_attached_for_pids_and_for_nodes() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -345,7 +348,7 @@ fn receivers_are_attached_for_pids_and_for_nodes() {
     assert!(rt.send(far, 9_u64).is_err());
     rt.attach_node(4711, wire.clone());
     rt.send(far, 9_u64).unwrap();
-    // The host is a receiver itself.
+    // The host implements `Deliver` itself.
     let here = rt.spawn(echo);
     rt.host().deliver(Envelope::new(here.pid(), Payload::new(5_u64))).unwrap();
     assert_eq!(rt.block_on(here).unwrap(), 5);
@@ -373,7 +376,8 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
     }
 }
 
-/// 2.6: a call returns the reply, or an error that says which: dropped, died, no such process, timed out.
+/// 2.6: a call returns the reply, or an error that tells the cause: reply dropped, callee exited, no such process,
+/// wrong type, timeout.
 #[test]
 fn a_call_says_what_became_of_it() {
     timed(async |host, exact| {
@@ -384,14 +388,15 @@ fn a_call_says_what_became_of_it() {
         let timed = server.call(Ask::Keep).timeout(Duration::from_millis(5)).await;
         assert!(matches!(timed, Err(CallError::TimedOut)));
         exact.check(host.now(), until);
-        // What comes late goes nowhere and is counted, or comes back.
+        // `try_send` returns a late reply to the callee. The late reply is counted.
         let late = server.call(Ask::GiveBack).await.unwrap().expect("kept");
         assert!(late.is_closed());
         let before = host.counters().late_replies;
         assert_eq!(late.try_send(3), Err(3));
         assert_eq!(host.counters().late_replies, before + 1);
 
-        // One waits in the process's state, one in its mailbox: both hear of the death at once.
+        // The reply of `held` is in the state of the process, and the message of `unread` is in its mailbox. The exit
+        // of the process completes both calls with an error.
         let held = server.call(Ask::Keep).start();
         let panics = server.call(Ask::Panic).start();
         let unread = server.call(Ask::Get).start();
@@ -410,7 +415,8 @@ fn a_call_says_what_became_of_it() {
     });
 }
 
-/// 2.6: the answer wakes whoever waits for it last: by the waker of its turn, by one of a combinator's, or in another process.
+/// 2.6: an answer wakes the task that polled the call last, through the waker of its process, the waker of a
+/// combinator, or the waker of another process.
 #[test]
 fn an_answer_wakes_the_last_who_waited() {
     within(20, || {
@@ -426,7 +432,8 @@ fn an_answer_wakes_the_last_who_waited() {
                 let (to, heir_at) = (to_outside.clone(), heir.address());
                 let asker = rt.spawn(async move |ctx: Context| -> Result<Option<u64>, BoxError> {
                     let mut call = if by_context { ctx.call(&to, |reply| reply) } else { to.call(|reply| reply) };
-                    // In its own turn, by its own waker; and once more.
+                    // The first poll is in the process's own turn, with its own waker. The second poll is in a later
+                    // turn.
                     assert!(futures::poll!(&mut call).is_pending());
                     ctx.yield_now().await;
                     assert!(futures::poll!(&mut call).is_pending());
@@ -449,7 +456,7 @@ fn an_answer_wakes_the_last_who_waited() {
     });
 }
 
-/// 2.6: whoever held the question and died is what the caller hears of, with the reason.
+/// 2.6: when the process that holds a reply is killed, the caller receives the exit reason.
 #[test]
 fn a_death_is_told_to_the_callers_at_once() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -463,7 +470,7 @@ fn a_death_is_told_to_the_callers_at_once() {
     assert!(matches!(rt.block_on(unread), Err(CallError::Died(Exit::Killed))));
 }
 
-/// 2.6: a hand-written process asks too; the reply answers its tag, and so does a refusal.
+/// 2.6: a hand-written process can call. The reply completes the tag of the call, and so does a refusal.
 #[test]
 fn a_hand_written_process_asks() {
     struct Asks {
@@ -503,7 +510,7 @@ fn a_hand_written_process_asks() {
     assert!(matches!(failure.error::<CallError>(), Some(CallError::NoProcess)), "{failure:?}");
 }
 
-/// 2.3: what `receive_where` passes over keeps its place, also when it came in one burst.
+/// 2.3: messages that `receive_where` skips keep their order, also when they arrive in one burst.
 #[test]
 fn what_is_passed_over_in_a_burst_keeps_its_place() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -529,7 +536,8 @@ fn what_is_passed_over_in_a_burst_keeps_its_place() {
     assert_eq!(rt.block_on(handle).unwrap(), [4, 7, 0, 1, 2, 3, 5, 6, 8]);
 }
 
-/// 2.3: an address as a sink takes all, in order, and hands back what nobody takes any more.
+/// 2.3: the sink of an address forwards all messages in order. It returns a message that the receiver no longer
+/// accepts.
 #[test]
 fn a_sink_hands_back_what_is_refused() {
     use futures::{SinkExt, StreamExt, stream};
@@ -555,8 +563,8 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
     std::iter::from_fn(|| mailbox.try_receive()).collect()
 }
 
-/// 2.3: a mailbox takes as many as its bound says, 0 means 1, and then does what its policy says: what is dropped is a
-/// dead letter, and counted.
+/// 2.3: a mailbox accepts as many messages as its bound; a bound of 0 means 1. A full mailbox applies its policy. A
+/// message that the policy drops becomes a dead letter, and is counted.
 #[test]
 fn bounds_are_exact_and_policies_hold() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
@@ -590,15 +598,15 @@ fn bounds_are_exact_and_policies_hold() {
         let counted = rt.counters();
         assert_eq!((counted.dropped_by_policy, counted.dead_letters), (dropped.len() as u64, dropped.len() as u64));
         assert_eq!(counted.refused, refused as u64);
-        // There is room again.
+        // The mailbox is empty again, and accepts a message.
         address.send(9).unwrap();
         assert_eq!(mailbox.try_receive(), Some(9));
         assert!(address.peak_mailbox_len() >= read.len());
     }
 }
 
-/// 2.3: only messages count against the bound: what a process performs is answered however full it is, a cancel is heard
-/// in its place, and both a body and a hand-written process keep to the bound.
+/// 2.3: only messages count against the bound. A process with a full mailbox still receives the completion of its
+/// command. A full mailbox accepts a cancellation, which keeps its place among the messages.
 #[test]
 fn only_messages_count_against_a_bound() {
     struct Echo(u8);
@@ -628,7 +636,8 @@ fn only_messages_count_against_a_bound() {
     assert_eq!(rt.block_on(handle).unwrap(), ["3", "1", "enough", "2"]);
 }
 
-/// 2.3: `send_wait` waits for room, and those that wait come in as they began to; where there is room it does not wait.
+/// 2.3: `send_wait` completes immediately if there is room. Otherwise it waits, and waiting senders proceed in the
+/// order in which they began to wait.
 #[test]
 fn those_that_wait_for_room_come_in_one_after_the_other() {
     use futures::FutureExt;
@@ -639,7 +648,7 @@ fn those_that_wait_for_room_come_in_one_after_the_other() {
         assert_eq!(sent, [true, true]);
         let mut waiting: Vec<_> = (2..6_u32).map(|n| rt.send_wait(address.pid(), n)).collect();
         assert!(waiting.iter_mut().all(|wait| wait.now_or_never().is_none()));
-        // The third gives up: its message was never sent.
+        // The third waiting sender drops its future: its message is never sent.
         drop(waiting.remove(2));
         assert_eq!(mailbox.try_receive(), Some(0));
         assert!((&mut waiting[0]).now_or_never().unwrap().is_ok());
@@ -657,14 +666,15 @@ fn those_that_wait_for_room_come_in_one_after_the_other() {
     assert_eq!(rt.counters().messages, 3 * 5);
 }
 
-/// 2.3: a hand-written process takes over all messages of a full mailbox at once: then as many waiting senders proceed as
-/// there is room, the oldest first.
+/// 2.3: a hand-written process takes all messages out of a full mailbox in one step. Then as many waiting senders
+/// proceed as there is room, the oldest first.
 #[test]
 fn a_drain_admits_as_many_senders_as_there_is_room() {
     use futures::FutureExt;
     const BOUND: usize = 3;
     type Waiting = Arc<Mutex<Vec<SendWait<u32>>>>;
-    /// In each step: how many messages came, and how many of the senders that still waited have proceeded.
+    /// Records two values for each step with messages: the messages, and the number of waiting senders that have
+    /// proceeded.
     struct Drains(Waiting, Arc<Mutex<Vec<(Vec<u32>, usize)>>>);
     impl Process for Drains {
         type Message = u32;
@@ -704,8 +714,9 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
     }
 }
 
-/// 2.3: whoever waits for room when the receiver ends gets the message back, as does whoever comes later or would wait
-/// for ever; a message of any type waits too.
+/// 2.3: a sender that waits for room gets its message back when the receiver exits. A later sender gets it back
+/// immediately. A sender also gets it back immediately if the limit of the mailbox is 0, because it would wait forever.
+/// A sender of an untyped message waits too.
 #[test]
 fn a_wait_for_room_ends_with_the_receiver() {
     use futures::FutureExt;
@@ -739,7 +750,7 @@ fn a_wait_for_room_ends_with_the_receiver() {
     let wrong = rt.block_on(rt.send_wait(mute.pid(), 5_u8)).unwrap_err();
     assert!(matches!(wrong.refusal(), SendErrorKind::WrongType { .. }));
     assert_eq!(rt.counters().refused, 6);
-    // The runtime ends: whoever waits is told.
+    // Dropping the runtime completes a waiting send, and returns its message.
     let (address, mailbox) = rt.mailbox_with::<u8>(MailboxCapacity::Reject(1));
     address.send(1).unwrap();
     let mut wait = address.send_wait(2);
@@ -749,8 +760,9 @@ fn a_wait_for_room_ends_with_the_receiver() {
     drop(mailbox);
 }
 
-/// 2.3: many send into a mailbox for few, by turns: each message arrives, in its sender's order, never more than fit wait
-/// there, and nobody is left waiting; a body, a selective one and a hand-written process all make room.
+/// 2.3: several senders fill a small mailbox in turns. Each message arrives, and the mailbox never contains more
+/// messages than its bound. No sender waits forever. A body, a selective body and a hand-written process read. Except
+/// for the selective body, each sender's messages arrive in order.
 #[test]
 fn room_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
@@ -783,7 +795,7 @@ fn room_is_neither_lost_nor_taken_twice() {
     let selective = async |mut ctx: Context<(u32, u32)>| -> Result<Vec<(u32, u32)>, Exit> {
         let (mut read, total) = (Vec::new(), (SENDERS * EACH) as usize);
         while read.len() < total {
-            // Every other time not the first one, as long as there are others to come.
+            // Every second receive skips the first message, as long as enough messages are still to arrive.
             let mut pass = read.len() % 2 == 1 && read.len() + 10 < total;
             let pick = |m| if std::mem::take(&mut pass) { Err(m) } else { Ok(m) };
             read.push(ctx.receive_where(pick).await?);
@@ -791,7 +803,7 @@ fn room_is_neither_lost_nor_taken_twice() {
         Ok(read)
     };
     for bound in [1, 3] {
-        // What is passed over counts: where one fits, nothing can be.
+        // A skipped message counts against the bound. With a bound of 1, no message could arrive after a skipped one.
         for which in (0..3).filter(|which| (bound, *which) != (1, 1)) {
             let (read, high) = on_workers(async move |host| {
                 let to = host.process().mailbox_capacity(MailboxCapacity::Reject(bound));
@@ -805,7 +817,7 @@ fn room_is_neither_lost_nor_taken_twice() {
                     let _ = host.spawn(async move |ctx: Context| -> Result<(), Exit> {
                         for n in 0..EACH {
                             to.send_wait((sender, n)).await?;
-                            // Given up before it began: nothing is sent.
+                            // The future is dropped before its first poll: nothing is sent.
                             drop(ctx.send_wait(&to, (SENDERS, 0)));
                         }
                         Ok(())
@@ -826,8 +838,8 @@ fn room_is_neither_lost_nor_taken_twice() {
     }
 }
 
-/// 2.3: while a receiver ends, and waits are given up, each message is read, a dead letter, or back at its sender; nobody
-/// is left waiting.
+/// 2.3: the receiver exits while senders wait, and some senders drop their future. Each message is read, becomes a dead
+/// letter, or returns to its sender. No sender waits forever.
 #[test]
 fn waits_for_room_race_the_end_and_their_own() {
     const ROUNDS: u64 = 1_500;
@@ -855,7 +867,7 @@ fn waits_for_room_race_the_end_and_their_own() {
                         loop {
                             let wait = to.send_wait(sender);
                             let outcome = if (sent + sender) % 3 == 1 {
-                                // Given up after some turns, or resolved before.
+                                // Drops the waiting send after some turns, unless the send completes before.
                                 let turns = async {
                                     for _ in 0..=sender {
                                         ctx.yield_now().await;
@@ -893,15 +905,16 @@ fn waits_for_room_race_the_end_and_their_own() {
         }
         let dead = drain(&mut letters).len() as u64;
         let (read, counted) = (read.load(SeqCst), host.counters());
-        // A dead letter was taken twice, by its receiver and by ours. One that was given up may have been let in by then.
+        // `messages` counts a dead letter twice: in the mailbox of its receiver, and in `letters`. A message may have
+        // been accepted before its sender dropped the future, so `sent` may be less than the sum.
         assert_eq!(counted.messages, read + 2 * dead);
         assert!(sent <= read + dead, "{sent} {read} {dead}");
         assert_eq!((counted.dead_letters, counted.panics), (dead, 0));
     });
 }
 
-/// 2.3: what a selective receive passes over counts against the bound and keeps its place, and it is looked at once; a
-/// policy may drop it, even while it is looked at.
+/// 2.3: a message that a selective receive skips counts against the bound, keeps its place, and is examined once. A
+/// policy may drop it, even while it is examined.
 #[test]
 fn a_selective_receive_looks_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
@@ -940,7 +953,7 @@ fn a_selective_receive_looks_once() {
     let to = address.clone();
     let picked = rt.block_on(mailbox.receive_where(|n| {
         if n == 0 {
-            // Two come while the oldest is looked at: they take its place and that of the next.
+            // Two messages arrive while the oldest one is examined. The policy drops the two oldest messages for them.
             to.send(2).unwrap();
             to.send(3).unwrap();
         }
@@ -951,7 +964,7 @@ fn a_selective_receive_looks_once() {
     dead.sort_unstable();
     assert_eq!((dead, rt.counters().dropped_by_policy), (vec![0, 1], 2));
 
-    // A panic in the pick loses that message and no room.
+    // A panic of the filter loses that message, but does not reduce the room of the mailbox.
     let (address, mut mailbox) = rt.mailbox_with::<u32>(MailboxCapacity::Reject(1));
     address.send(0).unwrap();
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -962,7 +975,8 @@ fn a_selective_receive_looks_once() {
     assert_eq!(drain(&mut mailbox), [1]);
 }
 
-/// 2.3: what was put aside is read next, in order, when it is taken back; it does not count, and is not lost.
+/// 2.3: unstashed messages are read next, in order. Stashed messages do not count against the bound, and become dead
+/// letters when the mailbox is dropped.
 #[test]
 fn what_is_put_aside_comes_back_in_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -994,7 +1008,7 @@ fn what_is_put_aside_comes_back_in_order() {
     }
 }
 
-/// 2.3: a process that puts messages aside that come one by one finds them when it takes them back: it does not wait.
+/// 2.3: a process stashes messages that arrive one at a time. After `unstash` it receives them without waiting.
 #[test]
 fn what_is_put_aside_is_there_also_if_it_came_alone() {
     within(20, || {
@@ -1027,8 +1041,8 @@ fn what_is_put_aside_is_there_also_if_it_came_alone() {
     });
 }
 
-/// 2.2, 2.3: what comes to a process that waits for it, and what comes before that has run, is read in order, is counted as
-/// unread until then, and stands before what comes after it; whatever its size.
+/// 2.2, 2.3: messages are read in order, and count as unread until they are read. This holds for messages to a waiting
+/// process, for messages that arrive before it has run, and for messages of any size.
 #[test]
 fn what_comes_to_one_that_waits_is_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
@@ -1067,7 +1081,7 @@ fn what_comes_to_one_that_waits_is_read_in_order() {
         send(7, 8);
         run();
         assert_eq!(read.lock().unwrap()[6..], [6, 100, 7]);
-        // Unread when it dies.
+        // This message is unread when the process is killed.
         let mut letters = rt.dead_letters();
         send(8, 9);
         rt.kill(address.pid()).unwrap();
@@ -1079,7 +1093,8 @@ fn what_comes_to_one_that_waits_is_read_in_order() {
     check(|n| n.to_string(), |n| n.parse().unwrap());
 }
 
-/// 2.3: a mailbox that its process has waited for, and hands to somebody else, is read there, all of it and in order.
+/// 2.3: a process waits for mail, and then moves its mailbox to another thread. That thread reads all messages, in the
+/// order of each sender.
 #[test]
 fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
     const EACH: u64 = 50;
@@ -1089,7 +1104,7 @@ fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
             let (tell, told) = futures::channel::oneshot::channel();
             let process = rt.spawn(async move |ctx: Context<u64>| {
                 let (me, mut mailbox) = ctx.split();
-                // It waits for mail, for a turn, or for none.
+                // Waits for mail in zero, one or two turns.
                 let mut read = Vec::new();
                 for _ in 0..round % 3 {
                     if let Poll::Ready(message) = futures::poll!(mailbox.receive()) {
@@ -1131,7 +1146,7 @@ fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
     });
 }
 
-/// 2.3: a sink waits for room, message by message, and hands back the one that waits when the receiver ends.
+/// 2.3: a sink waits for room before each message. When the mailbox is dropped, the sink returns the waiting message.
 #[test]
 fn a_sink_waits_for_room() {
     use futures::{FutureExt, SinkExt, StreamExt, stream};
@@ -1154,7 +1169,7 @@ fn a_sink_waits_for_room() {
     }
     assert!(sink.flush().now_or_never().is_none());
     assert!(sink.feed(3).now_or_never().is_none());
-    // Dropped, it takes back the one that waits.
+    // Dropping the sink cancels the waiting message.
     drop(sink.clone());
     drop(sink);
     assert_eq!(drain(&mut mailbox), [0, 1]);
@@ -1167,7 +1182,8 @@ fn a_sink_waits_for_room() {
     assert_eq!((refused.refusal(), refused.into_message()), (SendErrorKind::NoProcess, 2));
 }
 
-/// 2.2, 2.3: a recipient sends one kind of message and gets back what is refused, as it was.
+/// 2.2, 2.3: a recipient sends one type of message, which converts into the type of the mailbox. A refused message
+/// returns unconverted.
 #[test]
 fn a_recipient_sends_what_converts() {
     struct Number(u64);
@@ -1190,7 +1206,8 @@ fn a_recipient_sends_what_converts() {
     assert_eq!(rt.counters().refused, 2);
 }
 
-/// 5.1: a body that took its mail and then waits for something else is not polled for what comes; it is there when it asks.
+/// 5.1: a body that has read its mail and waits for something else is not polled for new messages. Its next receive
+/// finds them.
 #[test]
 fn mail_does_not_wake_who_waits_for_something_else() {
     within(60, || {
@@ -1224,22 +1241,23 @@ fn mail_does_not_wake_who_waits_for_something_else() {
     });
 }
 
-/// 5.1, 2.2: whoever asked for mail last is woken for it, by whatever waker, however often that changes in a turn.
+/// 5.1, 2.2: a new message wakes the task that polled for mail last, with any waker, however often the waker changes in
+/// a turn.
 #[test]
 fn the_last_who_asked_is_woken() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {
         let mut sum = 0;
         loop {
-            // In its own turn, by its own waker.
+            // Polled in the process's own turn, with its own waker.
             sum += ctx.receive().await?;
-            // By a waker of its own, once, and then given up.
+            // Polled once with another waker, and then dropped.
             {
                 let mut aside = FuturesUnordered::from_iter([ctx.receive()]);
                 if let Poll::Ready(Some(message)) = futures::poll!(aside.next()) {
                     sum += message?;
                 }
             }
-            // Polled before that by its own waker, and given up too.
+            // Polled with the waker of the process, and dropped too.
             if sum % 2 == 0
                 && let Poll::Ready(message) = futures::poll!(ctx.receive())
             {

@@ -1,5 +1,5 @@
-//! SPEC 11: what comes in wrong, row by row. Panics have a file of their own, as have handlers and mail where the same is
-//! promised elsewhere.
+//! Section 11 of the specification: misuse of the API, one test for each row. The rows about panics are in `panics.rs`.
+//! Rows that other sections promise too are tested with handlers and mail.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -25,7 +25,8 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// 11: an unknown method and a wrong input are named by `started()` and by the exit, with what there is.
+/// 11: an unknown entry point and an input of the wrong type make the start fail. `started()` and the exit name the
+/// given and the expected value.
 #[test]
 fn a_wrong_start_is_named() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
@@ -55,8 +56,8 @@ fn a_wrong_start_is_named() {
     }
 }
 
-/// 11: a pid that names nothing (unknown, dead, stale, of another runtime or of a former life of this one) is an error
-/// at the sender, for every way to use it, and hands the message back.
+/// 11: a pid without a process is an error at the sender, for every operation, and the error returns the message. The
+/// pid may be unknown, stale, or of an exited process, another runtime or another incarnation.
 #[test]
 fn a_pid_that_names_nothing_is_an_error() {
     let (rt, other) = (lone(), lone());
@@ -104,8 +105,8 @@ fn a_pid_that_names_nothing_is_an_error() {
     assert_eq!(rt.block_on(tenant).unwrap(), 9);
 }
 
-/// 11: a message of the wrong type is an error at the sender that names the right one, and comes back; also when it
-/// comes as a payload, and to an outside mailbox.
+/// 11: a message of the wrong type is an error at the sender. The error names the expected type and returns the
+/// message. The same holds for a message in a payload, and for a mailbox outside the processes.
 #[test]
 fn a_wrong_type_is_refused_at_the_sender() {
     let rt = lone();
@@ -126,7 +127,7 @@ fn a_wrong_type_is_refused_at_the_sender() {
     assert_eq!(rt.block_on(typed).unwrap(), 5);
 }
 
-/// 11: what has no meaning is an error when building; everything else that is extreme works.
+/// 11: an option value without a meaning is an error when building. Every other extreme value works.
 #[test]
 fn extreme_options_work_or_are_errors() {
     for asked in [49, 1_000, usize::MAX] {
@@ -136,7 +137,7 @@ fn extreme_options_work_or_are_errors() {
     within(30, || {
         let most = Runtime::builder().workers(48).build().unwrap();
         assert_eq!(block_on(most.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
-        // All places are taken: this thread drives nothing, and gets its result all the same.
+        // All worker slots are taken. This thread runs no processes, but still gets its result.
         assert_eq!(most.block_on(most.spawn(async |_: Context| Ok::<_, Exit>(2))).unwrap(), 2);
         assert_eq!(block_on(most.run(most.spawn(async |_: Context| Ok::<_, Exit>(3)))).unwrap(), 3);
     });
@@ -151,7 +152,8 @@ fn extreme_options_work_or_are_errors() {
     });
 }
 
-/// 4.1, 8.1: with no worker nothing runs until somebody lends a thread; then everything does.
+/// 4.1, 8.1: without workers nothing runs until a guest thread drives the runtime. The guest thread then runs
+/// everything.
 #[test]
 fn without_workers_a_lent_thread_does_everything() {
     within(20, || {
@@ -165,14 +167,15 @@ fn without_workers_a_lent_thread_does_everything() {
         assert!(!ready);
         assert_eq!(rt.counters().polls, 0);
         assert_eq!(block_on(rt.run(handle)).unwrap(), 4);
-        // Dropped with work queued that nobody ever ran.
+        // The runtime is dropped with a queued process that never ran.
         let left = rt.spawn(async |_: Context| {});
         drop(rt);
         assert!(block_on(left).is_err());
     });
 }
 
-/// 11: durations of zero are over at once, the longest never are, and neither hangs what they are dropped with.
+/// 11: a duration of zero elapses immediately, and the longest durations never elapse. A pending sleep does not hang
+/// the process or the runtime that is dropped with it.
 #[test]
 fn extreme_durations_have_a_meaning() {
     for workers in [0, 2] {
@@ -200,7 +203,8 @@ fn extreme_durations_have_a_meaning() {
                 let late = ctx.call(&keeper, |reply| reply).timeout(Duration::ZERO).await;
                 assert!(matches!(late, Err(CallError::TimedOut)), "{late:?}");
                 assert_eq!(ctx.call(&quick, |reply| reply).timeout(Duration::MAX).await.unwrap(), 1);
-                // The far end of time, from both ends.
+                // Durations beyond the range of the clock: a sleep never elapses, and an addition to the present does
+                // not overflow.
                 for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_secs(u64::MAX)] {
                     let sleep = ctx.sleep(time);
                     let never = ctx.timeout(Duration::from_millis(1), sleep).await.unwrap_err();
@@ -235,7 +239,8 @@ fn extreme_durations_have_a_meaning() {
     }
 }
 
-/// 3.3, 1.2, 11: a completion after the death, a second answer, an unknown tag, a tag that is in flight.
+/// 3.3, 1.2, 11: a completion after the exit, a second answer, an unknown tag and a tag in flight are refused or
+/// discarded.
 #[test]
 fn answers_that_nobody_asked_for_are_refused() {
     let shelf = Shelf::default();
@@ -266,7 +271,7 @@ fn answers_that_nobody_asked_for_are_refused() {
     let completion = shelf.take();
     let (tag, discarded) = (completion.tag(), rt.counters().discarded);
     rt.complete_yield(pid, tag, Ok(Payload::new(1_u64))).unwrap();
-    // Answered by its tag; the completion comes second, and is discarded.
+    // The command is answered by its tag. The answer of the completion is the second one, and is discarded.
     assert!(completion.is_cancelled());
     completion.complete(2);
     assert_eq!(rt.counters().discarded, discarded + 1);
@@ -278,7 +283,7 @@ fn answers_that_nobody_asked_for_are_refused() {
     assert_eq!(rt.counters().discarded, discarded + 2);
 }
 
-/// What somebody does from a place where it may not be expected to.
+/// Calls the operations of a host and an address, from a place where a user may not expect them to work.
 fn everything(host: &Host, server: &Address<Reply<u64>>) {
     let spawned = host.spawn(echo);
     let _ = spawned.send(3);
@@ -296,7 +301,7 @@ fn everything(host: &Host, server: &Address<Reply<u64>>) {
     drop((spawned, call));
 }
 
-/// Does everything when it is dropped, once, and says so.
+/// Calls `everything` when it is dropped, and then sends the name of its place.
 struct Busy {
     host: Host,
     server: Address<Reply<u64>>,
@@ -311,8 +316,8 @@ impl Drop for Busy {
     }
 }
 
-/// 11: spawn, send, call, cancel and kill work from inside a step, a body, a handler of each kind, a foreign thread, a
-/// blocking closure, a plain future and the `Drop` of a state, a message, a reply and a command.
+/// 11: spawn, send, call, cancel and kill work inside a step, a body, a handler of each kind, a foreign thread, a
+/// blocking closure and a plain future. They also work in the `Drop` of a state, a message, a reply and a command.
 #[test]
 fn everything_works_from_everywhere() {
     struct Give(#[expect(dead_code)] Option<Busy>);
@@ -415,7 +420,8 @@ fn everything_works_from_everywhere() {
     });
 }
 
-/// 11: the same from what is dropped with the runtime: refused, and nothing hangs.
+/// 11: values that are dropped with the runtime call the same operations. The operations are refused, and nothing
+/// hangs.
 #[test]
 fn everything_is_refused_while_the_runtime_is_dropped() {
     for workers in [0, 1, 2] {
@@ -450,8 +456,8 @@ fn everything_is_refused_while_the_runtime_is_dropped() {
     }
 }
 
-/// 6.5, 11: a process may shut down the runtime that it lives in: everybody ends but itself, which is waited for until
-/// the deadline and named.
+/// 6.5, 11: a process may shut down its own runtime. Every other process exits. The shutdown waits for the calling
+/// process until the deadline, and lists it.
 #[test]
 fn a_process_may_shut_down_its_own_runtime() {
     for workers in [1, 2] {
@@ -474,7 +480,7 @@ fn a_process_may_shut_down_its_own_runtime() {
     }
 }
 
-/// 8.1, 11: a step may block on its own runtime: the worker drives the others meanwhile.
+/// 8.1, 11: a step may block on its own runtime. The worker runs other processes meanwhile.
 #[test]
 fn a_step_may_block_on_its_own_runtime() {
     within(20, || {
@@ -491,7 +497,8 @@ fn a_step_may_block_on_its_own_runtime() {
     });
 }
 
-/// 11: a process that never yields: the others go on on the other worker, a shutdown still returns and names it.
+/// 11: one process never yields. The other processes continue on the other worker. A shutdown still returns, and lists
+/// the process.
 #[test]
 fn a_process_that_never_yields_stops_nobody_else() {
     within(30, || {
@@ -522,13 +529,12 @@ fn a_process_that_never_yields_stops_nobody_else() {
         let left: Vec<_> = shutdown.left.iter().map(|left| (left.pid, left.state)).collect();
         assert_eq!(left, [(greedy.pid(), Some(ProcessState::Running))]);
         release.store(true, SeqCst);
-        // Its body ended in that step.
+        // The body returned in the same step, so the process exits normally.
         block_on(greedy).unwrap();
     });
 }
 
-/// 1.3, 11: a future of one process that is polled in another, or outside, fails; a context that is smuggled out reads
-/// nobody else's mail.
+/// 1.3, 11: a future of one process fails when it is polled in another process, or outside the processes.
 #[test]
 fn futures_of_one_process_fail_in_another() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();

@@ -1,4 +1,4 @@
-//! SPEC 2.5: names, groups, and spawning under a name or sending to it.
+//! Section 2.5 of the specification: names, groups, and `spawn_or_send`.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -15,7 +15,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Adds up what comes until a zero does.
+/// Sums its messages until a zero arrives.
 async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     let mut sum = 0;
     loop {
@@ -26,8 +26,8 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
     }
 }
 
-/// 2.5: a name leads to its process from before its first step until its end, by sends, calls and `whereis`; then it is
-/// free.
+/// 2.5: a name resolves to its process from before the first step until the exit, in sends, calls and `whereis`. Then
+/// the name is free.
 #[test]
 fn a_name_leads_to_its_process_until_it_ends() {
     let rt = lone();
@@ -52,7 +52,7 @@ fn a_name_leads_to_its_process_until_it_ends() {
     assert!(matches!(rt.block_on(rt.call("sum", |reply: Reply<()>| reply)), Err(CallError::NoProcess)));
 }
 
-/// 2.5: a call finds its name when it is sent, not when it is made.
+/// 2.5: a call resolves its name when it is sent, not when it is created.
 #[test]
 fn a_call_by_name_finds_who_is_there_when_it_is_sent() {
     let rt = lone();
@@ -64,7 +64,7 @@ fn a_call_by_name_finds_who_is_there_when_it_is_sent() {
     assert_eq!(rt.block_on(call).unwrap(), 7);
 }
 
-/// 2.5: a taken name is an error that says by whom, and hands back what was to be spawned.
+/// 2.5: a taken name is an error that names the holder. The error returns the body.
 #[test]
 fn a_taken_name_says_by_whom() {
     let rt = lone();
@@ -80,7 +80,7 @@ fn a_taken_name_says_by_whom() {
     let second = rt.spawn(body);
     let by_body = rt.block_on(rt.spawn(async |ctx: Context<u64>| ctx.register(SUM)));
     assert!(by_body.unwrap_err().to_string().contains(&taken.to_string()));
-    // Another host has names of its own.
+    // Another host has its own names.
     let other = rt.add_host(HostBuilder::new("other")).unwrap();
     let namesake = other.process().name(SUM).spawn(sum).unwrap();
     assert_eq!((other.whereis(SUM), rt.whereis(SUM)), (Some(namesake.pid()), Some(first.pid())));
@@ -92,7 +92,8 @@ fn a_taken_name_says_by_whom() {
     assert_eq!(rt.whereis(SUM), None);
 }
 
-/// 2.5: a process has as many names as it likes, one of them once, and gives back its own alone; ended, it gets none.
+/// 2.5: a process may have many names, and may register a name twice. It unregisters only its own names. An exited
+/// process can't register.
 #[test]
 fn a_process_registers_and_unregisters() {
     let rt = lone();
@@ -121,8 +122,8 @@ fn a_process_registers_and_unregisters() {
     assert!(!me.unregister("one"));
 }
 
-/// 2.5: when the end of a process is heard, its name is free and its pid leads nowhere: the next one can have the name
-/// at once.
+/// 2.5: when the exit of a process is reported, its name is free and its pid resolves to nothing. A new process can
+/// take the name immediately.
 #[test]
 fn a_name_is_free_before_the_end_is_heard() {
     const ROUNDS: u64 = 2_000;
@@ -151,8 +152,8 @@ fn a_name_is_free_before_the_end_is_heard() {
     });
 }
 
-/// 2.5: of many that want a name at once one gets it, and the error of the others names that one; whoever registers
-/// while its process ends leaves nothing behind.
+/// 2.5: of several processes that register a name concurrently, one succeeds. The other processes get an error that
+/// names the holder. A process that registers while it exits leaves neither a name nor a group member behind.
 #[test]
 fn registering_races_the_end() {
     const ROUNDS: usize = 400;
@@ -197,8 +198,8 @@ fn registering_races_the_end() {
     });
 }
 
-/// 2.5: spawn-or-send is one act. However many do it at once there is one process of the name, and each message is read
-/// by it, the first one first.
+/// 2.5: `spawn_or_send` is atomic. Concurrent calls spawn one process of the name, and this process reads every
+/// message.
 #[test]
 fn spawn_or_send_spawns_one_and_loses_nothing() {
     const THREADS: u64 = 4;
@@ -235,8 +236,8 @@ fn spawn_or_send_spawns_one_and_loses_nothing() {
     });
 }
 
-/// 2.5: where processes of the name come and go all the time each message is read, or accepted by one that died with it
-/// unread; never more than one lives.
+/// 2.5: processes of one name start and exit all the time. Each message is read, or becomes a dead letter of a process
+/// that exited. There is never more than one process of the name.
 #[test]
 fn spawn_or_send_holds_while_processes_end() {
     const EACH: u64 = 3_000;
@@ -264,7 +265,8 @@ fn spawn_or_send_holds_while_processes_end() {
                 });
             }
         });
-        // The name is free before the mail of its last holder is buried; its pid is not forgotten before.
+        // The name becomes free before the unread mail of its holder becomes dead letters. The pid stays known until
+        // then.
         for pid in pids.into_inner().unwrap() {
             let _ = rt.block_on(rt.exited(pid));
         }
@@ -274,7 +276,7 @@ fn spawn_or_send_holds_while_processes_end() {
     });
 }
 
-/// 2.5: what spawn-or-send can't do hands back the message and the body; without a name it spawns.
+/// 2.5: a refused `spawn_or_send` returns the message and the body. Without a name it spawns.
 #[test]
 fn spawn_or_send_hands_back_what_is_refused() {
     let rt = lone();
@@ -298,15 +300,15 @@ fn spawn_or_send_hands_back_what_is_refused() {
 
 const ROOM: Group<&str> = Group::new("room");
 
-/// Joins the room and says what it hears first.
+/// Joins the room and returns its first message.
 async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
     ctx.join_group(ROOM);
     ctx.join_group("room");
     ctx.receive().await
 }
 
-/// 2.5: a group has whoever joined it, once and in that order, until it leaves or ends; a broadcast says how many took
-/// it.
+/// 2.5: a group contains each process that joined, once and in the order of joining, until the process leaves or exits.
+/// A broadcast returns the number of members that accepted the message.
 #[test]
 fn a_group_has_its_members() {
     let rt = lone();
@@ -338,7 +340,8 @@ fn a_group_has_its_members() {
     });
 }
 
-/// 2.5: many join and leave one group at once; a broadcast reaches each that is in it all the time.
+/// 2.5: many processes join a group and exit concurrently. A broadcast reaches each process that is a member all the
+/// time.
 #[test]
 fn a_crowd_joins_and_ends() {
     everywhere(async |host| {

@@ -1,5 +1,5 @@
-//! SPEC 11: every option of every builder with values at the ends of their ranges. A builder returns an error, or what it builds
-//! works: nothing panics and nothing hangs.
+//! Section 11 of the specification: every option of every builder, with values at the ends of its range. A builder
+//! returns an error, or its product works. Nothing panics, and nothing hangs.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ const MS: Duration = Duration::from_millis(1);
 const TIMES: [Duration; 5] = [Duration::ZERO, NS, MS, Duration::from_nanos(u64::MAX), Duration::MAX];
 const COUNTS: [usize; 4] = [0, 1, usize::MAX - 1, usize::MAX];
 
-/// An option of a builder with a value, by a name for messages.
+/// The name of an option and its value, for messages, and the function that sets it.
 type Setting<B> = (String, Box<dyn Fn(B) -> B + Send>);
 
 fn setting<B>(name: impl Into<String>, set: impl Fn(B) -> B + Send + 'static) -> Setting<B> {
     (name.into(), Box::new(set))
 }
 
-/// Settings of one option, for each of these values.
+/// Returns the settings of one option, one for each value.
 fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     name: &str,
     values: &[T],
@@ -30,7 +30,7 @@ fn each<B: 'static, T: Copy + std::fmt::Debug + Send + 'static>(
     values.iter().map(|&value| setting(format!("{name}({value:?})"), move |builder| set(builder, value))).collect()
 }
 
-/// A small generator, so that a failing combination comes again.
+/// Small deterministic generator, so that a failing combination can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -90,12 +90,12 @@ fn of_the_runtime() -> Vec<Setting<Builder>> {
     all
 }
 
-/// What a runtime does must end, with whatever result.
+/// Runs some work on the runtime. Every operation must return, with any result.
 fn use_runtime(builder: Builder) {
     let Ok(rt) = builder.build() else { return };
     let echo = rt.spawn(echo);
     let _ = rt.block_on(rt.spawn(async |ctx: Context| {
-        // A substitute takes over the worker, if there may be one.
+        // A replacement thread takes over the worker's queues, if the options allow one.
         block_in_place(std::thread::yield_now);
         let _ = ctx.perform(Ask(1)).await;
         ctx.sleep(NS).await;
@@ -109,7 +109,7 @@ fn use_runtime(builder: Builder) {
     assert_eq!(left, []);
 }
 
-/// 11: each option of a runtime alone, and combinations of three.
+/// 11: each option of a runtime alone, and combinations of three options.
 #[test]
 fn every_option_of_a_runtime_works_or_is_an_error() {
     let all = of_the_runtime();
@@ -122,7 +122,7 @@ fn every_option_of_a_runtime_works_or_is_an_error() {
         let names = chosen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         println!("{names}");
         within(20, move || {
-            // Few threads, unless the options say otherwise.
+            // The runtime has one worker, unless an option sets another number.
             let begin = Runtime::builder().workers(1);
             use_runtime(chosen.iter().fold(begin, |builder, (_, set)| set(builder)));
         });
@@ -138,7 +138,7 @@ fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
     }
 }
 
-/// 4.9: the number of substitutes may be unlimited.
+/// 4.9: the number of replacement threads may be unlimited.
 #[test]
 fn the_number_of_substitutes_may_be_unlimited() {
     within(20, || {
@@ -154,7 +154,7 @@ fn the_number_of_substitutes_may_be_unlimited() {
             ends.send(()).map_err(Exit::failed)
         });
         let other = other.address();
-        // The only worker blocks until a process has run that only a substitute can run.
+        // The only worker blocks until the other process has run. Only a replacement thread can run that process.
         let blocks = rt.spawn(async move |_: Context| {
             other.send(())?;
             block_in_place(|| end.recv()).map_err(Exit::failed)
@@ -163,7 +163,7 @@ fn the_number_of_substitutes_may_be_unlimited() {
     });
 }
 
-/// 11: a host of a simulation with hostile limits, and the options of simulations.
+/// 11: a simulated host with extreme limits, and the options of simulations.
 #[test]
 fn every_option_of_a_simulation_works() {
     for seed in [0, 1, u64::MAX] {
@@ -215,7 +215,8 @@ fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
     all
 }
 
-/// 11: each option of a process alone, and combinations of three: the spawn is refused, or the process runs and ends.
+/// 11: each option of a process alone, and combinations of three options. The spawn is refused, or the process runs and
+/// exits.
 #[test]
 fn every_option_of_a_process_works_or_is_refused() {
     within(60, || {
@@ -232,7 +233,7 @@ fn every_option_of_a_process_works_or_is_refused() {
                 builder = builder.deadline_within(ends[random.below(3)], TIMES[random.below(TIMES.len())]);
             }
             let Ok(process) = builder.spawn(echo) else { continue };
-            // A mailbox with little room, or a process with few steps, may not answer.
+            // A process with a small mailbox or with few steps may not answer these calls.
             let _ = (process.call(|reply| reply).start(), process.call(|reply| reply).start());
             process.abort();
             assert!(rt.block_on(process).is_err());
@@ -241,7 +242,7 @@ fn every_option_of_a_process_works_or_is_refused() {
     });
 }
 
-/// 2.3: pools whose sizes, queues and times are at the ends of their ranges.
+/// 2.3: a pool works with sizes, queues and times at the ends of their ranges.
 #[test]
 fn every_option_of_a_pool_works() {
     within(60, || {
@@ -270,7 +271,7 @@ fn every_option_of_a_pool_works() {
     });
 }
 
-/// 6.4, 6.5: supervisors whose intensity, back-off and shutdown times are at the ends of their ranges.
+/// 6.4, 6.5: a supervisor works with an intensity, backoffs and shutdown times at the ends of their ranges.
 #[test]
 fn every_option_of_a_supervisor_works() {
     const CHILD: Name<Reply<u64>> = Name::new("child");
@@ -296,7 +297,8 @@ fn every_option_of_a_supervisor_works() {
     }
 }
 
-/// 3: layers whose rates, counts and times are at the ends of their ranges: a command is answered, or still waits.
+/// 3: a layer works with rates, counts and times at the ends of their ranges. A command is answered, fails, or times
+/// out.
 #[test]
 fn every_option_of_a_layer_works() {
     let inner = || handler::inline(|ask: Ask| ask.0);

@@ -1,5 +1,5 @@
-//! SPEC 4.8, 11 and 1.1: a panic, wherever it happens, ends one process at most. Every site is tried on a runtime with
-//! one worker, which has to be there for everybody else afterwards.
+//! Sections 4.8, 11 and 1.1 of the specification: a panic ends at most one process. Each test uses a runtime with one
+//! worker, and checks that this worker still runs the other processes afterwards.
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::giver::{Give, Giver};
 use crate::lives::{Ask, LONG, Shelf, lone, settle};
 use crate::within;
 
-/// Panics when it is dropped, unless it was defused.
+/// Panics when it is dropped, unless it is defused.
 #[derive(Debug)]
 struct Bomb(bool);
 
@@ -30,14 +30,14 @@ impl Drop for Bomb {
     }
 }
 
-/// Sends a bomb; one that is refused does no harm.
+/// Sends a bomb. Defuses the bomb if it is refused.
 fn offer(to: &Address<Bomb>, bomb: Bomb) {
     if let Err(refused) = to.send(bomb) {
         refused.into_message().0 = false;
     }
 }
 
-/// A runtime with one worker, somebody who must not be hurt, and a look at both afterwards.
+/// A runtime with one worker, and a process that no panic may affect.
 struct Scene {
     rt: Runtime,
     bystander: JoinHandle<(), Reply<u64>>,
@@ -55,7 +55,8 @@ impl Scene {
         Self { rt, bystander }
     }
 
-    /// The worker lives, nobody else was hurt, everything that was spawned can end, and so many panics were counted.
+    /// Asserts that the worker runs, the bystander was not affected, every process can exit, and `panics` panics were
+    /// counted.
     fn stays_unhurt(self, panics: u64) {
         assert_eq!(block_on(self.bystander.call(|reply| reply)).unwrap(), 1);
         let after = self.rt.spawn(async |ctx: Context| {
@@ -79,7 +80,7 @@ fn panicked<T>(result: Result<T, Exit>, with: &str) {
     }
 }
 
-/// Where a hand-written process panics.
+/// Place where a hand-written process panics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Site {
     Nowhere,
@@ -139,12 +140,12 @@ impl Drop for Victim {
     }
 }
 
-/// 4.8, 1.1, 11: a panic in init, a step, close or the drop of the state ends that process as `Panicked`; close runs
-/// exactly once if init succeeded; the links of the chain that come later run although an earlier one panicked.
+/// 4.8, 1.1, 11: a panic in `init`, a step, `close` or the drop of the state ends that process as `Panicked`. `close`
+/// runs exactly once if `init` succeeded. The later stages of the exit run although an earlier stage panicked.
 #[test]
 fn a_panic_in_a_hand_written_process_ends_it_alone() {
     use Site::*;
-    // The sites, how often close runs, how many panics there are, and which one the exit tells of.
+    // The sites, the number of calls of `close`, the number of panics, and the panic that the exit reports.
     let table: [(&[Site], usize, u64, Option<Site>); 12] = [
         (&[Nowhere], 1, 0, None),
         (&[Init], 0, 1, Some(Init)),
@@ -185,10 +186,10 @@ fn a_panic_in_a_hand_written_process_ends_it_alone() {
     }
 }
 
-/// Returns what panics when it is dropped, and panics itself when it closes.
-struct Spoilt;
+/// Returns a value that panics when it is dropped. Panics itself in `close`.
+struct BombOutput;
 
-impl Process for Spoilt {
+impl Process for BombOutput {
     type Message = u64;
     type Output = Bomb;
     fn step(&mut self, _: Events<'_, u64>, _: &mut StepOutput<'_, u64>) -> Result<Next<Bomb>, Exit> {
@@ -199,13 +200,13 @@ impl Process for Spoilt {
     }
 }
 
-/// 4.8, 1.1: where a panic in close comes before what a process returned, that is dropped, and may panic: the exit tells of
-/// close all the same.
+/// 4.8, 1.1: when `close` panics, the value that the process returned is dropped. This drop may panic too, but the exit
+/// reports the panic of `close`.
 #[test]
 fn what_was_returned_in_vain_may_panic_when_it_is_dropped() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
-        let handle = scene.rt.spawn_process(Spoilt);
+        let handle = scene.rt.spawn_process(BombOutput);
         let ended = handle.exited();
         panicked(block_on(handle), "spoilt");
         panicked::<()>(Err(block_on(ended)), "spoilt");
@@ -213,7 +214,8 @@ fn what_was_returned_in_vain_may_panic_when_it_is_dropped() {
     });
 }
 
-/// 1.1, 6.2: killed, cancelled in vain, or dropped with the runtime, the drop and the close of a state may panic too.
+/// 1.1, 6.2: `close` and the drop of a state may panic after a kill, after a cancellation that timed out, and when the
+/// runtime is dropped.
 #[test]
 fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
     within(20, || {
@@ -243,7 +245,7 @@ fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
     });
 }
 
-/// 4.8, 11: a body may panic before its future exists, at its first poll, at a later one, and when it is dropped.
+/// 4.8, 11: a body may panic before its future exists, in its first poll, in a later poll, and when it is dropped.
 #[test]
 fn a_panic_in_a_body_ends_it_alone() {
     within(20, || {
@@ -259,7 +261,8 @@ fn a_panic_in_a_body_ends_it_alone() {
             panic!("later")
         });
         panicked(block_on(later), "later");
-        // What a killed body holds panics; so does what a body holds that never began.
+        // A local value of a killed body panics when it is dropped. A captured value of a body that never began panics
+        // too.
         for started in [true, false] {
             let bomb = Bomb(true);
             let gate = scene.rt.spawn(async |ctx: Context| ctx.yield_now().await);
@@ -274,7 +277,7 @@ fn a_panic_in_a_body_ends_it_alone() {
             panicked(block_on(holds), "bomb");
             block_on(gate).unwrap();
         }
-        // Two things panic, and a local between them is dropped all the same.
+        // The body panics, and its local value is dropped.
         let held = Arc::new(());
         let inside = held.clone();
         let both = scene.rt.spawn(async move |_: Context| -> () {
@@ -287,7 +290,7 @@ fn a_panic_in_a_body_ends_it_alone() {
     });
 }
 
-/// 4.8: a panic may carry anything, also what panics again when it is dropped.
+/// 4.8: a panic may carry any payload, also one that panics when it is dropped.
 #[test]
 fn a_panic_with_a_strange_payload_is_caught() {
     within(20, || {
@@ -300,7 +303,8 @@ fn a_panic_with_a_strange_payload_is_caught() {
     });
 }
 
-/// 11: a message that panics when it is dropped ends who dropped it; unread ones end nobody, whoever held them.
+/// 11: a message that panics when it is dropped ends the process that drops it. An unread message that panics ends no
+/// process.
 #[test]
 fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
     within(20, || {
@@ -314,7 +318,7 @@ fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
         (0..3).for_each(|_| offer(&reads, Bomb(true)));
         panicked(block_on(reads), "bomb");
 
-        // Unread, in the inbox and taken out of it; of a body and of a hand-written process.
+        // Unread messages in the mailbox and in the read-ahead buffer, of a body and of a hand-written process.
         let leaves = scene.rt.spawn(async |mut ctx: Context<Bomb>| {
             ctx.receive().await?.0 = false;
             Ok::<_, Exit>(())
@@ -352,7 +356,8 @@ fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
     });
 }
 
-/// Yields as often as it says, reads as many answers as it says, and ends at a message.
+/// Performs `yields` commands in its first step. Exits after it has read `reads` answers; with 0 it never exits by
+/// itself.
 struct Takes {
     yields: usize,
     reads: usize,
@@ -382,8 +387,8 @@ impl Process for Takes {
     }
 }
 
-/// 11, 3.3: an answer that panics when it is dropped ends the process that drops it; unread ones don't keep their
-/// process from ending, wherever they wait: in the mailbox, among the events of a step, in a future.
+/// 11, 3.3: an answer that panics when it is dropped ends the process that drops it. An unread answer does not keep its
+/// process from exiting: in the mailbox, among the events of a step, or in a future.
 #[test]
 
 fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
@@ -391,7 +396,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
         let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
         (rt.host().clone(), rt)
     };
-    // The body drops it itself.
+    // The body drops the answer itself.
     let giver = Giver::<Bomb>::default();
     let (host, rt) = start(&giver);
     let body = rt.spawn(async |ctx: Context<()>| {
@@ -401,7 +406,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     settle(&rt);
     giver.give(|| Bomb(true));
     panicked(rt.block_on(body), "bomb");
-    // In a future that is never polled again.
+    // The answer is in a future that is never polled again.
     let body = rt.spawn(async |ctx: Context<()>| {
         let mut perform = ctx.perform(Give::<Bomb>::me());
         assert!((&mut perform).now_or_never().is_none());
@@ -412,7 +417,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     body.abort();
     let exit = rt.block_on(body).unwrap_err();
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
-    // In the mailbox, as an event.
+    // The answers are events in the mailbox.
     let killed = rt.spawn_process(Takes { yields: 2, reads: 0 });
     settle(&rt);
     giver.give(|| Bomb(true));
@@ -422,7 +427,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
     let told = rt.block_on(ended);
     assert_eq!(format!("{told:?}"), format!("{exit:?}"));
-    // Among the events of a step that read only one of them.
+    // The answers are events of a step that reads only one of them.
     let leaves = rt.spawn_process(Takes { yields: 3, reads: 1 });
     settle(&rt);
     giver.give(|| Bomb(true));
@@ -433,15 +438,15 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
     assert_eq!(block_on(rt.shutdown(LONG)).left, []);
 }
 
-/// 11: an input that panics when it is dropped, of a process that was killed before it took it, and an inherited value
-/// that does, hurt nobody.
+/// 11: an input that panics when it is dropped affects no other process. This includes the input of a process that was
+/// killed before `init`.
 #[test]
 
 fn a_panic_in_the_drop_of_an_input_hurts_nobody_else() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let victim = || Victim { sites: &[], closes: Arc::default(), steps: 0 };
-        // Taken by init, which does not look at it.
+        // `init` runs, but does not read the input.
         let taken = scene.rt.process().input(Bomb(true)).spawn_process(victim()).unwrap();
         let exit = block_on(taken).unwrap_err();
         assert!(matches!(exit, Exit::Panicked(_)), "{exit:?}");
@@ -456,7 +461,7 @@ fn a_panic_in_the_drop_of_an_input_hurts_nobody_else() {
     });
 }
 
-/// 11: the same for an inherited value.
+/// 11: an inherited value that panics when it is dropped affects no process.
 #[test]
 fn a_panic_in_the_drop_of_an_inherited_value_hurts_nobody_else() {
     within(20, || {
@@ -473,7 +478,7 @@ fn a_panic_in_the_drop_of_an_inherited_value_hurts_nobody_else() {
     });
 }
 
-/// 11: a result, or an error, that nobody takes and that panics when it is dropped hurts nobody.
+/// 11: an unread result and an unread error that panic when they are dropped affect no process.
 #[test]
 
 fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
@@ -502,7 +507,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
         });
         let ended = error.exited();
         drop(error);
-        // The exit is kept here: elsewhere it may be the last one.
+        // This variable holds the exit, so that no other thread drops the last reference to it.
         let exit = block_on(ended);
         assert!(exit.error::<Explodes>().is_some());
         scene.stays_unhurt(0);
@@ -510,8 +515,8 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
     });
 }
 
-/// 3.2: a panic in a handler is a failure to the process that performed and nothing else, for every kind of handler;
-/// also where its answer, or what it captured, panics when it is dropped.
+/// 3.2: a panic in a handler only fails the command, for every kind of handler. The same holds for a local value of a
+/// handler that panics when it is dropped.
 #[test]
 fn a_panic_in_a_handler_is_a_failure_alone() {
     fn explode(c: Ask) -> u64 {
@@ -537,7 +542,7 @@ fn a_panic_in_a_handler_is_a_failure_alone() {
             let asks = scene.rt.spawn(async |ctx: Context| {
                 let failure = ctx.perform(Ask(1)).await.unwrap_err();
                 assert!(matches!(failure, Failure::Panicked(_)), "{failure:?}");
-                // Its process is gone before the panic.
+                // The command is cancelled, possibly before its handler panics.
                 drop(ctx.perform(Ask(1)).start());
                 ctx.perform(Ask(1)).detach();
                 ctx.perform(Ask(0)).await
@@ -546,7 +551,7 @@ fn a_panic_in_a_handler_is_a_failure_alone() {
             let before = scene.rt.counters().panics;
             let after = scene.rt.spawn(async |ctx: Context| ctx.perform(Ask(0)).await);
             assert_eq!(block_on(after).unwrap(), 1);
-            // A detached future may still be counted as such.
+            // The panics of the dropped and the detached command may be counted.
             assert!(before <= 2);
             assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
             assert_eq!(block_on(scene.rt.shutdown(Duration::from_secs(5))).left, []);
@@ -554,7 +559,8 @@ fn a_panic_in_a_handler_is_a_failure_alone() {
     }
 }
 
-/// 3.2: a command that panics when it is dropped, with a handler, with a handler that panics, and without one.
+/// 3.2: a command that panics when it is dropped causes at most a failure: without a handler, and with a handler that
+/// drops it.
 #[test]
 fn a_panic_in_the_drop_of_a_command_is_a_failure_at_most() {
     struct Heavy(#[expect(dead_code)] Bomb);
@@ -587,17 +593,17 @@ fn a_panic_in_the_drop_of_a_command_is_a_failure_at_most() {
 // ---- Wakers
 
 /// A foreign waker that panics when it is woken.
-struct Bad(AtomicUsize);
+struct PanickingWaker(AtomicUsize);
 
-impl Wake for Bad {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
         panic!("in a waker");
     }
 }
 
-fn bad() -> (Waker, Arc<Bad>) {
-    let bad = Arc::new(Bad(AtomicUsize::new(0)));
+fn bad() -> (Waker, Arc<PanickingWaker>) {
+    let bad = Arc::new(PanickingWaker(AtomicUsize::new(0)));
     (Waker::from(bad.clone()), bad)
 }
 
@@ -605,7 +611,8 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     Pin::new(future).poll(&mut Cx::from_waker(waker))
 }
 
-/// 11: whoever sends to a mailbox that is waited for with a foreign waker that panics is not hurt by that.
+/// 11: a mailbox is polled with a foreign waker that panics. A process or a thread that sends to the mailbox is not
+/// affected.
 #[test]
 fn a_waker_that_panics_does_not_hurt_the_sender() {
     within(20, || {
@@ -624,7 +631,7 @@ fn a_waker_that_panics_does_not_hurt_the_sender() {
     });
 }
 
-/// 11: nor is whoever replies to a call, or answers a command.
+/// 11: a waker that panics does not affect the process that replies to a call, or the thread that completes a command.
 #[test]
 fn a_waker_that_panics_does_not_hurt_who_answers() {
     within(20, || {
@@ -634,7 +641,7 @@ fn a_waker_that_panics_does_not_hurt_who_answers() {
         let mut call = scene.bystander.call(|reply| reply);
         assert!(poll_with(&mut call, &waker).is_pending() || bad.0.load(SeqCst) == 0);
         assert_eq!(block_on(scene.bystander.call(|reply| reply)).expect("the server is not hurt"), 1);
-        // A combinator of the asker's own, which it polls with that waker.
+        // Polls the command with the panicking waker inside its process, as a combinator polls with its own waker.
         let asks = scene.rt.spawn({
             let waker = waker.clone();
             async move |ctx: Context<()>| {
@@ -654,8 +661,8 @@ fn a_waker_that_panics_does_not_hurt_who_answers() {
     });
 }
 
-/// 11: nobody who waits with a waker that panics for the end of a process keeps that from ending in order, takes its
-/// result away, or keeps others from hearing of it.
+/// 11: a task waits for the exit of a process with a waker that panics. The process still exits normally, its result is
+/// not lost, and other waiting tasks are notified.
 #[test]
 fn a_waker_that_panics_does_not_hurt_who_ends() {
     within(20, || {
@@ -683,7 +690,7 @@ fn a_waker_that_panics_does_not_hurt_who_ends() {
     });
 }
 
-/// 11: a joiner's waker that panics; then the joiner has itself to blame, and nobody else is hurt.
+/// 11: the waker of a joiner panics. The joiner still gets the result, and no process is affected.
 #[test]
 fn a_joiners_waker_that_panics_hurts_nobody() {
     within(20, || {
@@ -700,7 +707,8 @@ fn a_joiners_waker_that_panics_hurts_nobody() {
     });
 }
 
-/// 11, 6.2, 6.5: a process that waits with a waker that panics can be cancelled, killed and shut down like any other.
+/// 11, 6.2, 6.5: a process that waits with a waker that panics can be cancelled, killed and shut down like any other
+/// process.
 #[test]
 fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
     #[derive(Debug, Clone, Copy)]
@@ -716,7 +724,8 @@ fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
             let (waker, _bad) = bad();
             let waits = rt.spawn(async move |mut ctx: Context<u64>| {
                 poll_fn(|cx| {
-                    // It hears of its cancel by its own waker.
+                    // The cancellation polls this future again, although the mailbox was polled with the panicking
+                    // waker.
                     if ctx.is_cancelled() {
                         return Poll::Ready(Err::<(), _>(Exit::Cancelled(Reason::REQUESTED)));
                     }
@@ -757,10 +766,11 @@ fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
     }
 }
 
-/// 4.4, 8.3: whoever is woken because its mailbox was killed finds that out, however soon it looks.
+/// 4.4, 8.3: a task that is woken by the kill of its mailbox may poll the mailbox inside the wake. It then finds the
+/// mailbox killed, or is woken again.
 #[test]
 fn a_killed_mailbox_is_found_out_however_soon() {
-    /// Looks at once, inside the wake, and leaves the waker that it is to be woken with next.
+    /// Polls the mailbox inside the wake, with the waker that is woken next.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
         next: Waker,
@@ -800,13 +810,13 @@ fn a_killed_mailbox_is_found_out_however_soon() {
     }
 }
 
-// ---- What is no process
+// ---- Observers, closures, futures and timers
 
-/// 4.8: an observer that panics at everything changes nothing.
+/// 4.8: an observer that panics in every method changes nothing.
 #[test]
 fn an_observer_that_panics_changes_nothing() {
-    struct Nervous;
-    impl Observer for Nervous {
+    struct PanickingObserver;
+    impl Observer for PanickingObserver {
         fn transition(&self, _: &Transition) {
             panic!("at a transition");
         }
@@ -818,14 +828,14 @@ fn an_observer_that_panics_changes_nothing() {
         }
     }
     within(20, || {
-        let scene = Scene::new(Runtime::builder().observer(Nervous));
+        let scene = Scene::new(Runtime::builder().observer(PanickingObserver));
         panicked(block_on(scene.rt.spawn(async |_: Context| -> () { panic!("own") })), "own");
         scene.stays_unhurt(1);
     });
 }
 
-/// 4.7, 8.2: closures on the blocking pool and futures without a pid may panic, and panic when they are dropped; the
-/// pool and the worker live.
+/// 4.7, 8.2: closures on the blocking pool and futures without a pid may panic, also when they are dropped. The pool
+/// and the worker continue to work.
 #[test]
 fn closures_and_futures_may_panic() {
     within(20, || {
@@ -836,7 +846,7 @@ fn closures_and_futures_may_panic() {
         let failure = block_on(scene.rt.spawn_blocking(move || drop(bomb))).unwrap_err();
         assert!(matches!(&failure, Failure::Panicked(text) if *text == "bomb"), "{failure:?}");
         assert_eq!(block_on(scene.rt.spawn_blocking(|| 5)).unwrap(), 5);
-        // A result that nobody takes: the handle is gone before it is there.
+        // The result is dropped: its handle was dropped before the closure returned.
         let (release, gate) = std::sync::mpsc::channel::<()>();
         drop(scene.rt.spawn_blocking(move || {
             let _ = gate.recv();
@@ -856,7 +866,7 @@ fn closures_and_futures_may_panic() {
             let _bomb = bomb;
         });
         let bomb = Bomb(true);
-        // Dropped with the runtime.
+        // This future is dropped with the runtime.
         scene.rt.spawn_future(async move {
             let _bomb = bomb;
             pending::<()>().await;
@@ -868,7 +878,7 @@ fn closures_and_futures_may_panic() {
     });
 }
 
-/// 6.5: a timer that wakes a waker that panics leaves the other timers alone.
+/// 6.5: a timer with a waker that panics does not affect other timers.
 #[test]
 fn a_timer_whose_waker_panics_leaves_the_others_alone() {
     within(20, || {

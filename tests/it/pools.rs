@@ -1,4 +1,5 @@
-//! Pools: many processes of a kind behind one address (SPEC 2.3, 3.2 and 11 for what is refused).
+//! Sections 2.3, 3.2 and 11 of the specification: pools, which are several processes of one kind behind one address.
+//! Section 11 defines which messages a pool refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,7 +17,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// A job that waits for a word before it is done, and says who did it.
+/// A job that waits for `until`, and then replies with the pid of its member.
 struct Job {
     until: Option<futures::channel::oneshot::Receiver<()>>,
     reply: Reply<Pid>,
@@ -41,21 +42,21 @@ fn short(pool: &Address<Job>) -> Call<Pid> {
     pool.call(|reply| Job { until: None, reply })
 }
 
-/// Runs what is there, until nothing moves.
+/// Yields often enough to run everything that is runnable.
 async fn settle() {
     for _ in 0..200 {
         step_aside().await;
     }
 }
 
-/// Until nobody lives.
+/// Waits until no process is alive.
 async fn all_end(rt: &Runtime) {
     while rt.processes_alive() != 0 {
         step_aside().await;
     }
 }
 
-/// Every message is read once, by a member, whoever sends and however full the pool is.
+/// Every message is read once, by one member, while several senders fill the pool.
 #[test]
 fn every_message_is_read_once() {
     const SENDERS: u64 = 4;
@@ -107,7 +108,7 @@ fn every_message_is_read_once() {
     }
 }
 
-/// The least loaded is one that has nothing to do, while there is one; busy ones are passed over.
+/// The default routing prefers a member without work, while there is one. It skips busy members.
 #[test]
 fn the_least_loaded_gets_it() {
     let rt = lone();
@@ -126,7 +127,7 @@ fn the_least_loaded_gets_it() {
     });
 }
 
-/// Round robin is in turn, whatever they have to do, and past those that are full.
+/// Round robin sends to each member in turn, whatever its load, and skips full members.
 #[test]
 fn round_robin_is_in_turn() {
     let rt = lone();
@@ -145,7 +146,7 @@ fn round_robin_is_in_turn() {
             assert_eq!(others, [order[1], order[2]]);
             long(&pool)
         };
-        // Its place is taken: the turn of the first one passes to the second.
+        // The mailbox of the first member is full: its turn passes to the second member.
         for expected in [1, 2, 1] {
             assert_eq!(short(&pool).await.unwrap(), order[expected]);
         }
@@ -154,7 +155,8 @@ fn round_robin_is_in_turn() {
     });
 }
 
-/// What no member has room for waits in the queue; beyond that it is refused and handed back, or its sender waits.
+/// A message waits in the queue of the pool if no member has room. If the queue is full too, the message is refused and
+/// returned, or its sender waits.
 #[test]
 fn a_full_pool_refuses_and_hands_back() {
     let rt = lone();
@@ -166,7 +168,7 @@ fn a_full_pool_refuses_and_hands_back() {
         .queue_capacity(3),
     );
     rt.block_on(async {
-        // One in each hand, one before each, three in the queue.
+        // Each member processes one message and has one in its mailbox. The queue contains three messages.
         for n in 0..2 {
             pool.send(n).unwrap();
             settle().await;
@@ -190,7 +192,7 @@ fn a_full_pool_refuses_and_hands_back() {
     });
 }
 
-/// Messages of one key go to one member, past a member that is full there is no way, and others are not held up by it.
+/// Messages of one key go to one member. A full member is not bypassed, and does not delay messages of other members.
 #[test]
 fn a_key_has_one_member() {
     let rt = lone();
@@ -232,7 +234,7 @@ fn a_key_has_one_member() {
         pool.send(0).unwrap();
         pool.send(0).unwrap();
         assert_eq!(pool.send(0).unwrap_err().refusal(), SendErrorKind::Full);
-        // One that waits for the member that is full does not stand before those for others.
+        // A message that waits for the full member does not delay messages for other members.
         let mut waits = Box::pin(pool.send_wait(0));
         assert!(futures::poll!(&mut waits).is_ready(), "there is room in the queue");
         for _ in 0..20 {
@@ -245,7 +247,7 @@ fn a_key_has_one_member() {
     });
 }
 
-/// A member that dies is replaced, and loses nothing but what it had in hand; for a key the order holds.
+/// A member that exits is replaced. It loses only the message that it was processing. By key, the order is kept.
 #[test]
 fn a_dead_member_is_replaced_and_its_mail_goes_on() {
     for routing in 0..3 {
@@ -288,12 +290,12 @@ fn a_dead_member_is_replaced_and_its_mail_goes_on() {
         seen.sort_unstable();
         assert!(seen.iter().copied().eq((0..200).filter(|n| !matches!(n % 10, 3 | 7))), "{seen:?}");
         assert!(letters.try_receive().is_none());
-        // The order of the pool's book: what was accepted was counted once.
+        // Each accepted message was counted once, although the pool forwards it.
         assert_eq!(rt.counters().messages, 200);
     }
 }
 
-/// Too many deaths within the time are the death of the pool, which says so; its members go with it.
+/// A pool fails after too many exits of members within the period, and its exit says so. Its members exit too.
 #[test]
 fn a_pool_whose_members_keep_dying_fails() {
     let rt = lone();
@@ -326,7 +328,7 @@ fn a_pool_whose_members_keep_dying_fails() {
             };
             host.spawn_pool(Pool::new(1, body).restarts(3, LONG))
         };
-        // Each time three of them are within the time.
+        // With this lifetime at most three exits are within the period.
         let (spawned, pool) = (host.counters().spawned, dies(LONG / 3));
         host.sleep(100 * LONG + TICK).await;
         assert!(!pool.is_finished());
@@ -337,7 +339,7 @@ fn a_pool_whose_members_keep_dying_fails() {
     });
 }
 
-/// A pool grows while there is more than its members have room for, not beyond its bound, and shrinks when they are idle.
+/// A pool grows while its members have no room for its messages, up to its bound. It shrinks when members are idle.
 #[test]
 fn it_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
@@ -349,7 +351,7 @@ fn it_grows_and_shrinks_between_its_bounds() {
             let calls: Vec<_> = (0..10).map(|_| long(&pool)).collect();
             host.sleep(TICK).await;
             assert_eq!(members(), 3);
-            // However often it is looked at, one that has something in hand is not idle.
+            // A member that processes a message is not idle, however often the pool checks.
             host.sleep(10 * LONG).await;
             assert_eq!(members(), 3);
             let mut pids = BTreeSet::new();
@@ -358,7 +360,8 @@ fn it_grows_and_shrinks_between_its_bounds() {
                 pids.insert(call.await.unwrap());
             }
             assert_eq!(pids.len(), 3);
-            // It was looked at a tick ago, when it had something in hand; next when it was not yet idle for long enough.
+            // The last check was a tick ago, when the members were busy. At the next check they have not been idle for
+            // long enough.
             host.sleep(2 * LONG - 2 * TICK).await;
             assert_eq!(members(), 3);
             host.sleep(2 * TICK).await;
@@ -367,14 +370,14 @@ fn it_grows_and_shrinks_between_its_bounds() {
             assert_eq!(members(), least);
             host.sleep(10 * LONG).await;
             assert_eq!(members(), least);
-            // It still works.
+            // The pool still works.
             assert!(short(&pool).await.is_ok());
         });
     }
 }
 
-/// A member goes when it has been idle for the whole time, and not before: not when it was busy at the last look, nor when
-/// another has gone then that had taken as much.
+/// A member exits when it has been idle for the whole idle time, and not before. It stays if it was busy at the last
+/// check. It also stays if another member with equally many messages exits at that check.
 #[test]
 fn a_member_that_was_just_busy_stays() {
     async fn takes_long(mut ctx: Context<(Duration, Reply<()>)>) -> Result<(), Exit> {
@@ -384,7 +387,7 @@ fn a_member_that_was_just_busy_stays() {
             reply.send(());
         }
     }
-    // Until after the look at which the third has gone, and until after the next one.
+    // The first time ends after the check at which the third member exits, and the second time after the next check.
     for busy in [LONG * 14 / 5, LONG * 7 / 2] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(1, takes_long).max_size(3).idle_timeout(LONG));
@@ -393,7 +396,8 @@ fn a_member_that_was_just_busy_stays() {
             for one in [0, 1, 2].map(|_| job(LONG / 100)) {
                 one.await?;
             }
-            // The third is idle from here on, and has taken two as the second has, which is busy when that goes.
+            // The third member is idle from here on. It has received two messages, as the second member has. The second
+            // member is busy when the third one exits.
             let [_busy, second] = [job(100 * LONG), job(busy)];
             job(Duration::ZERO).await?;
             second.await?;
@@ -409,7 +413,7 @@ fn a_member_that_was_just_busy_stays() {
     }
 }
 
-/// By key it grows when the one member that will do is full, though the others have room.
+/// By key, the pool grows when the member of the key is full.
 #[test]
 fn a_full_key_makes_it_grow() {
     let rt = lone();
@@ -427,7 +431,7 @@ fn a_full_key_makes_it_grow() {
     });
 }
 
-/// Cancelled, a pool cancels its members and ends when they have; what they do in their grace is theirs.
+/// A cancelled pool cancels its members, and exits when they have exited. The members may use their grace period.
 #[test]
 fn a_cancelled_pool_lets_its_members_finish() {
     let rt = lone();
@@ -456,7 +460,7 @@ fn a_cancelled_pool_lets_its_members_finish() {
     assert_eq!((done.load(SeqCst), rt.processes_alive()), (2, 0));
 }
 
-/// A pool has a name, and what is refused comes back.
+/// A pool may have a name and inherited values. A refused spawn returns the pool.
 #[test]
 fn a_pool_is_a_process_like_others() {
     let rt = lone();
@@ -474,7 +478,7 @@ fn a_pool_is_a_process_like_others() {
     rt.block_on(all_end(&rt));
 }
 
-/// A pool that began without members tries again after a pause if its first member is refused.
+/// A pool that began without members retries after a pause if its first member is refused.
 #[test]
 fn a_refused_first_member_is_tried_again() {
     for seed in 0..10 {
@@ -497,8 +501,8 @@ fn a_refused_first_member_is_tried_again() {
     }
 }
 
-/// Kills among the members, growth and many senders at once: each message is read, or lost with the member that had it in
-/// hand, and none is refused while its sender may wait.
+/// Members are killed, the pool grows, and several processes send, all concurrently. Each message is read, or lost with
+/// the member that was processing it. No message is refused, because the senders wait for room.
 #[test]
 fn nothing_is_lost_in_a_storm_of_kills() {
     const SENDERS: u64 = 4;
@@ -548,7 +552,8 @@ fn nothing_is_lost_in_a_storm_of_kills() {
         }
         over.store(true, SeqCst);
         assert!(killer.join().unwrap() > 0);
-        // Who has received counts at once: a kill comes between steps. So whatever was read was counted.
+        // A member counts a message in the step in which it receives it, and a kill takes effect between steps. So
+        // every received message is counted.
         let all = (SENDERS * EACH) as usize;
         while begun.load(SeqCst) < all {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! SPEC 1.7: who is asked to let others run, and does.
+//! Section 1.7 of the specification: requests to yield, `should_yield` and `cooperative`.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// 1.7: one that runs is asked, hears of it once in its turn and for the rest of that, and not in the next.
+/// 1.7: a running process is asked to yield. It sees the request in the rest of its turn, but not in the next turn.
 #[test]
 fn one_that_runs_is_asked_once() {
     within(60, || {
@@ -37,7 +37,8 @@ fn one_that_runs_is_asked_once() {
     });
 }
 
-/// 1.7: one may ask itself; one that does not run is not asked; one that does not live, or lives elsewhere, is an error.
+/// 1.7: a process may ask itself to yield. A process that does not run is not asked. An exited process and a process of
+/// another runtime are errors.
 #[test]
 fn only_one_that_runs_is_asked() {
     within(60, || {
@@ -52,7 +53,7 @@ fn only_one_that_runs_is_asked() {
         assert!(rt.preempt(pid).is_err());
         let idle = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await.map(|()| should_yield()));
         block_on(idle.started()).unwrap();
-        // At the end of its turn it may still be asked, and then is told in the next.
+        // At the end of its turn the process may still be asked. It then sees the request in its next turn.
         let mut asked = false;
         while rt.preempt(idle.pid()).expect("it lives") {
             asked = true;
@@ -65,7 +66,7 @@ fn only_one_that_runs_is_asked() {
     });
 }
 
-/// 1.7, 4.7: the monitor asks by itself whoever is in a long step, before it calls that long.
+/// 1.7, 4.7: the monitor asks a process in a long step to yield, before it counts the step as long.
 #[test]
 fn a_long_step_is_asked_to_end() {
     within(60, || {
@@ -80,7 +81,8 @@ fn a_long_step_is_asked_to_end() {
     });
 }
 
-/// 1.7: a process that lends its thread to others in its step is asked as itself, they as themselves.
+/// 1.7: a process blocks on its runtime in a step, and its thread runs another process. A request to yield reaches only
+/// the process that it names.
 #[test]
 fn whoever_runs_inside_another_is_asked_alone() {
     within(60, || {
@@ -103,7 +105,7 @@ fn whoever_runs_inside_another_is_asked_alone() {
     });
 }
 
-/// 1.7, 4.6: a body of pieces that are always ready lets others run between them, within the budget.
+/// 1.7, 4.6: a body of `cooperative` futures that are always ready yields within the budget, so other processes run.
 #[test]
 fn small_pieces_let_others_run_in_between() {
     within(60, || {
@@ -132,8 +134,8 @@ fn small_pieces_let_others_run_in_between() {
     });
 }
 
-/// 1.7: pieces that wait cost no budget: however many are polled together, each comes to its end. Dropped, they lose
-/// nothing, and outside a process they are what they hold.
+/// 1.7: a pending `cooperative` future uses no budget. However many are polled together, each one completes. Outside a
+/// process, `cooperative` returns what its inner future returns.
 #[test]
 fn pieces_that_wait_cost_nothing() {
     within(60, || {
@@ -146,7 +148,7 @@ fn pieces_that_wait_cost_nothing() {
             Ok::<_, Exit>(all.into_iter().sum::<u32>())
         });
         block_on(all.started()).unwrap();
-        // The last first: it is behind a thousand others that wait.
+        // The last future is completed first: it is polled after a thousand pending futures.
         tell.into_iter().rev().for_each(|one| one.send(1).unwrap());
         assert_eq!(block_on(all).unwrap(), 1000);
     });

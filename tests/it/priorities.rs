@@ -1,4 +1,5 @@
-//! SPEC 4.10: high ones run first, low ones still have their share.
+//! Section 4.10 of the specification: processes of high priority run first, and processes of low priority still get
+//! their share.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,7 +11,8 @@ use crate::{alone, within};
 
 const ALL: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
-/// Has so many of each priority take turns on one worker, and says how many of the first `turns` each class had.
+/// Runs `each` processes of the three priorities on one worker. Returns how many of the first `turns` turns each
+/// priority got.
 fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     within(60, move || {
         let rt = alone().build().unwrap();
@@ -46,8 +48,8 @@ fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
     })
 }
 
-/// 4.10: of 16 looks 12 are for the high ones, 3 for the normal ones and 1 for the low ones, however many there are of
-/// each; what a class has no use for goes to the next.
+/// 4.10: of 16 turns, 12 are for high priority, 3 for normal and 1 for low, however many processes each priority has. A
+/// turn that its priority can't use goes to another priority.
 #[test]
 fn each_class_has_its_share_of_turns() {
     let turns = 16_000;
@@ -70,7 +72,7 @@ fn each_class_has_its_share_of_turns() {
     }
 }
 
-/// 4.10: beside however many normal ones, a high one that becomes ready waits for a few turns at most.
+/// 4.10: among many normal processes, a runnable process of high priority waits for at most three turns.
 #[test]
 fn a_high_one_is_soon_run() {
     within(60, || {
@@ -111,7 +113,7 @@ fn a_high_one_is_soon_run() {
     });
 }
 
-/// 4.10, 4.4: whatever the priority, an idle runtime hears of every one, from outside and from a step.
+/// 4.10, 4.4: an idle runtime runs a new process of any priority, spawned from outside or in a step.
 #[test]
 fn no_wake_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {
@@ -135,7 +137,8 @@ fn no_wake_is_lost_for_any_priority() {
     }
 }
 
-/// 4.10, 4.7: what a long step wakes runs elsewhere whatever its priority, and what waits when the runtime ends is ended.
+/// 4.10, 4.7: a process that a long step spawns runs on another thread, whatever its priority. A process that waits
+/// when the runtime is dropped is dropped too.
 #[test]
 fn those_behind_a_long_step_and_those_left_over_are_ended() {
     within(60, || {

@@ -1,4 +1,4 @@
-//! SPEC 1: what a process is, by both of its faces.
+//! Section 1 of the specification: processes, written as async bodies and as hand-written `Process` implementations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,14 @@ impl Command for Double {
     type Reply = u64;
 }
 
-/// Never answered: the completion is kept.
+/// Command that is never answered: its handler stores the completion.
 struct Keep;
 impl Command for Keep {
     type Reply = u64;
 }
 
-/// 1.1: `init` runs on a worker, after the spawn returned; what was sent before waits; `close` runs once.
+/// 1.1: `init` runs on a worker, not on the thread that spawns. A message that was sent before waits. `close` runs
+/// once.
 #[test]
 fn init_runs_on_a_worker_and_close_exactly_once() {
     struct Watched {
@@ -63,8 +64,8 @@ fn init_runs_on_a_worker_and_close_exactly_once() {
     assert_eq!(*calls.lock().unwrap(), ["init", "message 1", "message 2", "close"]);
 }
 
-/// 1.1: a failed `init` ends the process with `InitFailed`; no step and no close run, and its mail is handed to the
-/// dead letters.
+/// 1.1: a failed `init` ends the process with `InitFailed`. No step and no `close` run, and its messages become dead
+/// letters.
 #[test]
 fn a_failed_init_ends_the_process() {
     struct Fails(Arc<AtomicUsize>);
@@ -96,7 +97,8 @@ fn a_failed_init_ends_the_process() {
     assert_eq!(touched.load(Ordering::Relaxed), 0);
 }
 
-/// 1.1: several entry points; an unknown one is an error that names it and those that exist, as is a wrong input.
+/// 1.1: a process may have several entry points. An unknown one is an error that names it and the existing ones. An
+/// input of the wrong type is an error too.
 #[test]
 fn an_unknown_method_names_those_that_exist() {
     async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
@@ -123,7 +125,8 @@ fn an_unknown_method_names_those_that_exist() {
     });
 }
 
-/// 1.1 and 1.3: `started()` of a body says that it was polled, or how it ended before; by hand it waits for `ready`.
+/// 1.1 and 1.3: `started()` of a body completes when the body has been polled, or with its exit. With a manual start it
+/// waits for `mark_started`.
 #[test]
 fn started_waits_for_the_first_step_or_for_ready() {
     everywhere(async |host| {
@@ -147,7 +150,8 @@ fn started_waits_for_the_first_step_or_for_ready() {
     });
 }
 
-/// 1.2: events arrive in order; what is left unread comes first in the next step; `Again` steps again.
+/// 1.2: events arrive in order. Events that a step leaves unread come first in the next step. `Again` requests another
+/// step.
 #[test]
 fn events_left_unread_come_first_in_the_next_step() {
     struct OneByOne(Vec<u64>);
@@ -166,7 +170,7 @@ fn events_left_unread_come_first_in_the_next_step() {
     assert_eq!(rt.block_on(handle).unwrap(), [1, 2, 3, 4, 5]);
 }
 
-/// 1.2 and 5.1: every event steps a process, also one that does not look at its events.
+/// 1.2 and 5.1: every event steps a process, also a process that does not read its events.
 #[test]
 fn every_event_steps_a_process_that_does_not_look() {
     struct Blind(u32);
@@ -188,7 +192,8 @@ fn every_event_steps_a_process_that_does_not_look() {
     });
 }
 
-/// 1.2: yields are dispatched in order when the step returns, those beside `Done` too; their answers are discarded.
+/// 1.2: yields are dispatched in order when the step returns, also if it returns `Done`. A cancelled yield is not
+/// dispatched.
 #[test]
 fn what_was_yielded_beside_done_is_dispatched() {
     struct Note(u64);
@@ -214,8 +219,8 @@ fn what_was_yielded_beside_done_is_dispatched() {
     assert_eq!(*notes.lock().unwrap(), [1, 2]);
 }
 
-/// 1.2, 3.3: the answer to a yield that is dispatched with the last step comes too late: it counts as discarded, whichever
-/// way it takes, and its value is dropped.
+/// 1.2, 3.3: the answer to a command of the last step comes too late. It counts as discarded on every path, and its
+/// value is dropped.
 #[test]
 fn an_answer_beside_done_counts_as_discarded() {
     struct Note(Arc<()>);
@@ -236,7 +241,7 @@ fn an_answer_beside_done_counts_as_discarded() {
     let rt = Runtime::builder().workers(0).handle(|note: Note| note.0).build().unwrap();
     let _ = rt.block_on(rt.spawn_process(Last(value.clone(), true)));
     let _ = rt.block_on(rt.spawn_process(Last(value.clone(), false)));
-    // A body leaves one command in the express lane, and one in the table.
+    // The first command of a body takes the inline path. The second one is in the table of commands.
     for commands in [1, 2] {
         let own = value.clone();
         rt.block_on(rt.spawn(async move |ctx: Context| {
@@ -251,7 +256,8 @@ fn an_answer_beside_done_counts_as_discarded() {
     assert_eq!(Arc::strong_count(&value), 1);
 }
 
-/// 1.2: a tag that is in flight can't be used again, and the command comes back; once answered it can.
+/// 1.2: a tag in flight can't be used again, and the error returns the command. After the answer the tag can be used
+/// again.
 #[test]
 fn a_tag_in_flight_is_refused_with_the_command() {
     struct Twice(u32);
@@ -278,7 +284,8 @@ fn a_tag_in_flight_is_refused_with_the_command() {
     assert_eq!(rt.block_on(rt.spawn_process(Twice(0))).unwrap(), 4);
 }
 
-/// 1.3: several yields in flight, by join, select and an unordered set; the loser of a select is cancelled.
+/// 1.3: a body has several commands in flight, by join, select and an unordered set. The loser of a select is
+/// cancelled.
 #[test]
 fn several_yields_are_in_flight_and_losers_are_cancelled() {
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -307,7 +314,7 @@ fn several_yields_are_in_flight_and_losers_are_cancelled() {
     assert!(kept.is_cancelled());
 }
 
-/// 1.3: a detached command outlives its future; a dropped one is cancelled.
+/// 1.3: a detached command outlives its future. A dropped command is cancelled.
 #[test]
 fn a_detached_command_runs_on() {
     let kept = Arc::new(Mutex::new(Vec::new()));
@@ -335,7 +342,7 @@ fn a_detached_command_runs_on() {
     assert_eq!(kept.iter().map(|completion| completion.is_cancelled()).collect::<Vec<_>>(), [false, true]);
 }
 
-/// 1.3: polled outside its process, a perform fails.
+/// 1.3: a `perform` that is polled outside its process fails.
 #[test]
 fn a_perform_outside_its_process_fails() {
     let rt = two();
@@ -350,7 +357,7 @@ fn a_perform_outside_its_process_fails() {
     drop(handle);
 }
 
-/// 1.3: a receive that is dropped in a select has taken nothing.
+/// 1.3: a receive that is dropped in a select has taken no message.
 #[test]
 fn a_dropped_receive_loses_no_message() {
     everywhere(async |host| {
@@ -371,7 +378,7 @@ fn a_dropped_receive_loses_no_message() {
     });
 }
 
-/// 1.3: a body awaits foreign futures; their waker is the process's.
+/// 1.3: a body awaits foreign futures, which wake the process.
 #[test]
 fn a_body_awaits_foreign_futures() {
     everywhere(async |host| {
@@ -383,7 +390,7 @@ fn a_body_awaits_foreign_futures() {
     });
 }
 
-/// 1.4: the same program written either way gives the same ordered output.
+/// 1.4: the same program gives the same ordered output as an async body and as a hand-written process.
 #[test]
 fn both_faces_give_the_same_output() {
     enum Msg {
@@ -410,7 +417,8 @@ fn both_faces_give_the_same_output() {
         type Message = Msg;
         type Output = Vec<u64>;
         fn step(&mut self, mut events: Events<'_, Msg>, out: &mut StepOutput<'_, Msg>) -> Result<Next<Vec<u64>>, Exit> {
-            // One message at a time, as the body does: while it waits for an answer the others stay unread.
+            // Handles one message at a time, as the body does. Messages that arrive with the answer are sent to the
+            // process again.
             while self.doubling.is_none() {
                 match events.next() {
                     None => return Ok(Next::Wait),
@@ -452,7 +460,7 @@ fn both_faces_give_the_same_output() {
     assert_eq!(rt.block_on(by_step).unwrap(), expected);
 }
 
-/// 1.5: a process never runs concurrently with itself, though many threads wake it.
+/// 1.5: a process never runs concurrently with itself, although many threads wake it.
 #[test]
 fn a_process_never_runs_with_itself() {
     struct Alone(Arc<AtomicUsize>, u32);
@@ -479,7 +487,8 @@ fn a_process_never_runs_with_itself() {
     });
 }
 
-/// 1.6: a typed process takes its type only, also by pid; `Payload` takes anything; what is refused comes back.
+/// 1.6: a typed process accepts only its own message type, also by pid. A process of `Payload` accepts any type. A
+/// refused message is returned.
 #[test]
 fn a_wrong_type_is_refused_and_handed_back() {
     everywhere(async |host| {
@@ -503,7 +512,7 @@ fn a_wrong_type_is_refused_and_handed_back() {
     });
 }
 
-/// 1.7: `should_yield` says so after a bounded number of pieces, and never outside a process.
+/// 1.7: `should_yield` returns true after a bounded number of calls, and never outside a process.
 #[test]
 fn should_yield_comes_within_a_budget() {
     assert!((0..10_000).all(|_| !should_yield()));
@@ -525,7 +534,7 @@ fn should_yield_comes_within_a_budget() {
     });
 }
 
-/// 6.6: values travel to what a process spawns.
+/// 6.6: a process inherits the values of the process that spawns it. A builder may replace a value for its process.
 #[test]
 fn inherited_values_reach_the_grandchildren() {
     #[derive(PartialEq, Debug)]

@@ -1,5 +1,5 @@
-//! What the runtime is asked to do from inside its own operations: by a destructor, a waker, an observer. No such call
-//! deadlocks, panics or is lost, wherever it comes from.
+//! A destructor, a waker or an observer calls the runtime inside an operation of the runtime. No call deadlocks, panics
+//! or is lost, whatever the operation.
 
 use std::future::pending;
 use std::pin::{Pin, pin};
@@ -15,45 +15,45 @@ use procession::*;
 use crate::lives::{LONG, lone, settle};
 use crate::within;
 
-/// What the actions of a test act on.
+/// The objects that the actions of a test use.
 struct World {
     host: Host,
     /// A process that traps exits and reads nothing.
     other: Pid,
-    /// Mailboxes that are full, and what happens to the next message.
-    full: Vec<Address<Thing>>,
+    /// Addresses of full mailboxes, one for each policy.
+    full: Vec<Address<Instruction>>,
     token: CancelToken,
     acted: AtomicUsize,
 }
 
-/// What the process of a test is told.
-enum Thing {
-    /// To read on.
+/// Instruction to the process of a test.
+enum Instruction {
+    /// Continues to read.
     Plain,
-    /// To drop this.
+    /// Drops the value.
     Drop(#[expect(dead_code)] Act),
-    /// To keep this until its end.
+    /// Keeps the value until the exit.
     Hold(Act),
-    /// To put this aside unread.
+    /// Stashes the value.
     Stash(Act),
-    /// To end.
+    /// Exits.
     Leave,
-    /// To end and return what it holds.
+    /// Exits and returns the kept value.
     Return,
-    /// To panic.
+    /// Panics.
     Panic,
 }
 
-impl Clone for Thing {
+impl Clone for Instruction {
     fn clone(&self) -> Self {
         Self::Plain
     }
 }
 
-/// Acts once, when it is dropped or when it is woken.
+/// Runs its action once, when it is dropped or woken.
 struct Act {
     world: Arc<World>,
-    me: SelfHandle<Thing>,
+    me: SelfHandle<Instruction>,
     action: Action,
     done: AtomicUsize,
 }
@@ -79,26 +79,26 @@ impl Wake for Act {
     }
 }
 
-/// Acts in a destructor only.
-struct Lazy(#[expect(dead_code)] Act);
+/// Runs its action when it is dropped, but not when it is woken.
+struct ActsOnDrop(#[expect(dead_code)] Act);
 
-impl Wake for Lazy {
+impl Wake for ActsOnDrop {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Drops what a call returned, whatever it is.
+/// Drops the result of a call, whatever its type.
 fn ignore<T>(_: T) {}
 
-type Action = fn(&Arc<World>, &SelfHandle<Thing>);
+type Action = fn(&Arc<World>, &SelfHandle<Instruction>);
 
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Cx::from_waker(Waker::noop()))
 }
 
 const ACTIONS: [(&str, Action); 22] = [
-    ("send to the process itself", |_, me| drop(me.address().send(Thing::Plain))),
-    ("send to full mailboxes", |world, _| world.full.iter().for_each(|to| drop(to.send(Thing::Plain)))),
-    ("wait for room in a full mailbox", |world, me| drop(poll_once(me.send_wait(&world.full[0], Thing::Plain)))),
+    ("send to the process itself", |_, me| drop(me.address().send(Instruction::Plain))),
+    ("send to full mailboxes", |world, _| world.full.iter().for_each(|to| drop(to.send(Instruction::Plain)))),
+    ("wait for room in a full mailbox", |world, me| drop(poll_once(me.send_wait(&world.full[0], Instruction::Plain)))),
     ("spawn and detach", |world, _| drop(world.host.spawn(async |_: Context| {}))),
     ("spawn and kill", |world, _| world.host.spawn(async |_: Context| pending::<()>().await).abort()),
     ("spawn with a link", |_, me| drop(me.spawn_link(async |_: Context| {}))),
@@ -128,59 +128,59 @@ const ACTIONS: [(&str, Action); 22] = [
     }),
     ("join, broadcast and leave", |world, me| {
         me.join_group("group");
-        world.host.broadcast("group", Thing::Plain);
+        world.host.broadcast("group", Instruction::Plain);
         me.leave_group("group");
         me.join_group("kept");
         me.monitor_group("kept");
     }),
     ("set timers and cancel one", |_, me| {
-        let timer = me.send_after(LONG, me.pid(), Thing::Plain);
+        let timer = me.send_after(LONG, me.pid(), Instruction::Plain);
         me.cancel_timer(timer);
-        me.send_interval(LONG, me.pid(), Thing::Plain);
+        me.send_interval(LONG, me.pid(), Instruction::Plain);
     }),
     ("sleep and give up", |_, me| ignore(poll_once(me.sleep(LONG)))),
     ("call the process itself", |_, me| {
-        drop(poll_once(me.call(me.pid(), |_: Reply<u64>| Thing::Plain)));
+        drop(poll_once(me.call(me.pid(), |_: Reply<u64>| Instruction::Plain)));
     }),
     ("ask how the process ended", |world, me| drop(poll_once(world.host.exited(me.pid())))),
     ("preempt the process itself", |world, me| ignore(world.host.preempt(me.pid()))),
 ];
 
-/// Does as it is told.
-async fn obeys(mut ctx: Context<Thing>) -> Result<Option<Act>, Exit> {
+/// Follows the instructions that it receives.
+async fn obeys(mut ctx: Context<Instruction>) -> Result<Option<Act>, Exit> {
     let mut held = None;
     loop {
         match ctx.receive().await? {
-            Thing::Plain | Thing::Drop(_) => {}
-            Thing::Hold(act) => held = Some(act),
-            Thing::Stash(act) => ctx.stash(Thing::Drop(act)),
-            Thing::Leave => return Ok(None),
-            Thing::Return => return Ok(held),
-            Thing::Panic => panic!("as told"),
+            Instruction::Plain | Instruction::Drop(_) => {}
+            Instruction::Hold(act) => held = Some(act),
+            Instruction::Stash(act) => ctx.stash(Instruction::Drop(act)),
+            Instruction::Leave => return Ok(None),
+            Instruction::Return => return Ok(held),
+            Instruction::Panic => panic!("as told"),
         }
     }
 }
 
-/// A hand-written process that waits.
+/// A hand-written process that waits forever.
 struct Waits(#[expect(dead_code)] Act);
 
 impl Process for Waits {
-    type Message = Thing;
+    type Message = Instruction;
     type Output = ();
-    fn step(&mut self, events: Events<'_, Thing>, _: &mut StepOutput<'_, Thing>) -> Result<Next<()>, Exit> {
+    fn step(&mut self, events: Events<'_, Instruction>, _: &mut StepOutput<'_, Instruction>) -> Result<Next<()>, Exit> {
         events.for_each(drop);
         Ok(Next::Wait)
     }
 }
 
-/// Where an observer and a panic policy find what they are to do.
+/// The action that an observer or a panic policy runs at its next call.
 type Slot = Arc<Mutex<Option<Act>>>;
 
 struct Watches(Slot);
 
 impl Watches {
     fn act(&self) {
-        // The lock is free again before the destructor acts.
+        // The lock is released before the destructor runs the action.
         let act = self.0.lock().unwrap().take();
         drop(act);
     }
@@ -192,14 +192,14 @@ impl Observer for Watches {
     }
 }
 
-/// A process that does as it is told, on a runtime without workers.
+/// A process that follows instructions, on a runtime without workers.
 struct Stage {
     rt: Runtime,
     world: Arc<World>,
-    /// The receivers of the full mailboxes.
-    full: Vec<Mailbox<Thing>>,
-    handle: Option<JoinHandle<Option<Act>, Thing>>,
-    me: SelfHandle<Thing>,
+    /// Receivers of the full mailboxes.
+    full: Vec<Mailbox<Instruction>>,
+    handle: Option<JoinHandle<Option<Act>, Instruction>>,
+    me: SelfHandle<Instruction>,
     observed: Slot,
     panicked: Slot,
 }
@@ -211,7 +211,7 @@ impl Stage {
         let rt = Runtime::builder().workers(0).observer(Watches(observed.clone()));
         let rt = rt.on_panic(PanicPolicy::Call(Arc::new(move |_, _| policy.act()))).build().unwrap();
         let (told, hears) = mpsc::channel();
-        let handle = rt.spawn(async move |ctx: Context<Thing>| {
+        let handle = rt.spawn(async move |ctx: Context<Instruction>| {
             let _ = told.send((*ctx).clone());
             obeys(ctx).await
         });
@@ -222,8 +222,8 @@ impl Stage {
         settle(&rt);
         let bounds = [MailboxCapacity::Reject(1), MailboxCapacity::DropOldest(1), MailboxCapacity::DropNewest(1)];
         let (to, full) =
-            bounds.map(|bound| rt.mailbox_with::<Thing>(bound)).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-        to.iter().for_each(|to| drop(to.send(Thing::Plain)));
+            bounds.map(|bound| rt.mailbox_with::<Instruction>(bound)).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        to.iter().for_each(|to| drop(to.send(Instruction::Plain)));
         let host = rt.host().clone();
         let (token, acted) = (CancelToken::new(), AtomicUsize::new(0));
         let world = Arc::new(World { host, other: other.pid(), full: to, token, acted });
@@ -231,7 +231,7 @@ impl Stage {
         Self { rt, world, full, handle: Some(handle), me, observed, panicked }
     }
 
-    fn tell(&self, thing: Thing) {
+    fn tell(&self, thing: Instruction) {
         let _ = self.me.address().send(thing);
     }
 
@@ -247,52 +247,52 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) {
 type Site = fn(&mut Stage, Act);
 
 const SITES: [(&str, Site); 24] = [
-    ("a message that is read", |stage, act| stage.tell(Thing::Drop(act))),
+    ("a message that is read", |stage, act| stage.tell(Instruction::Drop(act))),
     ("a message that is never read", |stage, act| {
-        stage.tell(Thing::Drop(act));
+        stage.tell(Instruction::Drop(act));
         stage.kill();
     }),
     ("a message that was put aside", |stage, act| {
-        stage.tell(Thing::Stash(act));
+        stage.tell(Instruction::Stash(act));
         settle(&stage.rt);
         stage.kill();
     }),
-    ("a message that is refused", |stage, act| drop(stage.world.full[0].send(Thing::Drop(act)))),
-    ("a message that a policy drops", |stage, act| drop(stage.world.full[2].send(Thing::Drop(act)))),
+    ("a message that is refused", |stage, act| drop(stage.world.full[0].send(Instruction::Drop(act)))),
+    ("a message that a policy drops", |stage, act| drop(stage.world.full[2].send(Instruction::Drop(act)))),
     ("an old message that a policy drops", |stage, act| {
-        drop(stage.world.full[1].send(Thing::Drop(act)));
-        drop(stage.world.full[1].send(Thing::Plain));
+        drop(stage.world.full[1].send(Instruction::Drop(act)));
+        drop(stage.world.full[1].send(Instruction::Plain));
     }),
     ("a message of a mailbox outside", |stage, act| {
         let (to, mailbox) = stage.rt.mailbox();
-        drop(to.send(Thing::Drop(act)));
+        drop(to.send(Instruction::Drop(act)));
         drop(mailbox);
     }),
     ("a message that waits for room", |stage, act| {
-        let mut waits = stage.rt.send_wait(&stage.world.full[0], Thing::Drop(act));
+        let mut waits = stage.rt.send_wait(&stage.world.full[0], Instruction::Drop(act));
         poll_with(&mut waits, Waker::noop());
     }),
     ("a timer that is cancelled", |stage, act| {
-        // The message of an interval is cloned, and the timer keeps the one that it was given.
-        let timer = stage.me.send_interval(LONG, stage.me.pid(), Thing::Drop(act));
+        // The message of an interval is cloned, and the timer keeps the original.
+        let timer = stage.me.send_interval(LONG, stage.me.pid(), Instruction::Drop(act));
         stage.me.cancel_timer(timer);
     }),
     ("a timer of a process that ends", |stage, act| {
-        stage.me.send_after(LONG, stage.me.pid(), Thing::Drop(act));
+        stage.me.send_after(LONG, stage.me.pid(), Instruction::Drop(act));
         stage.kill();
     }),
     ("a body that ends", |stage, act| {
-        stage.tell(Thing::Hold(act));
-        stage.tell(Thing::Leave);
+        stage.tell(Instruction::Hold(act));
+        stage.tell(Instruction::Leave);
     }),
     ("a body that is killed", |stage, act| {
-        stage.tell(Thing::Hold(act));
+        stage.tell(Instruction::Hold(act));
         settle(&stage.rt);
         stage.kill();
     }),
     ("a body that panics", |stage, act| {
-        stage.tell(Thing::Hold(act));
-        stage.tell(Thing::Panic);
+        stage.tell(Instruction::Hold(act));
+        stage.tell(Instruction::Panic);
     }),
     ("a hand-written state that is killed", |stage, act| {
         let handle = stage.rt.spawn_process(Waits(act));
@@ -303,24 +303,24 @@ const SITES: [(&str, Site); 24] = [
         stage.rt.spawn(async move |_: Context| drop(act)).abort();
     }),
     ("a result that is not taken", |stage, act| {
-        stage.tell(Thing::Hold(act));
-        stage.tell(Thing::Return);
+        stage.tell(Instruction::Hold(act));
+        stage.tell(Instruction::Return);
         settle(&stage.rt);
         stage.handle = None;
     }),
     ("a result without a handle", |stage, act| {
         stage.handle = None;
-        stage.tell(Thing::Hold(act));
-        stage.tell(Thing::Return);
+        stage.tell(Instruction::Hold(act));
+        stage.tell(Instruction::Return);
     }),
     ("the waker of a receiver", |stage, act| {
         let (to, mut mailbox) = stage.rt.mailbox();
         poll_with(&mut mailbox.receive(), &Waker::from(Arc::new(act)));
-        let _ = to.send(Thing::Plain);
+        let _ = to.send(Instruction::Plain);
     }),
     ("the waker of a handle", |stage, act| {
         poll_with(stage.handle.as_mut().unwrap(), &Waker::from(Arc::new(act)));
-        stage.tell(Thing::Leave);
+        stage.tell(Instruction::Leave);
         settle(&stage.rt);
     }),
     ("the waker of an end", |stage, act| {
@@ -335,22 +335,22 @@ const SITES: [(&str, Site); 24] = [
         stage.world.token.cancel("by the site", LONG);
     }),
     ("a waker that is replaced", |stage, act| {
-        let (_to, mut mailbox) = stage.rt.mailbox::<Thing>();
-        poll_with(&mut mailbox.receive(), &Waker::from(Arc::new(Lazy(act))));
+        let (_to, mut mailbox) = stage.rt.mailbox::<Instruction>();
+        poll_with(&mut mailbox.receive(), &Waker::from(Arc::new(ActsOnDrop(act))));
         poll_with(&mut mailbox.receive(), Waker::noop());
     }),
     ("an observer", |stage, act| {
         *stage.observed.lock().unwrap() = Some(act);
-        stage.tell(Thing::Plain);
+        stage.tell(Instruction::Plain);
     }),
     ("a panic policy", |stage, act| {
         *stage.panicked.lock().unwrap() = Some(act);
-        stage.tell(Thing::Panic);
+        stage.tell(Instruction::Panic);
     }),
 ];
 
-/// 11: every action works in every place where the user's code runs inside an operation of the runtime. It neither
-/// deadlocks nor panics, and everything can end afterwards.
+/// 11: every action works at every site where user code runs inside an operation of the runtime. The action neither
+/// deadlocks nor panics, and every process can exit afterwards.
 #[test]
 fn every_action_works_in_every_place() {
     for (site, place) in SITES {
@@ -375,7 +375,7 @@ fn every_action_works_in_every_place() {
     }
 }
 
-/// 11: every action is refused or works while the runtime is dropped with the process that it is about.
+/// 11: values that are dropped with the runtime run an action. Every action returns: it works or is refused.
 #[test]
 fn every_action_returns_while_the_runtime_is_dropped() {
     within(60, || {
@@ -383,11 +383,11 @@ fn every_action_returns_while_the_runtime_is_dropped() {
             let mut stage = Stage::new();
             let world = stage.world.clone();
             let act = || Act { world: world.clone(), me: stage.me.clone(), action: act, done: AtomicUsize::new(0) };
-            stage.tell(Thing::Hold(act()));
+            stage.tell(Instruction::Hold(act()));
             settle(&stage.rt);
-            stage.tell(Thing::Drop(act()));
+            stage.tell(Instruction::Drop(act()));
             let waits = stage.rt.spawn_process(Waits(act()));
-            let (_to, mut mailbox) = stage.rt.mailbox::<Thing>();
+            let (_to, mut mailbox) = stage.rt.mailbox::<Instruction>();
             poll_with(&mut mailbox.receive(), &Waker::from(Arc::new(act())));
             stage.handle = None;
             drop(stage.rt);
@@ -398,14 +398,15 @@ fn every_action_returns_while_the_runtime_is_dropped() {
     });
 }
 
-/// 11: destructors that kill, wake and message the next process in a long chain take no stack for each.
+/// 11: each process of a long chain sends a message to the next one in a destructor. The chain uses a bounded amount of
+/// stack.
 #[test]
 fn a_chain_of_destructors_takes_bounded_stack() {
-    struct Next(Option<Address<Thing>>);
+    struct Next(Option<Address<Instruction>>);
     impl Drop for Next {
         fn drop(&mut self) {
             if let Some(next) = self.0.take() {
-                let _ = next.send(Thing::Leave);
+                let _ = next.send(Instruction::Leave);
             }
         }
     }
@@ -416,7 +417,7 @@ fn a_chain_of_destructors_takes_bounded_stack() {
                 let mut next = None;
                 for _ in 0..20_000 {
                     let held = Next(next.take());
-                    let handle = rt.spawn(async move |mut ctx: Context<Thing>| {
+                    let handle = rt.spawn(async move |mut ctx: Context<Instruction>| {
                         let _held = held;
                         ctx.receive().await.map(drop)
                     });

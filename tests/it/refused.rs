@@ -1,4 +1,5 @@
-//! SPEC 6.4, 4.9: starts that the runtime refuses: a supervisor or a pool does not try again without end.
+//! Sections 6.4 and 4.9 of the specification: the runtime refuses to start a process. A supervisor or a pool does not
+//! retry the start forever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -35,7 +36,7 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// Makes the runtime refuse a start: it takes the last place of a host, or the name of the child.
+/// Makes the runtime refuse a start: takes the last place of a host, or the name of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
     Limit,
@@ -60,14 +61,14 @@ impl Obstacle {
         }
     }
 
-    /// A host with room for a supervisor and its only child.
+    /// Returns a new host. For `Limit` it has room only for a supervisor and its only child.
     fn host(self, host: &Host) -> Host {
         let few = HostBuilder::new("few");
         host.add_host(if self == Self::Limit { few.max_processes(2) } else { few }).unwrap()
     }
 }
 
-/// Counts the starts of a child, and puts an obstacle in the way of the second one.
+/// Counts the starts of a child, and puts an obstacle in the way of the second start.
 #[derive(Clone)]
 struct Starts {
     host: Host,
@@ -127,8 +128,8 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
     }
 }
 
-/// 6.4: a restart that is refused counts as a restart and ends the turn. The supervisor stays responsive, tries again
-/// after a pause, and succeeds when the obstacle is gone.
+/// 6.4: a refused restart counts as a restart and ends the turn. The supervisor stays responsive, retries after a
+/// pause, and succeeds when the obstacle is gone.
 #[test]
 fn a_refused_restart_is_tried_again_in_later_turns() {
     for obstacle in OBSTACLES {
@@ -155,7 +156,7 @@ fn a_refused_restart_is_tried_again_in_later_turns() {
     }
 }
 
-/// 6.4: a restart that is refused waits for the back-off of its child.
+/// 6.4: the retry of a refused restart waits for the backoff of its child.
 #[test]
 fn a_refused_restart_waits_for_the_back_off() {
     for obstacle in OBSTACLES {
@@ -170,7 +171,7 @@ fn a_refused_restart_waits_for_the_back_off() {
             starts.unblock().await;
             until_up(&tree.address()).await;
             let times = starts.times.lock().unwrap().clone();
-            // The first wait, 5 ms, was that of the restart after the end of the child.
+            // The first delay, 5 ms, preceded the restart after the exit of the child.
             for (pair, wait) in times[1..].windows(2).zip([10, 20, 20, 20]) {
                 late.check(pair[1], pair[0] + ms(wait));
             }
@@ -178,7 +179,7 @@ fn a_refused_restart_waits_for_the_back_off() {
     }
 }
 
-/// 6.4: refused restarts reach the intensity exactly, and then the supervisor gives up.
+/// 6.4: the supervisor exits when refused restarts exceed the intensity.
 #[test]
 fn refused_restarts_reach_the_intensity() {
     for obstacle in OBSTACLES {
@@ -191,14 +192,14 @@ fn refused_restarts_reach_the_intensity() {
             let exit = tree.await.unwrap_err();
             let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
             assert!(gave_up.last.to_string().contains(obstacle.text()), "{gave_up}");
-            // One first start, and as many restarts as are allowed.
+            // One first start, and as many restarts as the intensity allows.
             assert_eq!(starts.count(), 1 + 4);
             starts.unblock().await;
         });
     }
 }
 
-/// 6.4: a group restarts as a whole when the refused member of the group can start.
+/// 6.4: the restart of one child of a group is refused. The whole group restarts when this child can start.
 #[test]
 fn a_group_waits_for_a_member_whose_restart_is_refused() {
     for strategy in [Supervisor::one_for_all, Supervisor::rest_for_one] {
@@ -221,7 +222,7 @@ fn a_group_waits_for_a_member_whose_restart_is_refused() {
     }
 }
 
-/// Notes when a child begins and when its life is over.
+/// Returns a child that logs its start and its exit.
 fn noted(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     struct Over(Arc<Mutex<Vec<String>>>, Name<Do>);
     impl Drop for Over {
@@ -240,8 +241,8 @@ fn noted(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     })
 }
 
-/// 6.4: if the first start of a child is refused, the supervisor's own start fails, and the children before it are stopped
-/// in reverse order. It is tried once. A kept mailbox changes nothing.
+/// 6.4: if the first start of a child is refused, the start of the supervisor fails, and the children before it are
+/// stopped in reverse order. The start is attempted once. A kept mailbox changes nothing.
 #[test]
 fn a_refused_first_start_fails_the_supervisor() {
     everywhere(async |host| {
@@ -273,7 +274,7 @@ fn a_refused_first_start_fails_the_supervisor() {
     });
 }
 
-/// 6.4: a supervisor whose first start fails is a refused start for the supervisor above it.
+/// 6.4: if the first start of a supervisor fails, the start of the supervisor above it fails too.
 #[test]
 fn a_refused_first_start_fails_the_supervisors_above() {
     everywhere(async |host| {
@@ -301,8 +302,8 @@ fn a_refused_first_start_fails_the_supervisors_above() {
     });
 }
 
-/// 6.4: a refused start of a child that is added at run time is the answer, and the supervisor goes on. So is a refused
-/// start of a child that was down and is requested; it stays down.
+/// 6.4: the start of a child that is added at run time is refused. The supervisor answers with the refusal and
+/// continues. It answers in the same way when the restart of a stopped child is refused. The child stays stopped.
 #[test]
 fn refused_starts_at_run_time_are_answered() {
     for obstacle in OBSTACLES {
@@ -340,7 +341,7 @@ fn refused_starts_at_run_time_are_answered() {
     }
 }
 
-/// Counts the starts of a child. The second one waits until the runtime has shut down, and then the runtime refuses it.
+/// Counts the starts of a child. The second start waits until the runtime has shut down. Then the runtime refuses it.
 #[derive(Clone, Default)]
 struct Gate(Arc<Held>);
 
@@ -362,7 +363,8 @@ impl Gate {
     }
 }
 
-/// Has a child named `a` end, and shuts the runtime down while it starts again. Returns the number of starts.
+/// Makes a child named `a` exit, and shuts the runtime down during the restart of the child. Returns the number of
+/// starts.
 fn starts_at_the_end(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> + Send + 'static) -> usize {
     within(60, || {
         let rt = alone().build().unwrap();
@@ -382,7 +384,7 @@ fn starts_at_the_end(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> 
     })
 }
 
-/// 6.4, 6.5: a supervisor does not try again when the runtime has shut down.
+/// 6.4, 6.5: a supervisor does not retry a start after the runtime has shut down.
 #[test]
 fn a_supervisor_does_not_retry_after_a_shutdown() {
     let starts = starts_at_the_end(|host, gate| {
@@ -410,7 +412,7 @@ impl<F: Fn()> Clone for OnClone<F> {
 
 type Work = BoxFuture<'static, Result<(), Exit>>;
 
-/// A pool of `size` members that calls `start` before each start of a member.
+/// Returns a pool of `size` members that calls `start` before each start of a member.
 fn pool(
     size: usize,
     start: impl Fn() + Send + Sync + 'static,
@@ -422,8 +424,8 @@ fn pool(
     })
 }
 
-/// A refused replacement counts as a restart and ends the turn. Messages wait in the queue of the pool, and the pool tries
-/// again until the obstacle is gone.
+/// A refused replacement counts as a restart and ends the turn. Messages wait in the queue of the pool, and the pool
+/// retries until the obstacle is gone.
 #[test]
 fn a_pool_tries_a_refused_replacement_again_in_later_turns() {
     timed(|host, late| async move {
@@ -450,7 +452,7 @@ fn a_pool_tries_a_refused_replacement_again_in_later_turns() {
     });
 }
 
-/// Refused replacements count: with one too many the pool fails.
+/// Refused replacements count as restarts. The pool fails when they exceed its limit.
 #[test]
 fn refused_replacements_reach_the_limit_of_a_pool() {
     everywhere(async |host| {
@@ -468,7 +470,7 @@ fn refused_replacements_reach_the_limit_of_a_pool() {
     });
 }
 
-/// If one of its first members is refused, the pool fails at its start, and ends the members before it.
+/// If the start of one of the first members is refused, the start of the pool fails, and the members before it exit.
 #[test]
 fn a_refused_first_member_fails_the_pool() {
     everywhere(async |host| {
@@ -488,7 +490,7 @@ fn a_refused_first_member_fails_the_pool() {
     });
 }
 
-/// 6.5: a pool does not try again when the runtime has shut down.
+/// 6.5: a pool does not retry a start after the runtime has shut down.
 #[test]
 fn a_pool_does_not_retry_after_a_shutdown() {
     let starts = starts_at_the_end(|host, gate| {

@@ -1,4 +1,5 @@
-//! SPEC 4: who runs where and when: no wake is lost, everybody has a turn, idle workers are found.
+//! Section 4 of the specification: the scheduler. No wake-up is lost, every runnable process gets a turn, and idle
+//! workers get work.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use procession::*;
 
 use crate::{alone, within};
 
-/// So many with optimisations, so many without.
+/// Returns `debug` with debug assertions, and `release` without.
 fn many(release: u64, debug: u64) -> u64 {
     if cfg!(debug_assertions) { debug } else { release }
 }
@@ -21,7 +22,7 @@ fn with(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).build().expect("a runtime")
 }
 
-/// Chance for tests: xorshift.
+/// Pseudo-random numbers for tests: xorshift.
 struct Dice(u64);
 
 impl Dice {
@@ -32,7 +33,7 @@ impl Dice {
         self.0 % n
     }
 
-    /// Lets a little time pass: none, a while, or long enough for workers to go to sleep.
+    /// Waits for a random time: not at all, for a moment, or long enough for workers to park.
     fn gap(&mut self) {
         match self.below(1024) {
             0 => (0..20).for_each(|_| thread::yield_now()),
@@ -43,7 +44,8 @@ impl Dice {
     }
 }
 
-/// 4.1: as many workers as one state word has bits work; more are an error that says how many.
+/// 4.1: a runtime may have as many workers as one state word has bits for. A larger number is an error that names the
+/// maximum.
 #[test]
 fn as_many_workers_as_fit_and_no_more() {
     within(60, || {
@@ -59,8 +61,8 @@ fn as_many_workers_as_fit_and_no_more() {
     });
 }
 
-/// 4.4, 4.5: submissions from outside to an idle runtime, each awaited before the next, by a thread that lends nothing.
-/// One lost wake hangs it.
+/// 4.4, 4.5: a thread that drives no process spawns on an idle runtime, and waits for each process before the next one.
+/// One lost wake-up hangs the test.
 #[test]
 fn a_million_submissions_from_outside_are_all_run() {
     within(300, || {
@@ -78,7 +80,8 @@ fn a_million_submissions_from_outside_are_all_run() {
     });
 }
 
-/// 4.4, 4.5: the same by messages to one process, with one worker, and with four.
+/// 4.4, 4.5: a thread sends messages to one process of an idle runtime, with one worker and with four. One lost wake-up
+/// hangs the test.
 #[test]
 fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     for workers in [1, 4] {
@@ -101,7 +104,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
     }
 }
 
-/// 4.4, 4.5: the same from several threads at once, that lend themselves and that don't.
+/// 4.4, 4.5: several threads spawn processes concurrently. Half of the threads are guest threads.
 #[test]
 fn submissions_from_many_threads_are_all_run() {
     within(300, || {
@@ -124,13 +127,13 @@ fn submissions_from_many_threads_are_all_run() {
     });
 }
 
-/// Resident memory of this program in bytes, where it can be asked.
+/// Resident memory of this program in bytes. `None` if it is unknown.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
 }
 
-/// 4.9, 1.3: a million processes are alive at once, and each answers one message.
+/// 4.9, 1.3: a million processes are alive at the same time, and each receives one message.
 #[test]
 fn a_million_processes_are_alive_at_once() {
     within(300, || {
@@ -148,7 +151,7 @@ fn a_million_processes_are_alive_at_once() {
                     if heard.fetch_add(1, Ordering::SeqCst) + 1 == count {
                         drop(done.lock().unwrap().take());
                     }
-                    // Stays until all have been heard: they live at once.
+                    // Stays alive until all processes have received their first message.
                     ctx.receive().await
                 })
                 .address()
@@ -173,7 +176,7 @@ fn a_million_processes_are_alive_at_once() {
     });
 }
 
-/// A tree of processes, this deep; each sums what its children say.
+/// Returns the body of a process that spawns a tree of this depth. It returns the number of processes in the tree.
 fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Exit>> + Send + 'static {
     move |ctx| {
         Box::pin(async move {
@@ -186,7 +189,7 @@ fn tree(depth: u32) -> impl FnOnce(Context) -> BoxFuture<'static, Result<u64, Ex
     }
 }
 
-/// 4.2: a storm of spawns from inside, on one worker and on several.
+/// 4.2: processes spawn a whole tree of processes, on one worker and on several.
 #[test]
 fn a_tree_of_processes_adds_up() {
     for workers in [1, 2, 4] {
@@ -200,7 +203,7 @@ fn a_tree_of_processes_adds_up() {
     }
 }
 
-/// One asks many, many times; each answers.
+/// Calls `width` processes in each of `rounds` rounds. Returns the sum of the answers.
 async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Exit> {
     type Question = (u64, Reply<u64>);
     let many: Vec<_> = (0..width)
@@ -225,7 +228,7 @@ async fn fan_out_and_in(ctx: Context, width: u64, rounds: u64) -> Result<u64, Ex
     Ok(sum)
 }
 
-/// 4.2, 4.4: fan-out and fan-in with few and many workers.
+/// 4.2, 4.4: fan-out and fan-in with one to eight workers.
 #[test]
 fn fan_out_and_in_adds_up() {
     for workers in [1, 2, 4, 8] {
@@ -238,7 +241,8 @@ fn fan_out_and_in_adds_up() {
     }
 }
 
-/// 4.2: what one worker has too much of is stolen: two of its processes can only end together.
+/// 4.2: an idle worker steals from a busy one. Two children of one process can only exit together, so they need two
+/// workers.
 #[test]
 fn what_one_worker_has_too_much_of_is_stolen() {
     within(60, || {
@@ -264,7 +268,8 @@ fn what_one_worker_has_too_much_of_is_stolen() {
     });
 }
 
-/// 4.5: a batch of k wakes up to k, from outside and from inside: they can only end together.
+/// 4.5: a batch of k processes wakes up to k workers, from outside and from inside. The processes can only exit
+/// together.
 #[test]
 fn a_batch_wakes_as_many_as_it_needs() {
     for workers in [2, 3, 4, 8] {
@@ -296,7 +301,7 @@ fn a_batch_wakes_as_many_as_it_needs() {
     }
 }
 
-/// 4.2, 4.5: a lone pair plays on one worker and wakes no other.
+/// 4.2, 4.5: two processes exchange calls on one worker, and wake no other worker.
 #[test]
 fn a_lone_pair_wakes_nobody() {
     within(60, || {
@@ -317,13 +322,15 @@ fn a_lone_pair_wakes_nobody() {
             Ok::<_, Exit>(played)
         });
         let played = block_on(play).unwrap();
-        // Fewer than two a round: an answer that comes from another worker can come within the turn that asks.
+        // There may be fewer than two polls for each round: an answer from another worker may arrive in the turn of the
+        // call.
         assert!(played.polls >= rounds, "{played}");
         assert!(played.wakes < rounds / 20, "{played}");
     });
 }
 
-/// 4.4: a process woken from many sides at once is polled again, and never more often than it was woken.
+/// 4.4: several threads wake a process concurrently. It is polled after the last wake-up, and at most once for each
+/// wake-up.
 #[test]
 fn a_wake_is_neither_lost_nor_doubled() {
     within(60, || {
@@ -369,7 +376,7 @@ fn a_wake_is_neither_lost_nor_doubled() {
     });
 }
 
-/// 4.4, 4.5: wakes over a foreign channel, between workers that go to sleep in between.
+/// 4.4, 4.5: processes wake each other over a foreign channel, on workers that park in between.
 #[test]
 fn wakes_between_workers_are_not_lost() {
     within(120, || {
@@ -406,8 +413,8 @@ fn wakes_between_workers_are_not_lost() {
     });
 }
 
-/// 4.2: more than a local queue holds goes to the global one, and all of it is run. A second worker is kept busy until all are
-/// spawned, for it would take what its neighbour has before that is too much.
+/// 4.2: tasks that overflow a local queue go to the injector, and all of them run. The second worker is kept busy until
+/// all tasks are spawned. Otherwise it would steal tasks before the queue overflows.
 #[test]
 fn what_is_too_much_for_a_local_queue_is_run() {
     for workers in [1, 2] {
@@ -437,20 +444,20 @@ fn what_is_too_much_for_a_local_queue_is_run() {
                 Ok::<_, Exit>(sum)
             });
             assert_eq!(block_on(parent).unwrap(), 199_990_000);
-            // Nobody took any: 8,193 have room, and the others go by 128.
+            // No task was stolen: 8,193 tasks have room, and the remaining tasks go to the injector in batches of 128.
             assert!(rt.counters().overflows >= (20_000 - 8_193) / 128, "{} overflows", rt.counters().overflows);
         });
     }
 }
 
-/// 4.2: a tree of processes is walked depth first: as many of them are there at a time as it is high, for each worker, and
-/// not as many as it is wide.
+/// 4.2: a tree of processes is walked depth first. The number of live processes for each worker grows with the height
+/// of the tree, not with its width.
 #[test]
 fn a_tree_of_processes_is_walked_in_little_memory() {
     for workers in [1, 2] {
         within(120, move || {
-            // Without a long-step limit no thread replaces a worker that the system has preempted: such a thread walks a part
-            // of the tree at the same time, so that more processes are alive.
+            // Without a long-step limit, no thread replaces a worker that the operating system has preempted. A
+            // replacement thread would walk another part of the tree concurrently, so more processes would be alive.
             let rt = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap();
             let host = rt.host().clone();
             let alive = Arc::new(Alive::default());
@@ -459,15 +466,15 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
             assert_eq!(block_on(walked).unwrap(), (2 << depth) - 1);
             let most = alive.most.load(Ordering::SeqCst);
             println!("{workers} workers: {most} alive at most, of {}", (2 << depth) - 1);
-            // On each level the waiting parent and the sibling of its running child; and the subtrees of the oldest processes,
-            // one of which a worker runs now and then.
+            // On each level the waiting parent and the sibling of its running child are alive. The subtrees of the
+            // oldest processes are added: a worker runs the oldest process now and then.
             assert!(most <= 40 * u64::from(depth), "{most}");
             assert_eq!(host.counters().spawned, (2 << depth) - 1);
         });
     }
 
-    /// How many processes of a tree are alive, and the highest number so far. `Counters::processes_alive` does not serve
-    /// here: the system may preempt the thread that adds the workers' counts up, and the other worker goes on meanwhile.
+    /// Number of live processes of a tree, and its maximum so far. `Counters::processes_alive` is not exact enough: the
+    /// operating system may preempt the thread that sums the workers' counts, while the other worker continues.
     #[derive(Default)]
     struct Alive {
         now: AtomicU64,
@@ -489,7 +496,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
         }
     }
 
-    /// As `tree`; each process counts itself as alive.
+    /// Like `tree`, but each process counts itself as alive.
     fn counting_tree(
         depth: u32,
         alive: Arc<Alive>,
@@ -509,7 +516,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
     }
 }
 
-/// 4.2: nobody relies on the order of the queues: the same programs with slot and queues shuffled.
+/// 4.2: no program relies on the order of the queues. The same programs run with shuffled slots and queues.
 #[test]
 fn the_same_programs_run_shuffled() {
     for seed in 0..many(20, 5) {
@@ -519,7 +526,7 @@ fn the_same_programs_run_shuffled() {
             assert_eq!(block_on(rt.spawn(tree(8))).unwrap(), 511);
             let sum = block_on(rt.spawn(|ctx| fan_out_and_in(ctx, 50, 10))).unwrap();
             assert_eq!(sum, 50 * 45 + 10 * 50 * 49 / 2);
-            // Between one sender and one receiver the order holds all the same.
+            // Messages from one sender to one receiver still arrive in order.
             let reader = rt.spawn(async |mut ctx: Context<u64>| {
                 for n in 0..1000 {
                     assert_eq!(ctx.receive().await?, n);
@@ -542,7 +549,7 @@ fn the_same_programs_run_shuffled() {
     }
 }
 
-/// 4.3: the same programs where the newest is first.
+/// 4.3: the same programs run with LIFO local queues.
 #[test]
 fn the_same_programs_run_newest_first() {
     for workers in [1, 2, 4] {
@@ -566,8 +573,9 @@ fn the_same_programs_run_newest_first() {
     }
 }
 
-/// 4.3, 4.6: newest first, a chain of spawns that never ends keeps those before it waiting for no more than 16 looks each,
-/// and those who yield, and what comes from outside, for no more than 61.
+/// 4.3, 4.6: with LIFO queues, an endless chain of spawns delays an earlier process by at most 16 turns for each
+/// position in the queue. It delays a process that yields by at most 61 turns. A process that is spawned from outside
+/// runs too.
 #[test]
 fn newest_first_starves_nobody() {
     within(60, || {
@@ -611,7 +619,7 @@ fn newest_first_starves_nobody() {
             assert!(*turn <= 16 * (n as u64 + 1), "{turn} links before the turn of number {n}");
         }
         assert!(most <= 61, "{most}");
-        // What comes from outside finds its way as well.
+        // A process that is spawned from outside runs too.
         let before = links.load(Ordering::SeqCst);
         let seen = links.clone();
         let outside = rt.spawn(async move |_: Context| Ok::<_, Exit>(seen.load(Ordering::SeqCst)));
@@ -619,7 +627,7 @@ fn newest_first_starves_nobody() {
     });
 }
 
-/// 1.5, 4.2: processes move between workers: what one spawned and ran goes on where it was stolen to.
+/// 1.5, 4.2: processes move between workers: a stolen process continues on the worker that stole it.
 #[test]
 fn processes_move_between_workers() {
     within(60, || {

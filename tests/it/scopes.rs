@@ -1,4 +1,5 @@
-//! Scopes (SPEC 6, structured work): children that can't outlive the work they were spawned for.
+//! Section 6 of the specification, structured concurrency: the children of a scope can't outlive the work that they
+//! were spawned for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,7 +15,7 @@ fn lone() -> Runtime {
     Runtime::builder().workers(0).build().unwrap()
 }
 
-/// Says when it is dropped.
+/// Counts its drop.
 struct Last(Arc<AtomicUsize>);
 
 impl Drop for Last {
@@ -23,7 +24,7 @@ impl Drop for Last {
     }
 }
 
-/// The scope is over when its body and all its children are, whoever awaited them.
+/// A scope ends when its body and all its children have ended, also the children that its body does not await.
 #[test]
 fn it_waits_for_its_children() {
     everywhere(async |host| {
@@ -59,7 +60,7 @@ fn it_waits_for_its_children() {
     });
 }
 
-/// The first error ends the body where it is, cancels the other children, and is what the scope fails with.
+/// The first error drops the body, cancels the other children, and is the error of the scope.
 #[test]
 fn the_first_error_ends_all_of_it() {
     let rt = lone();
@@ -74,7 +75,7 @@ fn the_first_error_ends_all_of_it() {
                     drop(scope.spawn(async move |mut ctx: Context| {
                         let exit = ctx.receive().await.unwrap_err();
                         assert!(matches!(&exit, Exit::Cancelled(reason) if *reason == Reason::PARENT), "{exit}");
-                        // It may clean up.
+                        // The child may clean up.
                         ctx.yield_now().await;
                         heard.fetch_add(1, SeqCst);
                         Err::<(), _>(exit)
@@ -94,7 +95,7 @@ fn the_first_error_ends_all_of_it() {
     assert_eq!((dropped.load(SeqCst), told.load(SeqCst), rt.processes_alive()), (1, 3, 0));
 }
 
-/// A child that doesn't heed its cancel is killed after the grace; a panic is an error as any other.
+/// A child that ignores its cancellation is killed after the grace period. A panic is an error like any other.
 #[test]
 fn who_does_not_heed_its_cancel_is_killed() {
     check(0..10, async |host: Host| {
@@ -115,7 +116,7 @@ fn who_does_not_heed_its_cancel_is_killed() {
     });
 }
 
-/// When the process is cancelled its children are too, with the same reason, and its body still has its say.
+/// A cancellation of the process cancels its children with the same reason. The body continues, and returns its result.
 #[test]
 fn a_cancel_travels_down() {
     let rt = lone();
@@ -160,7 +161,8 @@ fn a_cancel_travels_down() {
     assert_eq!((told.load(SeqCst), rt.processes_alive()), (111, 0));
 }
 
-/// A scope that is dropped, or whose process is killed, takes its children with it; one that is over refuses.
+/// When a scope is dropped, or its process is killed, its children end too. A scope that has ended refuses new
+/// children.
 #[test]
 fn children_do_not_outlive_it() {
     let rt = lone();
@@ -211,7 +213,7 @@ fn children_do_not_outlive_it() {
     assert_eq!(dropped.load(SeqCst), 1);
 }
 
-/// Children may spawn siblings, also while the body is done already and others fail.
+/// Children may spawn siblings, also after the body has returned, and while other children fail.
 #[test]
 fn siblings_come_while_it_ends() {
     within(60, || {

@@ -1,4 +1,5 @@
-//! Servers (SPEC 1.3, 6): a state and its handlers, in place of a body's loop.
+//! Sections 1.3 and 6 of the specification: servers, which consist of a state and its handlers instead of a body with a
+//! loop.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -28,36 +29,36 @@ fn read(log: &Log) -> Vec<String> {
 enum Msg {
     Note(&'static str),
     Read(Reply<Vec<String>>),
-    /// Answered when there is another note.
+    /// Answered at the next note.
     Next(Reply<String>),
-    /// Its deadline is so long from now.
+    /// Sets the deadline to this time from now.
     Within(Duration),
-    /// Its deadline is this one.
+    /// Sets or removes the deadline.
     Until(Option<Instant>),
     /// Blocks its worker.
     Block(Duration),
-    /// Sleeps.
+    /// Sleeps in the handler.
     Nap(Duration),
-    /// Goes on for so many pieces.
+    /// Continues for this number of pieces.
     Pieces(u64),
-    /// Never comes back.
+    /// Never returns from the handler.
     Hang,
     Fail(&'static str),
     Panic,
     Done,
 }
 
-/// Notes all that it is told.
+/// Logs its messages and events.
 struct Clerk {
     log: Log,
     waiting: Vec<Reply<String>>,
     deadline: Option<Instant>,
-    /// Whether its deadline goes when it has come.
+    /// Whether `handle_timeout` removes the deadline.
     once: bool,
     pieces: u64,
-    /// How late its deadline may come.
+    /// How late `handle_timeout` may be called.
     late: Late,
-    /// It need not be `Sync`.
+    /// A server need not be `Sync`.
     count: Cell<u64>,
 }
 
@@ -161,8 +162,8 @@ impl Server for Clerk {
     }
 }
 
-/// 1.3: a call is a message with a reply in it, answered at once or later, or not at all; a cast is one without; the
-/// server is done with a result.
+/// 1.3: a call is a message with a reply. The server answers it immediately, later, or never. A cast is a message
+/// without a reply. The server exits with a result.
 #[test]
 fn calls_casts_and_deferred_replies() {
     let log = Log::default();
@@ -182,8 +183,8 @@ fn calls_casts_and_deferred_replies() {
     assert_eq!(read(&log), ["init", "one", "two", "terminate: ended normally, 0 unread", "dropped"]);
 }
 
-/// 1.1, 6.4: whoever waits for the start waits for `init`, in whatever way it ends; nothing is handled before, and nobody
-/// terminates what has not begun.
+/// 1.1, 6.4: `started` waits for `init` and returns its error. With a manual start it waits for `mark_started`. No
+/// message is handled before `init` has returned. `terminate` does not run after a failed `init`.
 #[test]
 fn a_server_has_started_when_its_init_is_over() {
     enum How {
@@ -228,7 +229,7 @@ fn a_server_has_started_when_its_init_is_over() {
         late.check(host.now(), until);
         assert_eq!(read(&log)[0], "init");
         well.abort();
-        // What it does last is not to be found in the next one's log.
+        // The server has exited before the log is cleared, so its last entry is not in the next server's log.
         let _ = well.await;
         let failed = spawn(How::Fail);
         failed.send(()).unwrap();
@@ -249,7 +250,7 @@ fn a_server_has_started_when_its_init_is_over() {
     });
 }
 
-/// 6.3: whatever else it hears comes to `info`, in order with the messages.
+/// 6.3: `handle_info` receives all other events, in order with the messages.
 #[test]
 fn infos_come_in_order_with_messages() {
     struct Watch(Log);
@@ -297,12 +298,13 @@ fn infos_come_in_order_with_messages() {
     watch.send(Order::Spawn).unwrap();
     rt.block_on(watch).unwrap();
     let mut heard = read(&log);
-    // A link and a monitor tell in no order.
+    // The events of a link and of a monitor arrive in any order.
     heard[3..].sort();
     assert_eq!(heard, ["joined", "message", "left", "down", "exit"]);
 }
 
-/// 6.2: a cancel overtakes the mail: `terminate` is told why, has what is unread and the grace; so it is told of an error.
+/// 6.2: a cancellation overtakes unread messages. `terminate` gets the exit, can read the unread messages, and may use
+/// the grace period. After an error or a result it gets the exit too.
 #[test]
 fn terminate_is_told_how_it_ends() {
     let rt = lone();
@@ -336,7 +338,8 @@ fn terminate_is_told_how_it_ends() {
     );
 }
 
-/// 4.8, 6.2: a panic, a kill, wherever the handler is, end it at once: what has to happen then is for its `Drop`.
+/// 4.8, 6.2: a panic or a kill ends a server immediately, wherever its handler is. `terminate` does not run, but the
+/// state is dropped.
 #[test]
 fn nothing_terminates_a_server_that_dies() {
     timed(async |host, late| {
@@ -352,7 +355,7 @@ fn nothing_terminates_a_server_that_dies() {
                 while read(&log).len() < 2 {
                     crate::step_aside().await;
                 }
-                // It is told of the cancel only when its handler is over, which it never is.
+                // The server would see the cancellation only after its handler has returned, which it never does.
                 let until = host.now() + SHORT;
                 host.cancel(clerk.pid(), "enough", SHORT).unwrap();
                 assert!(matches!(clerk.await, Err(Exit::Killed)));
@@ -365,8 +368,8 @@ fn nothing_terminates_a_server_that_dies() {
     });
 }
 
-/// 7.1: a deadline comes, never early, after the mail that had come before; moved away it does not; however much mail
-/// there is, it does.
+/// 7.1: a timeout is never early, and is handled after the messages that arrived before it. A deadline that is moved
+/// does not time out. A mailbox that is never empty does not prevent the timeout.
 #[test]
 fn a_deadline_comes_in_its_turn() {
     timed(async |host, late| {
@@ -383,7 +386,7 @@ fn a_deadline_comes_in_its_turn() {
         }
         assert_eq!(read(&log)[1], "timeout");
         late.check(host.now(), until);
-        // Some that are moved away, and one nearer than the last one.
+        // Some deadlines are replaced, and the last one is nearer than the one before it.
         let now = host.now();
         for at in [Some(now + LONG), None, Some(now + 2 * LONG), Some(now + 3 * SHORT)] {
             clerk.send(Msg::Until(at)).unwrap();
@@ -393,7 +396,7 @@ fn a_deadline_comes_in_its_turn() {
         }
         assert_eq!(read(&log)[2], "timeout");
         assert!(host.now() >= now + 3 * SHORT);
-        // In the far future, in the past.
+        // One deadline is in the far future, and one in the past.
         let log = Log::default();
         let clerk = Clerk::new(&log);
         let clerk = host.spawn(|ctx| clerk.serve(ctx));
@@ -406,7 +409,8 @@ fn a_deadline_comes_in_its_turn() {
         assert_eq!(read(&log)[1], "timeout");
         assert!(!late.is_exact() || host.now() - now <= TICK, "at once");
     });
-    // In order with the mail that comes while it does something else. What had come before may move it away, too.
+    // The timeout is in order with messages that arrive while the server is busy. An earlier message may also remove
+    // the deadline.
     check(0..10, async |host: Host| {
         let log = Log::default();
         let clerk = Clerk::new(&log);
@@ -422,7 +426,7 @@ fn a_deadline_comes_in_its_turn() {
         clerk.await.unwrap();
         assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
     });
-    // The same where it blocks its worker; nobody else is there to run.
+    // The same holds if the handler blocks its worker. No other thread runs processes.
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
@@ -437,7 +441,7 @@ fn a_deadline_comes_in_its_turn() {
     clerk.send(Msg::Done).unwrap();
     rt.block_on(clerk).unwrap();
     assert_eq!(read(&log)[..8], ["init", "one", "two", "one", "two", "one", "two", "timeout"]);
-    // A mailbox that is never empty.
+    // The mailbox of this server is never empty.
     struct Busy(u64, Instant, Late);
     impl Server for Busy {
         type Message = ();
@@ -464,7 +468,8 @@ fn a_deadline_comes_in_its_turn() {
     });
 }
 
-/// 4.6: a server whose deadline has always come spends its budget and goes behind the others, and reads its mail.
+/// 4.6: a server whose deadline has always passed uses up its budget. Other processes run, and the server reads its
+/// mail.
 #[test]
 fn a_deadline_that_stays_keeps_nobody_from_running() {
     within(60, || {
@@ -487,7 +492,8 @@ fn a_deadline_that_stays_keeps_nobody_from_running() {
     });
 }
 
-/// 1.2: what it does in pieces goes on before the next message, with others in between, until it is cancelled.
+/// 1.2: work in pieces continues before the next message, with other processes in between, until the server is
+/// cancelled.
 #[test]
 fn work_in_pieces_lets_others_run() {
     let rt = lone();
@@ -520,7 +526,7 @@ fn work_in_pieces_lets_others_run() {
     });
 }
 
-/// 1.3: a handler has the whole context: it receives selectively, and puts messages aside.
+/// 1.3: a handler has the whole context: it may receive selectively, and stash messages.
 #[test]
 fn handlers_may_receive_themselves() {
     struct Picky(Vec<u32>);
@@ -545,7 +551,7 @@ fn handlers_may_receive_themselves() {
     assert_eq!(rt.block_on(picky).unwrap(), [1, 9, 2, 3, 20]);
 }
 
-/// 6.4: under a supervisor it begins anew in each of its lives, after the one before it in the order has begun.
+/// 6.4: under a supervisor, each instance of a server runs `init`. It starts after the child before it has started.
 #[test]
 fn a_supervisor_keeps_a_server() {
     const FIRST: Name<Msg> = Name::new("server: first");

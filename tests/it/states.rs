@@ -1,4 +1,4 @@
-//! SPEC 5: the states of processes and workers, as an observer sees them.
+//! Section 5 of the specification: the states of processes and workers, as an observer sees them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{step_aside, within};
 
-/// Every arrow of the diagram above `State`, and no other.
+/// Every transition in the state diagram of processes, and no other.
 const ARROWS: [(Option<ProcessState>, ProcessState); 8] = [
     (None, Ready),
     (Some(Ready), Running),
@@ -24,7 +24,7 @@ const ARROWS: [(Option<ProcessState>, ProcessState); 8] = [
     (Some(Idle), Ready),
 ];
 
-/// Keeps all that it hears.
+/// Records everything that it observes.
 #[derive(Clone, Default)]
 struct Log(Arc<Heard>);
 
@@ -50,12 +50,13 @@ impl Observer for Log {
 }
 
 impl Log {
-    /// The states that a process went through.
+    /// Returns the states that a process went through.
     fn of(&self, pid: Pid) -> Vec<ProcessState> {
         self.0.processes.lock().unwrap().get(&pid).map_or(Vec::new(), |all| all.iter().map(|t| t.to).collect())
     }
 
-    /// Takes the states that a process went through since this was asked last.
+    /// Returns the states that a process went through since the last call. The first one is the last state of that
+    /// call.
     fn news(&self, pid: Pid) -> Vec<ProcessState> {
         let mut processes = self.0.processes.lock().unwrap();
         let all = processes.entry(pid).or_default();
@@ -67,7 +68,8 @@ impl Log {
         news
     }
 
-    /// Every transition is an arrow, begins where the one before ended, and comes no earlier.
+    /// Asserts that every transition is in the diagram, begins in the state where the previous one ended, and has no
+    /// earlier time.
     fn check(&self) {
         let processes = self.0.processes.lock().unwrap();
         for (pid, all) in &*processes {
@@ -85,19 +87,19 @@ impl Log {
     }
 }
 
-/// Answered by whoever holds the completion.
+/// Command that is answered through its stored completion.
 struct Later;
 impl Command for Later {
     type Reply = ();
 }
 
-/// Answered at once.
+/// Command that is answered immediately.
 struct Now;
 impl Command for Now {
     type Reply = ();
 }
 
-/// A runtime without workers, what its observer hears, and where its handler leaves completions.
+/// Returns a runtime without workers, the log of its observer, and the completions that its handler stores.
 fn watched() -> (Runtime, Log, Arc<Mutex<Vec<Completion<()>>>>) {
     let (log, shelf) = (Log::default(), Arc::new(Mutex::new(Vec::new())));
     let left = shelf.clone();
@@ -118,7 +120,8 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// 5.1: a body is blocked while anything that it asked for is outstanding, and idle else; any event makes it ready.
+/// 5.1: a body is blocked while one of its commands, calls or sleeps is outstanding, and idle otherwise. Any event
+/// makes it ready.
 #[test]
 fn a_body_is_blocked_while_something_is_outstanding() {
     let (rt, log, shelf) = watched();
@@ -129,12 +132,12 @@ fn a_body_is_blocked_while_something_is_outstanding() {
         ctx.perform(Later).await?;
         ctx.call(&outside, |reply| reply).await?;
         ctx.sleep(Duration::from_millis(1)).await;
-        // A message while a yield is outstanding: blocked before and after.
+        // A message arrives while a command is outstanding: the body is blocked before and after.
         let mut later = ctx.perform(Later);
         let first = futures::future::select(ctx.receive(), &mut later).await;
         assert!(matches!(first, futures::future::Either::Left((Ok(2), _))));
         later.await?;
-        // Foreign futures are not ours to count: idle.
+        // A foreign future does not count as outstanding: the body is idle.
         foreign.await.map_err(Exit::failed)?;
         ctx.perform(Now).await?;
         ctx.yield_now().await;
@@ -154,7 +157,7 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     rt.block_on(asked.receive()).unwrap().send(());
     settle(&rt);
     let mut napping = log.news(pid);
-    // As far as the nap, and maybe past it already: what comes after is the same.
+    // The states end with the sleep, or with a later state: the sequence is the same.
     while napping.len() < 7 {
         settle(&rt);
         let more = log.news(pid);
@@ -172,7 +175,8 @@ fn a_body_is_blocked_while_something_is_outstanding() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Ready, Running, Complete], "no state for an answer at once");
 }
 
-/// 5.1: the same for a hand-written process: commands, calls and sleeps count, messages don't.
+/// 5.1: the same holds for a hand-written process: commands, calls and sleeps count as outstanding, and messages do
+/// not.
 #[test]
 fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     struct Steps {
@@ -240,8 +244,8 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
     assert_eq!(send(Do::Stop), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: it is the same whether it asks by its context or by an address; but not what others wait for, though it was asked
-/// in its turn.
+/// 5.1: a call by an address blocks a body in the same way as a call by its context. A call that another task awaits
+/// does not block the body that started it.
 #[test]
 fn a_body_that_asks_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
@@ -266,7 +270,7 @@ fn a_body_that_asks_by_an_address_is_blocked() {
     assert_eq!(log.news(pid), [Idle, Ready, Running, Complete]);
 }
 
-/// 5.1: nor is it blocked by what its handler asks.
+/// 5.1: a call by a handler does not block the process whose command the handler handles.
 #[test]
 fn what_a_handler_asks_is_not_asked_by_the_process() {
     let log = Log::default();
@@ -296,11 +300,11 @@ fn what_a_handler_asks_is_not_asked_by_the_process() {
     assert_eq!(rt.block_on(call).unwrap(), 3);
     body.send(()).unwrap();
     rt.block_on(body).unwrap();
-    // A handler that keeps an address keeps its runtime.
+    // A handler that holds an address keeps its runtime alive.
     *address.lock().unwrap() = None;
 }
 
-/// 5.1: whatever ends a process ends it from `Running`, wherever it was.
+/// 5.1: every process exits from `Running`, in whatever state it was before.
 #[test]
 fn every_end_passes_through_running() {
     let (rt, log, shelf) = watched();
@@ -325,7 +329,7 @@ fn every_end_passes_through_running() {
     shelf.lock().unwrap().clear();
 }
 
-/// 5.2: what is no process has no state: mailboxes outside are nothing to an observer.
+/// 5.2: a mailbox outside the processes has no state, and an observer does not see it.
 #[test]
 fn a_mailbox_outside_has_no_states() {
     let (rt, log, _) = watched();
@@ -339,7 +343,8 @@ fn a_mailbox_outside_has_no_states() {
     assert!(log.0.processes.lock().unwrap().is_empty());
 }
 
-/// 5.1, 5.2: every transition of every process is an arrow of the diagram, and seen in order, whatever happens to whom.
+/// 5.1, 5.2: every transition of every process is in the diagram, and is observed in order. Meanwhile processes are
+/// killed, cancelled and sent messages.
 #[test]
 fn only_arrows_of_the_diagram_are_seen() {
     for (seed, workers) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
@@ -406,7 +411,7 @@ fn only_arrows_of_the_diagram_are_seen() {
         });
     }
 
-    /// Does a bit of everything, as chance has it.
+    /// Performs ten random actions.
     async fn live(mut ctx: Context<u64>, known: Arc<Mutex<Vec<Pid>>>) -> Result<(), Exit> {
         for _ in 0..10 {
             match ctx.random() % 16 {
@@ -447,7 +452,7 @@ fn only_arrows_of_the_diagram_are_seen() {
     }
 }
 
-/// 5.2: the worker is the one that it happens on, and none where it happens outside.
+/// 5.2: a transition names the worker on which it happens, and no worker if it happens outside the workers.
 #[test]
 fn a_transition_names_the_worker() {
     within(30, || {
@@ -462,8 +467,8 @@ fn a_transition_names_the_worker() {
         while log.of(pid).last() != Some(&Idle) {
             thread::yield_now();
         }
-        // It is idle a moment before its turn is over, and woken in between its worker queues it. Once the one worker has
-        // run another one the turn is over.
+        // The process is idle shortly before its turn ends. If it is woken in between, its worker queues it. After the
+        // only worker has run another process, this turn is over.
         block_on(rt.spawn(async |_: Context| {})).unwrap();
         body.send(()).unwrap();
         block_on(body).unwrap();
@@ -475,7 +480,7 @@ fn a_transition_names_the_worker() {
     });
 }
 
-/// 5.2: workers run, search and park, and an observer hears of each.
+/// 5.2: workers run, search and park, and an observer sees each of these states.
 #[test]
 fn workers_run_search_and_park() {
     within(30, || {
@@ -487,7 +492,7 @@ fn workers_run_search_and_park() {
             let seen: &[WorkerState] = workers.get(&worker).map_or(&[], |seen| seen);
             all.iter().all(|state| seen.contains(state))
         };
-        // Work for both, again and again: who is done first searches, and parks until the next.
+        // Both workers get work repeatedly. The worker that finishes first searches, and parks until the next work.
         while !(seen(0) && seen(1)) {
             let together = Arc::new(std::sync::Barrier::new(2));
             let pair = [(); 2].map(|()| {
@@ -504,7 +509,7 @@ fn workers_run_search_and_park() {
     });
 }
 
-/// 5.2: an observer that panics disturbs nobody.
+/// 5.2: an observer that panics affects no process.
 #[test]
 fn an_observer_that_panics_is_survived() {
     struct Panics;
@@ -533,7 +538,7 @@ fn an_observer_that_panics_is_survived() {
     });
 }
 
-/// 5.2: all are complete in the end, also those that a dropped runtime finds alive.
+/// 5.2: every process is complete in the end, also a process that is alive when its runtime is dropped.
 #[test]
 fn everybody_is_complete_after_a_drop() {
     within(30, || {
@@ -562,15 +567,15 @@ fn everybody_is_complete_after_a_drop() {
     });
 }
 
-/// 4.5: an idle runtime uses no CPU and has no tick: its threads stay parked. The one sleep is what is measured.
+/// 4.5: an idle runtime uses no CPU and has no tick: its threads stay parked. The test measures this during a sleep.
 #[test]
 fn an_idle_runtime_uses_no_cpu() {
-    /// What this thread has used so far, by the system's books: `/proc/…/task/…`, where there is one.
+    /// Path of the file in `/proc` that reports the CPU time of this thread. `None` if there is no `/proc`.
     fn book() -> Option<std::path::PathBuf> {
         let task = std::fs::read_link("/proc/thread-self").ok()?;
         Some(std::path::Path::new("/proc").join(task).join("stat"))
     }
-    /// In ticks of 10 ms.
+    /// Returns the CPU time of a thread in ticks of 10 ms.
     fn used(book: &std::path::Path) -> Option<u64> {
         let stat = std::fs::read_to_string(book).ok()?;
         let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -587,7 +592,7 @@ fn an_idle_runtime_uses_no_cpu() {
             })
             .build()
             .unwrap();
-        // Some who wait: for mail, for a far time, for nothing.
+        // These processes wait for mail, for a time in the far future, or forever.
         let waiting = Arc::new(AtomicU64::new(0));
         for _ in 0..100 {
             let waits = [waiting.clone(), waiting.clone(), waiting.clone()];
@@ -610,8 +615,8 @@ fn an_idle_runtime_uses_no_cpu() {
         }
         let sum = |books: &[std::path::PathBuf]| books.iter().map(|book| used(book)).sum::<Option<u64>>();
         let books = books.lock().unwrap().clone();
-        // On a busy machine the workers may not be asleep yet, and then are in one of the next times. A tick would be seen in
-        // every one of them.
+        // On a busy machine the workers may not be parked yet, but they are in a later iteration. A tick would be
+        // visible in every iteration.
         let ticks = (0..100).find_map(|_| {
             let (before, at_first) = (rt.counters(), sum(&books));
             thread::sleep(Duration::from_millis(300));

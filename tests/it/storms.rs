@@ -1,7 +1,8 @@
-//! SPEC 2, 4.3, 4.9 and 11: hostile amounts: pids that were guessed, spawns without end, messages without end. Others run all the
-//! while, and what is alive at once stays bounded.
+//! Sections 2, 4.3, 4.9 and 11 of the specification: guessed pids, endless spawns and endless messages. Other processes
+//! run meanwhile, and the number of live processes and messages stays bounded.
 //!
-//! With `PROCESSION_LONG` set the amounts are those of the fault classes (10^7 spawns, 10^8 messages), else smaller ones.
+//! With `PROCESSION_LONG` set, the amounts are those of the fault classes (10^7 spawns, 10^8 messages). Otherwise they
+//! are smaller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ fn amount(usual: u64, long: u64) -> (u64, u64) {
     if std::env::var_os("PROCESSION_LONG").is_some() { (long, 3_600) } else { (usual, 120) }
 }
 
-/// A small generator, so that a failing case comes again.
+/// Small deterministic generator, so that a failing case can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +34,7 @@ impl Random {
         (self.next() % most as u64) as usize
     }
 
-    /// A number near one that means something, or any.
+    /// Returns `near`, a number close to it, 0, the maximum, or a random number.
     fn number(&mut self, near: u32) -> u32 {
         match self.below(16) {
             0 => 0,
@@ -47,7 +48,7 @@ impl Random {
     }
 }
 
-/// Another text than this one's: some bytes changed, doubled, dropped.
+/// Returns the text with some bytes changed, duplicated, inserted or removed.
 fn mutated(text: &str, random: &mut Random) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..=random.below(3) {
@@ -62,8 +63,8 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// 2.1, 11: whatever the text or the numbers of a pid are: it does not parse, or names a process that lives and reaches
-/// that one alone, or reaches no process.
+/// 2.1, 11: a guessed pid is made of any text or numbers. It does not parse, names a live process and reaches only that
+/// process, or reaches no process.
 #[test]
 fn a_guessed_pid_reaches_nobody_else() {
     let (cases, seconds) = amount(50_000, 5_000_000);
@@ -111,7 +112,7 @@ fn a_guessed_pid_reaches_nobody_else() {
     });
 }
 
-/// What processes or messages of a storm have in common.
+/// Counters that the processes or messages of a storm share.
 #[derive(Default)]
 struct Storm {
     left: AtomicU64,
@@ -120,7 +121,7 @@ struct Storm {
     most: AtomicUsize,
 }
 
-/// Counts what is alive.
+/// Counts a process or a message as alive until it is dropped.
 struct Alive(Arc<Storm>);
 
 impl Alive {
@@ -137,7 +138,7 @@ impl Drop for Alive {
     }
 }
 
-/// Spawns two that do the same, until that was tried often enough.
+/// Returns a body that spawns two processes with the same body, until `left` is used up.
 fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         for _ in 0..2 {
@@ -153,8 +154,8 @@ fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
     })
 }
 
-/// 4.9, 11: a process that spawns without end comes to the limit of its host: spawns are refused, no more are alive than may
-/// be, and the processes of other hosts run.
+/// 4.9, 11: processes that spawn endlessly reach the limit of their host. Further spawns are refused, no more processes
+/// than the limit are alive, and the processes of other hosts run.
 #[test]
 fn spawns_without_end_stay_within_the_limit() {
     const MOST: usize = 1_000;
@@ -170,7 +171,7 @@ fn spawns_without_end_stay_within_the_limit() {
         let storm = Arc::new(Storm { left: AtomicU64::new(spawned), ..Storm::default() });
         let mut answered = 0;
         while storm.left.load(SeqCst) > 0 {
-            // One that was refused every spawn ends the storm: another one begins it again.
+            // The storm ends if every spawn of the last processes was refused. Then a new process begins it again.
             if storm.alive.load(SeqCst) == 0 {
                 let first = Alive::new(&storm);
                 drop(hosts.process().spawn(move |ctx| spawns(ctx, first)).unwrap());
@@ -182,7 +183,8 @@ fn spawns_without_end_stay_within_the_limit() {
             std::thread::yield_now();
         }
         println!("{answered} answers, {} refused", storm.refused.load(SeqCst));
-        // Those whose spawn is being refused are counted too: one for each worker and each of 16 substitutes.
+        // A process whose spawn is refused is counted for a moment: at most one for each worker and each of 16
+        // replacement threads.
         assert!((MOST / 2..=MOST + 2 + 16).contains(&storm.most.load(SeqCst)), "{:?}", storm.most);
         assert!(storm.refused.load(SeqCst) > 0 && answered > 0);
         let counters = rt.counters();
@@ -191,8 +193,8 @@ fn spawns_without_end_stay_within_the_limit() {
     });
 }
 
-/// 2.2, 2.3, 11: senders without end and receivers that are slower: with each bound no more messages are alive at once than may
-/// wait, each one is received, handed back or dropped by the policy, and others run.
+/// 2.2, 2.3, 11: senders send endlessly, and the receiver is slower. With each bound, no more messages are alive than
+/// may wait. Each message is received, returned, or dropped by the policy. Other processes run meanwhile.
 #[test]
 fn messages_without_end_stay_within_the_bounds() {
     const MOST: usize = 100;
@@ -210,7 +212,7 @@ fn messages_without_end_stay_within_the_bounds() {
             let storm = Arc::new(Storm::default());
             let receiver = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<Option<Alive>>| {
                 let mut received = 0_u64;
-                // `None` is the last one, sent when there is room for it.
+                // `None` is the last message, which is sent when there is room for it.
                 while ctx.receive().await?.is_some() {
                     received += 1;
                     if received.is_multiple_of(16) {
@@ -246,14 +248,14 @@ fn messages_without_end_stay_within_the_bounds() {
             let (refused, dropped) = (storm.refused.load(SeqCst), rt.counters().dropped_by_policy);
             println!("{bound:?}: {received} received, {refused} refused, {dropped} dropped");
             assert_eq!(received + refused + dropped, each * SENDERS);
-            // Beside those that wait: one in the hands of each sender, one or a burst in those of the receiver.
+            // Besides the waiting messages, each sender holds one message. The receiver holds one message or a burst.
             assert!(storm.most.load(SeqCst) <= 2 * MOST + SENDERS as usize + 1, "{:?}", storm.most);
             assert_eq!(storm.alive.load(SeqCst), 0);
         });
     }
 }
 
-/// 4.3: a process that sends to itself without end does not keep others from running.
+/// 4.3: a process that endlessly sends to itself does not keep other processes from running.
 #[test]
 fn a_process_that_sends_to_itself_without_end_lets_others_run() {
     within(60, || {

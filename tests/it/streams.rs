@@ -1,4 +1,4 @@
-//! SPEC 3: commands that are answered many times, at the pace of whoever asked.
+//! Section 3 of the specification: stream commands, which are answered with many items, at the pace of their consumer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,7 +12,7 @@ use procession::*;
 
 use crate::{everywhere, step_aside, within};
 
-/// So many numbers, counted from 0, and then how many there were.
+/// Streams this many numbers, counted from 0, and then replies with their count.
 struct Count(u64);
 impl Command for Count {
     type Reply = u64;
@@ -30,7 +30,7 @@ async fn count(command: Count, mut replies: StreamCompletion<Count>) -> Result<(
     Ok(())
 }
 
-/// Where a handler leaves its repliers.
+/// Stores the completions of its streams.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<StreamCompletion<Count>>>>);
 
@@ -61,7 +61,7 @@ fn settle(rt: &Runtime) {
     }
 }
 
-/// Pulls one item after another, or only when it is told to.
+/// Pulls one item after another if it is eager, and otherwise only when a message requests it.
 #[derive(Default)]
 struct Puller {
     tag: Option<Tag<Count>>,
@@ -123,7 +123,8 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
     std::mem::take(&mut *log.lock().unwrap()).join(", ")
 }
 
-/// 3.2: a body gets every item once and in order, and then the reply; from a future, from a thread, and as a loner.
+/// 3.2: a body gets every item once and in order, and then the reply. The handler is a future, a thread, or a future
+/// that yields.
 #[test]
 fn items_come_in_order_and_then_the_reply() {
     let builders = [
@@ -161,7 +162,8 @@ fn items_come_in_order_and_then_the_reply() {
     }
 }
 
-/// 3.2: the handler is never further ahead than the buffer says, whoever pulls.
+/// 3.2: a handler is never further ahead of its consumer than the buffer allows, for a hand-written process and for a
+/// body.
 #[test]
 fn a_handler_waits_for_the_puller() {
     let sent = Arc::new(AtomicUsize::new(0));
@@ -206,8 +208,8 @@ fn a_handler_waits_for_the_puller() {
     drop(body);
 }
 
-/// 3.2, 1.2: a hand-written process gets as many items as it pulls, the end after the last one, and nothing of a stream
-/// that it gave up.
+/// 3.2, 1.2: a hand-written process gets as many items as it pulls, and the end after the last item. It gets nothing of
+/// a stream that it has cancelled.
 #[test]
 fn a_hand_written_process_pulls_at_its_pace() {
     let rt = Runtime::builder().workers(0).handle_stream(count).build().unwrap();
@@ -223,7 +225,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
     assert_eq!(tell(Do::Pull(1)), "0");
     assert_eq!(tell(Do::Pull(2)), "1, 2");
     assert_eq!(tell(Do::Pull(0)), "");
-    // All were sent and answered by now; the end waits for the last item to be pulled.
+    // The handler has sent all items and the reply by now. The end waits until the last item is pulled.
     assert_eq!(tell(Do::Pull(1)), "3");
     assert_eq!(tell(Do::Pull(2)), "4, end 5");
     assert_eq!(tell(Do::Pull(1)), "nothing");
@@ -235,7 +237,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
     eager.send(Do::End).unwrap();
     rt.block_on(eager).unwrap();
 
-    // Pulled and given up before it looks: nothing comes of that.
+    // The process cancels a stream with outstanding pulls. It gets no later item, and the reply is discarded.
     let shelf = Shelf::default();
     let rt = shelf.runtime(0);
     let puller = rt.spawn_process(Puller { seen: log.clone(), ..Puller::default() });
@@ -257,7 +259,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
     assert_eq!((seen(&log).as_str(), rt.counters().discarded), ("", 1));
 }
 
-/// 3.3: whatever ends a stream, it comes after the items that were sent before it.
+/// 3.3: the end of a stream arrives after the items that were sent before it, whatever ends the stream.
 #[test]
 fn every_end_comes_after_the_items() {
     type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
@@ -289,7 +291,7 @@ fn every_end_comes_after_the_items() {
             },
             "the handler failed: by hand",
         ),
-        // Its replier lives on: it is not the future who ends the stream.
+        // The completion outlives the future, so the error of the future does not end the stream.
         (
             |_, r| {
                 with(
@@ -332,7 +334,8 @@ fn every_end_comes_after_the_items() {
     }
 }
 
-/// 3.3: a handler sees that nobody pulls any more, while it waits for room too, and its future is dropped.
+/// 3.3: the consumer drops the stream, panics, is killed, or reaches its time limit. The handler is notified, also
+/// while it waits for room.
 #[test]
 fn a_handler_hears_that_nobody_pulls() {
     for how in 0..3 {
@@ -370,7 +373,8 @@ fn a_handler_hears_that_nobody_pulls() {
             assert!(matches!(sender.join().unwrap(), Err(Failure::Cancelled)));
         });
     }
-    // A limit passes that it was given from the first, or when it flew already: on threads, and to the tick.
+    // The time limit is set at the start, or when the stream is in flight. It is tested on threads, and to the tick in
+    // simulations.
     async fn limited(host: Host, limit: Duration, from_the_first: bool) -> Duration {
         let (tell, mut told) = futures::channel::mpsc::unbounded();
         let handler = move |_: Count, replies: StreamCompletion<Count>| tell.unbounded_send(replies).unwrap();
@@ -388,7 +392,7 @@ fn a_handler_hears_that_nobody_pulls() {
                 items = items.timeout(limit);
             }
             let _ = gate.await;
-            // What was sent in time is still there.
+            // Items that were sent in time still arrive.
             let rest: Vec<u64> = (&mut items).collect().await;
             assert_eq!(rest, [1, 2, 3]);
             assert!(matches!(items.last().await, Err(Failure::TimedOut)));
@@ -415,7 +419,7 @@ fn a_handler_hears_that_nobody_pulls() {
     }
 }
 
-/// 3.3: the future of a stream handler is dropped with the stream.
+/// 3.3: the future of a stream handler is dropped when the stream is dropped.
 #[test]
 fn a_stream_handlers_future_ends_with_its_stream() {
     struct Told(mpsc::Sender<()>);
@@ -443,7 +447,8 @@ fn a_stream_handlers_future_ends_with_its_stream() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.1: a stream without a handler ends with a failure that says so; performing is another thing than streaming.
+/// 3.1: a stream without a handler ends with a failure that names the command. A handler for `perform` does not serve
+/// streams, and a stream handler does not serve `perform`.
 #[test]
 fn a_stream_without_handler_fails_by_name() {
     let rt = Runtime::builder().workers(0).handle(|c: Count| c.0).build().unwrap();
@@ -465,7 +470,7 @@ fn a_stream_without_handler_fails_by_name() {
     assert!(twice.to_string().contains("Count, as a stream"), "{twice}");
 }
 
-/// 3.1: hosts of scripts stream by name.
+/// 3.1: a named command can be streamed, for hosts of scripts.
 #[test]
 fn streams_by_name_reach_their_handler() {
     let handle = |command: NamedCommand, replies: StreamCompletion<NamedCommand>| {
@@ -492,7 +497,8 @@ fn streams_by_name_reach_their_handler() {
     assert!(matches!(twice.unwrap_err(), BuildError::DuplicateHandler(name) if name == "x"));
 }
 
-/// 3.3: every item is dropped once, wherever it was when the stream was given up, and panics in their drops are caught.
+/// 3.3: every item is dropped once, wherever it was when the stream was cancelled. Panics in the drops of items are
+/// caught.
 #[test]
 fn items_are_dropped_once() {
     struct Value(Arc<AtomicUsize>);
@@ -520,7 +526,7 @@ fn items_are_dropped_once() {
                 for _ in 0..4 {
                     replies.send(Value(counts.clone())).await?;
                 }
-                // Waits for ever, with one in its hands.
+                // Waits forever for room for the fifth item.
                 replies.send(Value(counts.clone())).await
             }
         })
@@ -545,7 +551,7 @@ fn items_are_dropped_once() {
     assert_eq!(dropped.load(Ordering::SeqCst), 10);
 }
 
-/// 3.2, 1.3: streams in combinators, many at once, on several workers.
+/// 3.2, 1.3: many streams run concurrently in combinators, on several workers.
 #[test]
 fn many_streams_flow_at_once() {
     within(60, || {
@@ -581,7 +587,7 @@ fn many_streams_flow_at_once() {
     });
 }
 
-/// 1.3: a stream works inside its own process only; a limit that has passed keeps it from its handler.
+/// 1.3: a stream only works inside its own process. A stream whose time limit has passed does not reach its handler.
 #[test]
 fn a_stream_outside_its_process_fails() {
     let called = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Cancel tokens: cancelled while their tree grows, loses its holders, and is waited on.
+//! Cancel tokens that are cancelled while their tree grows, loses its holders, and has waiting tasks.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ fn is_cancelled(result: Result<(), Exit>, why: &str) -> bool {
 }
 
 scenarios! {
-    /// SPEC 6.6: a tree grows while it is cancelled from its root, and nobody holds what lies in between: none is missed.
+    /// SPEC 6.6: a tree of tokens grows while its root is cancelled, and no handle of an inner token remains. Each
+    /// process of the tree is cancelled.
     fn a_tree_grows_while_it_is_cancelled() {
         let rt = runtime(2);
         let root = CancelToken::new();
@@ -35,7 +36,8 @@ scenarios! {
         }
     }
 
-    /// A process spawns while its token is cancelled, which nobody else holds: whom it has spawned is told as it is.
+    /// A process spawns children while its token is cancelled. Only the canceller holds the token. The children are
+    /// cancelled like their parent.
     fn a_family_grows_while_it_is_cancelled() {
         let rt = runtime(2);
         let token = CancelToken::new();
@@ -52,7 +54,8 @@ scenarios! {
         assert!(cancels.join().unwrap());
     }
 
-    /// A token and the one above it are cancelled at once: each process is told once, and why is what its token says.
+    /// A token and its parent are cancelled concurrently. Each process is notified once, with the reason of its own
+    /// token.
     fn two_cancel_one_tree() {
         async fn counts(mut ctx: Context<()>) -> Result<Vec<Reason>, Exit> {
             let mut reasons = Vec::new();
@@ -79,8 +82,9 @@ scenarios! {
         assert_eq!(rt.block_on(below).unwrap(), [branch.reason().unwrap()]);
     }
 
-    /// Whoever waits for a token, in a process or not, is woken when all have been told whom it concerns, though others
-    /// gave up waiting and nobody holds it any more; and children have been told before it.
+    /// Tasks wait for a token inside and outside a process. They are woken after all processes of the token and its
+    /// child tokens were notified. It does not matter that another future stopped waiting, or that the last handle of
+    /// the token is dropped.
     fn a_token_is_awaited_elsewhere() {
         let rt = runtime(2);
         let root = CancelToken::new();
@@ -112,7 +116,7 @@ scenarios! {
         assert!(is_cancelled(rt.block_on(heeds.unwrap()), "enough"));
     }
 
-    /// Processes end as they like while their token is cancelled and dropped: neither keeps the other.
+    /// Processes exit while their token is cancelled and dropped. Neither the token nor the processes leak.
     fn a_token_keeps_nobody() {
         let rt = runtime(2);
         let probe = Arc::new(());

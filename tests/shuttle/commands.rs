@@ -1,4 +1,5 @@
-//! Commands: answered at once, later, from other threads; given up, elsewhere too, and with their process.
+//! Commands that are answered immediately, later, or from another thread, and commands that are cancelled, on another
+//! thread or with their process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use shuttle::thread;
 
 use crate::builder;
 
-/// Somebody waits until all of it is dropped.
+/// A drop guard: the receiver resolves to `Canceled` when the guard is dropped.
 struct Probe(#[expect(dead_code, reason = "it is only dropped")] oneshot::Sender<()>);
 
 impl Probe {
@@ -19,25 +20,25 @@ impl Probe {
     }
 }
 
-/// Answered by the handler itself, with the same.
+/// A command that its handler answers immediately, with the same probe.
 struct Echo(Probe);
 impl Command for Echo {
     type Reply = Probe;
 }
 
-/// Answered by a future that another thread wakes, with the same.
+/// A command that a future answers with the same probe. Another thread wakes the future.
 struct Soon(Probe);
 impl Command for Soon {
     type Reply = Probe;
 }
 
-/// Answered by another thread, with the same.
+/// A command that another thread answers with the same probe.
 struct Later(Probe);
 impl Command for Later {
     type Reply = Probe;
 }
 
-/// Not answered.
+/// A command that is never answered.
 struct Never(Probe);
 impl Command for Never {
     type Reply = Probe;
@@ -61,7 +62,8 @@ fn runtime(workers: usize) -> Runtime {
     rt.build().expect("a runtime")
 }
 
-/// Polls a command once and has another thread drop it: it, or its answer, is gone soon, though the process lives on.
+/// Polls a command once, then drops its future on another thread. Returns when the probe is dropped, with the command
+/// or with its answer. The process keeps running meanwhile.
 async fn gives_up<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
     let (probe, dropped) = Probe::new();
     let mut perform = ctx.perform(command(probe));
@@ -71,7 +73,7 @@ async fn gives_up<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> 
 }
 
 scenarios! {
-    /// A command that another thread answers, is cancelled at the same time, or given up with its process.
+    /// Another thread answers a command while the process cancels the command or is killed.
     fn commands_are_answered_from_elsewhere() {
         struct Ask;
         impl Command for Ask { type Reply = u64; }
@@ -84,7 +86,7 @@ scenarios! {
         let asks = rt.spawn(async |ctx: Context| {
             let one = ctx.perform(Ask);
             let mut other = ctx.perform(Ask);
-            // Polled once and given up.
+            // A polled future is dropped, which cancels its command.
             let _ = futures::poll!(&mut other);
             drop(other);
             one.await
@@ -95,7 +97,8 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(7) | Err(Exit::Killed)));
     }
 
-    /// Many commands of one step: each has one answer, of however many that are given, or none if it is given up.
+    /// A step yields several commands. Each command has at most one answer, even if its handler answers twice, and a
+    /// cancelled command has none.
     fn a_step_yields_many() {
         struct Ask(u64);
         impl Command for Ask { type Reply = u64; }
@@ -115,7 +118,7 @@ scenarios! {
                     let at = self.wanted.iter().position(|wanted| *wanted == n);
                     self.wanted.remove(at.expect("it is wanted, and answered once"));
                     if self.tags.len() == 4 {
-                        // Its answer may be here, or on its way, or not.
+                        // The answer may have arrived, be on its way, or not exist yet.
                         out.cancel_yield(self.tags[3]);
                         self.wanted.retain(|wanted| *wanted != 3);
                         self.tags.push(out.perform(Ask(4)));
@@ -146,7 +149,8 @@ scenarios! {
         assert!(matches!(rt.block_on(killed), Ok(()) | Err(Exit::Killed)));
     }
 
-    /// Each is answered once, whichever way it takes, alone and beside others.
+    /// Each command is answered once, whether it is answered inline, by a future or by another thread, and whether or
+    /// not other commands are in flight.
     fn commands_go_every_way() {
         let rt = runtime(2);
         let asks = rt.spawn(async |ctx: Context<()>| {
@@ -172,8 +176,8 @@ scenarios! {
         rt.block_on(asks).unwrap();
     }
 
-    /// SPEC 1.3: a command that took the short way is given up on another thread, before it leaves, while it is answered,
-    /// or after that.
+    /// SPEC 1.3: an inline command is cancelled on another thread, before its dispatch, while it is answered, or after
+    /// that.
     fn a_command_is_given_up_elsewhere() {
         let rt = runtime(2);
         let gives_up = rt.spawn(async |ctx: Context<()>| {
@@ -184,7 +188,7 @@ scenarios! {
         rt.block_on(gives_up).unwrap();
     }
 
-    /// Killed, a process leaves no command, no answer and no reference to itself behind.
+    /// A killed process leaves no command, no answer and no reference to itself behind.
     fn a_kill_meets_commands() {
         let rt = runtime(2);
         let held = Arc::new(());
@@ -209,7 +213,7 @@ scenarios! {
         }
     }
 
-    /// The same of one that is killed.
+    /// A process is killed while another thread cancels its inline command. No reference to the process remains.
     fn a_kill_meets_a_command_that_is_given_up_elsewhere() {
         let rt = runtime(2);
         let held = Arc::new(());
@@ -229,8 +233,8 @@ scenarios! {
         }
     }
 
-    /// A process that lends its thread while its command waits in the lane finds it there, and so does whoever is run inside
-    /// it; one that is dropped inside, or elsewhere, is gone.
+    /// A process runs another process inside its own step, while its own inline command is pending. Both processes get
+    /// their own answers. A command that is dropped inside the inner turn is cancelled.
     fn a_turn_inside_a_turn_has_a_lane_of_its_own() {
         let rt = Arc::new(runtime(1));
         let lent = Arc::clone(&rt);
@@ -252,8 +256,8 @@ scenarios! {
         rt.block_on(outer).unwrap();
     }
 
-    /// SPEC 7.1: time limits one after the other, which pass, are given up or are taken over: none is left when the process
-    /// has ended or was killed.
+    /// SPEC 7.1: a process uses several timeouts in a row, which elapse, are dropped, or are replaced. No timer keeps a
+    /// reference when the process has returned or was killed.
     fn time_limits_meet_a_kill() {
         let rt = runtime(2);
         let held = Arc::new(());

@@ -1,4 +1,5 @@
-//! Threads that lend themselves and leave, processes that are theirs alone, and runtimes that end while they are used.
+//! Guest threads that leave, processes that are bound to one thread, and runtimes that are dropped or shut down while
+//! in use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use shuttle::thread;
 use crate::{LONG, Msg, adds, futures_block_on, runtime, waits};
 
 scenarios! {
-    /// SPEC 1.5, 8.1: the thread that processes are bound to leaves while they are woken from elsewhere: they end there.
+    /// SPEC 1.5, 8.1: a `LocalSet` is dropped while other threads wake its processes. The processes are killed and
+    /// dropped on its thread.
     fn a_local_is_dropped_while_mail_comes() {
         let rt = runtime(1);
-        let local = rt.local();
+        let local = rt.local_set();
         let here = Rc::new(());
         let held = Rc::clone(&here);
         let reads = local.spawn(async move |mut ctx: Context<()>| {
@@ -32,7 +34,8 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 8.1: a lender that is dropped between two polls passes on what it had and was woken for.
+    /// SPEC 8.1: a guest thread drops its `run` future between two polls. The tasks that it had queued, and its
+    /// wake-up, go to the other guest thread.
     fn a_lender_is_dropped() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
@@ -54,7 +57,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 7);
     }
 
-    /// SPEC 8.3: the last reference to a runtime is dropped by one of its processes, while others run and are waited for.
+    /// SPEC 8.3: a process drops the last handle of its runtime, while other processes run and other threads wait for
+    /// them.
     fn a_runtime_is_dropped_inside() {
         let rt = Arc::new(runtime(2));
         let others = [rt.spawn(waits), rt.spawn(waits)];
@@ -74,7 +78,8 @@ scenarios! {
         sends.join().unwrap();
     }
 
-    /// SPEC 6.5: work that blocks, handed in while the runtime shuts down, is done or refused, and nobody waits for ever.
+    /// SPEC 6.5: blocking work that is submitted during a shutdown is either run or refused, and its waiters always
+    /// return.
     fn blocking_work_meets_a_shutdown() {
         let rt = runtime(1);
         let host = rt.host().clone();

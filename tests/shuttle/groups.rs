@@ -1,4 +1,4 @@
-//! Groups that are monitored while their members come, go and die.
+//! Groups that are monitored while their members join, leave and exit.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ const ROOM: Group<()> = Group::new("room");
 enum News {
     Joined(Pid),
     Left(Pid),
-    /// What a member sent before it left for good.
+    /// A message that a member sent before it left for the last time.
     Sent(Pid),
 }
 
-/// Who was there when a watcher came, and what it heard from then on.
+/// The members when a process began to monitor the group, and the changes that it received afterwards.
 type Story = (Vec<Pid>, Vec<News>);
 
-/// Watches until it is sent `None`.
+/// Monitors the group until it receives the message `None`.
 async fn watches(mut ctx: Context<Option<Pid>>) -> Result<Story, Exit> {
     let (watch, present) = ctx.monitor_group(ROOM);
     let mut heard = Vec::new();
@@ -36,7 +36,7 @@ async fn watches(mut ctx: Context<Option<Pid>>) -> Result<Story, Exit> {
     }
 }
 
-/// Who is there after these changes.
+/// Returns the members after these changes. Panics if a change contradicts the members before it.
 fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
     for change in changes {
         match *change {
@@ -54,7 +54,8 @@ fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
     present
 }
 
-/// Each heard of all changes from some moment on, in one order, until nobody was there.
+/// Checks that both monitors saw the same changes in the same order from their first change on, and that the group is
+/// empty at the end.
 fn agree(mut stories: [Story; 2]) {
     for (_, heard) in &mut stories {
         heard.retain(|news| !matches!(news, News::Sent(_)));
@@ -68,19 +69,19 @@ fn agree(mut stories: [Story; 2]) {
 }
 
 scenarios! {
-    /// SPEC 2.5: watchers come while members join, leave, join again and die.
+    /// SPEC 2.5: processes begin to monitor a group while its members join, leave, join again and are killed.
     fn members_come_and_go() {
         let rt = runtime(2);
         let watchers = [rt.spawn(watches), rt.spawn(watches)];
         let to = [watchers[0].address(), watchers[1].address()];
         let goes = rt.spawn(async move |ctx: Context<()>| {
-            ctx.join(ROOM);
-            ctx.leave(ROOM);
-            ctx.join(ROOM);
+            ctx.join_group(ROOM);
+            ctx.leave_group(ROOM);
+            ctx.join_group(ROOM);
             to.iter().for_each(|to| ctx.send(to, Some(ctx.pid())).unwrap());
         });
         let dies = rt.spawn(async |mut ctx: Context<()>| {
-            ctx.join(ROOM);
+            ctx.join_group(ROOM);
             ctx.receive().await
         });
         let pid = goes.pid();
@@ -96,7 +97,8 @@ scenarios! {
         }));
     }
 
-    /// Of two monitors one is taken back: it tells nothing from then on, the other one tells all.
+    /// A process monitors a group twice and removes one monitor. The removed monitor reports no further changes, and
+    /// the other one reports all.
     fn a_group_monitor_is_taken_back() {
         let rt = runtime(2);
         let watcher = rt.spawn(async |mut ctx: Context<()>| {
@@ -114,13 +116,14 @@ scenarios! {
                 });
             }
         });
-        let members = [(); 2].map(|()| rt.spawn(async |ctx: Context<()>| ctx.join(ROOM)));
+        let members = [(); 2].map(|()| rt.spawn(async |ctx: Context<()>| ctx.join_group(ROOM)));
         members.into_iter().for_each(|one| rt.block_on(one).unwrap());
         watcher.send(()).unwrap();
         assert_eq!(rt.block_on(watcher).unwrap(), []);
     }
 
-    /// Two that are members and watchers of each other die at once: a third one hears of all, and nothing keeps them.
+    /// Two processes are members of a group and monitor it. Both are killed concurrently. A third process receives all
+    /// changes, and neither process leaks.
     fn watchers_die_with_their_members() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -128,7 +131,7 @@ scenarios! {
         let both = [(); 2].map(|()| {
             let one = rt.process().value(Arc::clone(&probe)).spawn(async |mut ctx: Context<()>| {
                 ctx.monitor_group(ROOM);
-                ctx.join(ROOM);
+                ctx.join_group(ROOM);
                 ctx.receive().await
             });
             one.unwrap()
@@ -150,8 +153,8 @@ scenarios! {
         }
     }
 
-    /// Another thread has a process join and watch while it dies: it is in no group then, and was never in one for those
-    /// who did not hear of its leave.
+    /// Another thread makes a process join and monitor a group while the process is killed. Afterwards the process is
+    /// in no group. An observer that did not receive its leave did not receive its join.
     fn one_joins_while_it_dies() {
         let rt = runtime(2);
         let watcher = rt.spawn(watches);
@@ -163,7 +166,7 @@ scenarios! {
         });
         let me = rt.block_on(me).unwrap();
         let joins = thread::spawn(move || {
-            me.join(ROOM);
+            me.join_group(ROOM);
             me.monitor_group(ROOM);
         });
         dies.abort();

@@ -1,4 +1,4 @@
-//! Layers: commands that wait in a line, or are asked again, while whoever yielded them goes.
+//! Handler layers: commands that are queued or retried while their process is killed or cancels them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,7 +17,7 @@ impl Command for Ask {
     type Reply = ();
 }
 
-/// Waits for another thread.
+/// Waits until another thread has sent a message.
 async fn elsewhere() {
     let (tell, told) = oneshot::channel();
     thread::spawn(move || tell.send(()));
@@ -25,7 +25,8 @@ async fn elsewhere() {
 }
 
 scenarios! {
-    /// One at a time is let through, and all are, though some leave the line or die at the head of it.
+    /// With a concurrency limit of one, at most one command runs at a time. Each remaining command runs, even if
+    /// another one is cancelled or its process is killed.
     fn a_line_moves_on() {
         let running = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&running);
@@ -58,7 +59,7 @@ scenarios! {
         rt.block_on(leaves).unwrap();
     }
 
-    /// One that fails is asked again, from another thread, until nobody waits.
+    /// Another thread fails a command, which is retried until it succeeds or its process is killed.
     fn a_retry_meets_a_kill() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);

@@ -1,11 +1,12 @@
-//! Links and monitors against the ends that they tell of.
+//! Links and monitors whose target exits concurrently.
 
 use procession::*;
 
 use crate::runtime;
 
 scenarios! {
-    /// SPEC 6.3: linked to one that ends at that moment, one dies of it or hears that nobody is there.
+    /// SPEC 6.3: a process links to a process that is exiting. Either the link kills it, or `link` reports that the
+    /// process does not exist.
     fn a_link_meets_an_end() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| Err::<(), _>("ends"));
@@ -25,7 +26,7 @@ scenarios! {
         assert!(rt.block_on(ends).is_err());
     }
 
-    /// SPEC 6.1, 6.3: one that traps hears of the end once, after what was sent before it.
+    /// SPEC 6.1, 6.3: a process that traps exits receives the exit once, after the messages that were sent before it.
     fn a_trapped_exit_comes_after_the_mail() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {
@@ -49,7 +50,7 @@ scenarios! {
         assert_eq!(rt.block_on(parent).unwrap(), [1, 2, 9]);
     }
 
-    /// SPEC 6.3: a monitor that is taken back in time never tells; one that was not tells once.
+    /// SPEC 6.3: a monitor that `demonitor` removed in time reports nothing. Otherwise it reports once.
     fn a_monitor_is_taken_back() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| {});
@@ -70,7 +71,7 @@ scenarios! {
         assert!(rt.block_on(ends).is_ok());
     }
 
-    /// SPEC 6.3: two that are linked and end at once each have one exit; so do three in a circle.
+    /// SPEC 6.3: three processes that are linked in a ring exit concurrently. Each has exactly one exit.
     fn linked_ones_end_at_once() {
         let rt = runtime(2);
         let ring: Vec<JoinHandle<(), Pid>> = (0..3)
@@ -87,7 +88,7 @@ scenarios! {
         }
         rt.kill(ring[0].pid()).unwrap();
         ring[1].abort();
-        // Of the kill, of a link to one that died, or of one that it linked to too late.
+        // The exit comes from the kill, from a linked process, or from a link to a process that had already exited.
         ring.into_iter().for_each(|one| drop(rt.block_on(one).unwrap_err()));
     }
 }

@@ -1,4 +1,4 @@
-//! Messages against deaths, full mailboxes and those who share them.
+//! Messages to processes that exit, bounded mailboxes, and mailboxes that are read outside their process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::{LONG, Msg, adds, futures_block_on, runtime};
 
 scenarios! {
-    /// A message to one that is killed is read, refused, or a dead letter.
+    /// A message that is sent to a process during its kill is read, refused, or counted as a dead letter.
     fn a_send_meets_a_kill() {
         let rt = runtime(1);
         let read = Arc::new(AtomicUsize::new(0));
@@ -28,7 +28,7 @@ scenarios! {
         assert_eq!(sent, read.load(SeqCst) + rt.counters().dead_letters as usize);
     }
 
-    /// A call to one that dies is answered or fails, and never waits for ever.
+    /// A call to a process that is killed is answered or fails. It never waits forever.
     fn a_call_meets_a_death() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -47,8 +47,8 @@ scenarios! {
         }
     }
 
-    /// Who calls is killed, calls one after the other and gives one up on another thread: nothing keeps it, and whoever is
-    /// called goes on.
+    /// A process is killed while it makes several calls, one of which is dropped on another thread. No reference to the
+    /// process remains, and the callee keeps running.
     fn a_caller_is_killed() {
         let rt = runtime(2);
         let held = Arc::new(());
@@ -75,8 +75,8 @@ scenarios! {
         assert_eq!(rt.block_on(sums.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A call that its process has waited for is waited for by a thread, and by another: the answer comes to who has it, or is
-    /// refused once nobody has.
+    /// A process polls a call, then another thread waits for it or drops it. The answer goes to the present owner of
+    /// the call, or is refused if the call was dropped.
     fn a_call_changes_hands() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
@@ -102,10 +102,11 @@ scenarios! {
         assert_eq!(rt.block_on(server.call(Msg::Sum)).unwrap(), 0);
     }
 
-    /// A full mailbox: who waits for room has it, in turn, or hears that the receiver is gone.
+    /// A bounded mailbox is full. Each waiting sender either gets room, in order of arrival, or learns that the
+    /// receiver has exited.
     fn room_is_made() {
         let rt = runtime(2);
-        let slow = rt.process().mailbox(Bound::Reject(1)).spawn(async |mut ctx: Context<u8>| {
+        let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
             ctx.receive().await?;
             ctx.receive().await
         }).unwrap();
@@ -120,10 +121,10 @@ scenarios! {
         assert!(sent >= 2, "{sent}");
     }
 
-    /// One that waits for room gives up while room is made: whoever waits behind it has that.
+    /// A waiting sender cancels its send while the receiver makes room. The room goes to a sender behind it.
     fn a_sender_leaves_the_line() {
         let rt = runtime(2);
-        let slow = rt.process().mailbox(Bound::Reject(1)).spawn(async |mut ctx: Context<u8>| {
+        let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
             let mut read = Vec::new();
             while read.iter().filter(|n| **n == 1).count() < 2 {
                 read.push(ctx.receive().await?);
@@ -148,8 +149,8 @@ scenarios! {
         rt.block_on(leaves).unwrap();
     }
 
-    /// A mailbox is read on another thread while its process ends: what was sent was read or is a dead letter, and nobody
-    /// waits for ever.
+    /// Another thread reads a mailbox while its process exits. Each sent message is read or counted as a dead letter,
+    /// and the reader never waits forever.
     fn a_mailbox_is_read_elsewhere() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();
@@ -180,7 +181,8 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// Whoever waits on a mailbox elsewhere hears of the end of its process, whenever he began to wait.
+    /// A thread that waits on the mailbox of a process is woken when the process exits, no matter when it began to
+    /// wait.
     fn a_mailbox_is_waited_on_elsewhere() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();
@@ -195,8 +197,8 @@ scenarios! {
         assert!(waits.join().unwrap());
     }
 
-    /// A mailbox outside any process is dropped while it is sent to, linked and watched: what was sent was read or is a dead
-    /// letter, and its end is told as any other.
+    /// A mailbox outside a process is dropped while other threads send to it, link to it and monitor it. Each sent
+    /// message is read or counted as a dead letter. Links and monitors report the exit as for any process.
     fn a_mailbox_outside_is_dropped() {
         let rt = runtime(2);
         let (to, mut mailbox) = rt.mailbox::<u8>();
@@ -223,15 +225,16 @@ scenarios! {
         assert_eq!(sent, read + rt.counters().dead_letters as usize);
     }
 
-    /// What a member of a pool has not read when it dies goes to another.
+    /// When a pool member exits, its unread messages go to another member.
     fn a_pool_loses_no_mail() {
         let rt = runtime(2);
-        let pool = rt.spawn_pool(Pool::new(2, adds_one).mailbox(4));
+        let pool = rt.spawn_pool(Pool::new(2, adds_one).member_capacity(4));
         let sums = rt.spawn(adds);
         for n in 0..3 {
             pool.send((n == 1, sums.address())).unwrap();
         }
-        // The one that fails has read its message; the others are added, whoever does it.
+        // The member that fails has already read and forwarded its message. The other messages are also forwarded, by
+        // any member.
         while rt.block_on(sums.call(Msg::Sum)).unwrap() < 3 {
             thread::yield_now();
         }

@@ -1,15 +1,18 @@
-//! Whole runtimes under schedules drawn by chance: every lock, atomic, park and spawn of the crate is a point where
-//! another thread may go on instead.
+//! Runs whole runtimes under randomized schedules of shuttle. Every lock, atomic operation, park and thread spawn of
+//! the crate is a point where shuttle may switch to another thread.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg procession_shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! runs each scenario so many times as `SHUTTLE_ITERATIONS` says (2,000), half of them at random, half by PCT (Burckhardt et
-//! al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS 2010), in turns. A lost wake is a
-//! deadlock, which the explorer reports; what else must hold is asserted. Time stands still: what is due is due, and nothing
-//! else ever is. What it is blind to is the order of memory: that is loom's business. With `PROCESSION_BUG=…` in the
-//! environment, for each of these bugs, the scenario beside it must fail:
+//! Each scenario runs `SHUTTLE_ITERATIONS` times (2,000 by default). Half of the runs use random schedules. The other
+//! half uses PCT (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, ASPLOS
+//! 2010). A lost wake-up is a deadlock, which shuttle reports; the scenarios assert everything else. The clock does not
+//! advance: a deadline of now or earlier has passed, and no other deadline ever passes. shuttle does not explore weak
+//! memory orderings; `tests/loom.rs` does.
+//!
+//! Each line below names a planted bug and a test. With `PROCESSION_BUG` set to the name of the bug, that test must
+//! fail:
 //!
 //! - receiver_unlocks: ping_pong
 //! - push_unlocks: a_send_meets_a_kill
@@ -57,14 +60,14 @@ mod streams;
 mod supervisors;
 mod upgrades;
 
-/// How many orders of events a PCT schedule depends on at most.
+/// Maximum bug depth of the PCT scheduler: the number of ordered events that a bug needs.
 const DEPTH: usize = 3;
-/// Far more than a scenario takes: it would be one that never ends.
+/// Maximum number of steps of a schedule. No scenario needs that many, so a longer schedule never ends, and fails.
 const STEPS: usize = 1_000_000;
-/// How many schedules are drawn one way before as many are drawn the other way.
+/// Number of schedules that one scheduler draws before the other one takes its turn.
 const ROUND: usize = 1_000;
 
-/// Longer than anything takes.
+/// A timeout that never elapses, because the clock does not advance.
 const LONG: Duration = Duration::from_secs(1);
 
 fn explore(scenario: fn()) {
@@ -84,10 +87,10 @@ fn runtime(workers: usize) -> Runtime {
 }
 
 fn builder(workers: usize) -> Builder {
-    Runtime::builder().workers(workers).seed(1).long_step(Duration::MAX)
+    Runtime::builder().workers(workers).seed(1).long_step_threshold(Duration::MAX)
 }
 
-/// Polls on this thread, without lending it.
+/// Polls the future on this thread, which does not drive the runtime.
 fn futures_block_on<F: Future>(future: F) -> F::Output {
     shuttle::future::block_on(future)
 }
@@ -109,7 +112,7 @@ async fn adds(mut ctx: Context<Msg>) -> Result<u64, Exit> {
     }
 }
 
-/// Waits until it is told to end.
+/// Waits for one message, then returns. Fails with the reason if it is cancelled.
 async fn waits(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await
 }

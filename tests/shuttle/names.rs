@@ -1,11 +1,12 @@
-//! Names: who has one, and when it is free.
+//! Names: registration by one of several processes, and release at exit.
 
 use procession::*;
 
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// SPEC 2.5, 6.1: whoever hears of an end finds the name free, and of two that want a name one has it.
+    /// SPEC 2.5, 6.1: the name of a process is free when its exit is observed. If two processes register a name, at
+    /// least one succeeds, and at no time do both hold it.
     fn a_name_is_free_when_its_holder_has_ended() {
         let rt = runtime(2);
         let holder = rt.spawn(async |ctx: Context<()>| ctx.register("name"));
@@ -25,7 +26,7 @@ scenarios! {
         assert_eq!(rt.whereis("name"), None);
     }
 
-    /// SPEC 2.5: of several that spawn or send at once, one spawns, and no message is lost.
+    /// SPEC 2.5: of several concurrent calls of `spawn_or_send`, one spawns the process, and no message is lost.
     fn one_is_spawned_and_all_are_sent() {
         let rt = runtime(2);
         let all: Vec<_> = (0..3_u64)

@@ -1,4 +1,5 @@
-//! Who runs where: work that spreads, threads that come and go, ranks, and those who are asked to yield.
+//! Scheduling: work stealing, guest threads, a changing number of workers, replacement threads, priorities and
+//! preemption.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use shuttle::thread;
 use crate::{Msg, adds, futures_block_on, runtime};
 
 scenarios! {
-    /// Work spreads over workers, and all of it is done.
+    /// Tasks spread over the workers, and all of them run.
     fn a_tree_of_processes_adds_up() {
         fn tree(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
             Box::pin(async move {
@@ -27,7 +28,7 @@ scenarios! {
         assert_eq!(rt.block_on(rt.spawn(|ctx| tree(ctx, 2))).unwrap(), 4);
     }
 
-    /// Two wake each other, from two workers or one.
+    /// Two processes wake each other, on one worker or on two.
     fn ping_pong() {
         let rt = runtime(2);
         let pong = rt.spawn(async |mut ctx: Context<(u64, Reply<u64>)>| {
@@ -46,7 +47,8 @@ scenarios! {
         assert_eq!(rt.block_on(ping).unwrap(), 3);
     }
 
-    /// Threads that are not the runtime's come and go, and take nothing with them.
+    /// Guest threads drive a runtime without workers, and leave. No task and no wake-up is lost when one of them
+    /// leaves.
     fn threads_lend_themselves() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
@@ -65,7 +67,8 @@ scenarios! {
         assert!(matches!(rt.block_on(sums), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.7: whoever blocks is stood in for, at once, and what waits behind it is run.
+    /// SPEC 4.7: a replacement thread takes over the queue of a blocked worker immediately, and runs the tasks behind
+    /// the blocked step.
     fn who_blocks_is_stood_in_for() {
         let rt = runtime(1);
         let gate = Arc::new((shuttle::sync::Mutex::new(false), shuttle::sync::Condvar::new()));
@@ -82,7 +85,7 @@ scenarios! {
                 }
             });
         });
-        // Not lent: what the workers don't do is not done.
+        // This thread does not drive the runtime, so only the workers run the processes.
         rt.set_workers(1);
         while !blocks.is_finished() {
             thread::yield_now();
@@ -90,7 +93,7 @@ scenarios! {
         assert!(rt.block_on(blocks).is_ok());
     }
 
-    /// SPEC 6.5: a shutdown meets spawns and sends: all are done or refused, and nobody is left.
+    /// SPEC 6.5: spawns and sends that race with a shutdown are executed or refused, and no process remains.
     fn a_shutdown_meets_work() {
         let rt = runtime(2);
         let host = rt.host().clone();
@@ -107,7 +110,7 @@ scenarios! {
         assert!(ended.is_finished());
     }
 
-    /// SPEC 4.1: workers come and go while there is work: it is all done by those who are left.
+    /// SPEC 4.1: the number of workers changes while tasks are queued. The remaining workers run all of them.
     fn workers_come_and_go() {
         let rt = Arc::new(runtime(1));
         let turns = [(); 3].map(|()| {
@@ -119,12 +122,12 @@ scenarios! {
         });
         let other = Arc::clone(&rt);
         let sets = thread::spawn(move || [3, 0, 2, 1].into_iter().for_each(|count| other.set_workers(count)));
-        // Not lent: what the workers don't do is not done.
+        // This thread does not drive the runtime, so only the workers run the processes.
         turns.into_iter().for_each(|one| futures_block_on(one).unwrap());
         sets.join().unwrap();
     }
 
-    /// SPEC 4.1, 4.7: the same while those who have work block in it.
+    /// SPEC 4.1, 4.7: the number of workers changes while steps block. All processes exit.
     fn workers_come_and_go_while_they_block() {
         let rt = Arc::new(runtime(1));
         let blocks = [(); 2].map(|()| {
@@ -146,7 +149,8 @@ scenarios! {
         sets.join().unwrap();
     }
 
-    /// SPEC 7.1: what is due comes, whether or not somebody keeps the time for something later, and whoever asks for it.
+    /// SPEC 7.1: a timer that is due fires, whether or not a timekeeper already waits for a later deadline, and
+    /// whichever thread sets the timer.
     fn what_is_due_comes() {
         let rt = runtime(2);
         let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::from_secs(3_600)).await);
@@ -163,7 +167,7 @@ scenarios! {
         assert!(matches!(futures_block_on(sleeps), Err(Exit::Killed)));
     }
 
-    /// SPEC 4.10: whatever its priority and wherever it was spawned, each is run.
+    /// SPEC 4.10: processes of each priority run, whether they are spawned on a worker or on another thread.
     fn all_ranks_are_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
         async fn turns(ctx: Context<()>) {
@@ -180,12 +184,13 @@ scenarios! {
             }
             Ok::<_, Exit>(())
         });
-        // Not lent: what the workers don't do is not done.
+        // This thread does not drive the runtime, so only the workers run the processes.
         futures_block_on(inside).unwrap();
         outside.join().unwrap().into_iter().for_each(|one| futures_block_on(one).unwrap());
     }
 
-    /// Called from outside, one that is not of normal priority is found by a worker that is about to sleep.
+    /// A thread outside the runtime calls a process of high or low priority. A worker that is about to park finds the
+    /// process.
     fn a_call_meets_a_rank_that_rests() {
         let rt = runtime(1);
         for rank in [Priority::High, Priority::Low] {
@@ -196,7 +201,8 @@ scenarios! {
         }
     }
 
-    /// SPEC 1.7: one that was asked while it ran is told at its next question, and nobody else is.
+    /// SPEC 1.7: `preempt` of a running process makes its next `should_yield` return true, and does not affect the next
+    /// process.
     fn one_that_is_asked_is_told() {
         let rt = runtime(1);
         let asked = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Scopes, and what children inherit that ends them.
+//! Scopes, and the tokens and deadlines that children inherit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::{LONG, runtime, waits};
 
 scenarios! {
-    /// A scope ends when all its children have, and with the first error.
+    /// A scope returns when all its children have exited, and returns the first error.
     fn a_scope_is_over_when_its_children_are() {
         let rt = runtime(2);
         let alive = Arc::new(AtomicUsize::new(0));
@@ -45,7 +45,8 @@ scenarios! {
         assert!(rt.block_on(scoped).is_err());
     }
 
-    /// Its process is killed while children spawn siblings: whoever has come, and whoever comes yet, is killed too.
+    /// The process of a scope is killed while the children spawn siblings. All present and later children are killed
+    /// too.
     fn a_scope_dies_while_it_grows() {
         let rt = runtime(2);
         let probe = Arc::new(());
@@ -65,14 +66,14 @@ scenarios! {
         rt.block_on(owner.started()).unwrap();
         rt.kill(owner.pid()).unwrap();
         assert!(matches!(rt.block_on(owner), Err(Exit::Killed)));
-        // All of them have inherited it.
+        // Each child inherits the probe, so the count shows how many of them remain.
         while Arc::strong_count(&probe) != 1 {
             thread::yield_now();
         }
     }
 
-    /// SPEC 6.6: what a scope's process inherited is cancelled while the scope grows: its children end by that, which is no
-    /// failure of theirs, and it hears of it itself.
+    /// SPEC 6.6: the token of a scope's process is cancelled while the scope grows. The children exit by the
+    /// cancellation, which does not count as a failure, and the process itself also receives it.
     fn a_scope_is_cancelled_while_it_grows() {
         let rt = runtime(2);
         let token = CancelToken::new();
@@ -93,7 +94,8 @@ scenarios! {
         cancels.join().unwrap();
     }
 
-    /// SPEC 6.6: a deadline that has passed ends a process and whom it spawned, though it does not listen.
+    /// SPEC 6.6: a deadline that has passed terminates a process and its children, even if the process ignores
+    /// cancellation.
     fn a_deadline_is_inherited() {
         let rt = runtime(2);
         let now = rt.now();

@@ -1,4 +1,4 @@
-//! Streams: items that are sent from one thread and pulled on another, by one that gives up or dies.
+//! Streams: one thread sends items, and a process on another thread pulls them, stops pulling, or is killed.
 
 use std::sync::Arc;
 
@@ -18,12 +18,13 @@ impl StreamCommand for Count {
 }
 
 scenarios! {
-    /// Items come in order, each once, the answer after them; who sends is told when nobody pulls any more.
+    /// Items arrive once and in order, followed by the answer. The sender is notified when the process has dropped the
+    /// stream.
     fn a_stream_is_pulled_and_given_up() {
         let sending = Arc::new(());
         let held = Arc::clone(&sending);
         let rt = builder(2)
-            .stream_handler(move |_: Count, mut replies: Replier<Count>| {
+            .stream_handler(move |_: Count, mut replies: StreamCompletion<Count>| {
                 let held = Arc::clone(&held);
                 thread::spawn(move || {
                     let _held = held;
@@ -54,7 +55,7 @@ scenarios! {
         assert_eq!(rt.block_on(stays).unwrap(), [0, 1, 2, 3]);
         assert!(matches!(rt.block_on(killed).as_deref(), Ok([0, 1, 2, 3]) | Err(Exit::Killed)));
         assert_eq!(rt.block_on(leaves).unwrap(), Some(0));
-        // One is the handler's.
+        // The handler itself holds one reference.
         while Arc::strong_count(&sending) != 2 {
             thread::yield_now();
         }

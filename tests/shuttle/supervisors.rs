@@ -1,4 +1,4 @@
-//! Supervisors against kills of whom they watch over, and of themselves.
+//! Supervisors whose children, or which themselves, are killed.
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::{Msg, adds, runtime};
 
 scenarios! {
-    /// SPEC 6.4: kills of a child and of its supervisor: nobody lives twice, and all come back.
+    /// SPEC 6.4: a child and its supervisor are killed. A child never has two instances, and both are restarted.
     fn a_supervisor_meets_kills() {
         const CHILD: Name<Msg> = Name::new("child");
         const BELOW: Name<SupervisorMessage> = Name::new("below");
@@ -45,7 +45,7 @@ scenarios! {
         let host = rt.host().clone();
         let killer = thread::spawn(move || killed.into_iter().for_each(|pid| host.kill(pid).unwrap_or(())));
         killer.join().unwrap();
-        // Until the next life has begun there is nobody to call.
+        // A call fails until the new instance is registered.
         while rt.block_on(rt.call(CHILD, Msg::Sum)).is_err() {
             thread::yield_now();
         }
@@ -54,14 +54,14 @@ scenarios! {
         assert_eq!(lives.load(SeqCst), 0);
     }
 
-    /// SPEC 6.4: a child that keeps its mailbox crashes while it is sent to: each message is read, in order, and none is
-    /// refused.
+    /// SPEC 6.4: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, in order, and
+    /// none is refused.
     fn a_kept_mailbox_loses_no_mail() {
         const CHILD: Name<u8> = Name::new("child");
         let rt = runtime(2);
         let read = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&read);
-        let child = Child::with(CHILD, log, async |mut ctx: Context<u8>, log: Arc<Mutex<Vec<u8>>>| {
+        let child = Child::with_args(CHILD, log, async |mut ctx: Context<u8>, log: Arc<Mutex<Vec<u8>>>| {
             loop {
                 let message = ctx.receive().await?;
                 log.lock().unwrap().push(message);

@@ -1,4 +1,4 @@
-//! New code for processes that live, while whatever can reach a process comes.
+//! Upgrades of running processes while messages, signals, kills and answers arrive.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,12 +11,12 @@ use shuttle::thread;
 
 use crate::{LONG, builder, runtime};
 
-/// How many messages are sent.
+/// Number of messages that are sent.
 const MAIL: u8 = 4;
 
 type Read = Arc<Mutex<Vec<u8>>>;
 
-/// Reads one message and has another body go on, until it has read all.
+/// Reads one message, then upgrades to a new body, until all messages are read.
 fn reads_one(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         let message = ctx.receive().await?;
@@ -24,7 +24,7 @@ fn reads_one(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), 
         if message + 1 == MAIL {
             return Ok(());
         }
-        // The new body is polled with this one's waker first.
+        // `FuturesUnordered` polls the upgrade with a waker that is not the waker of this body.
         let mut upgrade = FuturesUnordered::from_iter([ctx.upgrade(move |ctx| reads_one(ctx, read))]);
         Err(upgrade.next().await.expect("it is there").1)
     })
@@ -34,11 +34,11 @@ fn sends(to: Address<u8>) -> thread::JoinHandle<usize> {
     thread::spawn(move || (0..MAIL).take_while(|n| to.send(*n).is_ok()).count())
 }
 
-/// Replaces itself without end.
+/// Upgrades itself without end.
 fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         ctx.yield_now().await;
-        // Some schedules let nobody else go on but where one says so.
+        // Under some schedules another thread runs only after an explicit yield.
         thread::yield_now();
         Err(ctx.upgrade(turns).await.1)
     })
@@ -52,7 +52,7 @@ enum Heard {
     Message,
 }
 
-/// Writes down what comes, one event each body, until it has been told four things.
+/// Records one event, then upgrades to a new body, until four events are recorded.
 fn hears_one(mut ctx: Context<()>, mut heard: Vec<Heard>) -> BoxFuture<'static, Result<Vec<Heard>, Exit>> {
     Box::pin(async move {
         heard.push(match ctx.event().await {
@@ -69,7 +69,7 @@ fn hears_one(mut ctx: Context<()>, mut heard: Vec<Heard>) -> BoxFuture<'static, 
     })
 }
 
-/// A hand-written process that does as [`reads_one`].
+/// A hand-written process that does the same as [`reads_one`].
 struct ReadsOne(Read);
 
 impl Process for ReadsOne {
@@ -88,7 +88,7 @@ impl Process for ReadsOne {
 }
 
 scenarios! {
-    /// SPEC 6.7: what comes while a body is replaced is read once, in order, by one body or the other.
+    /// SPEC 6.7: messages that arrive during an upgrade are read once and in order, by the old body or the new one.
     fn a_body_is_replaced_while_mail_comes() {
         let rt = runtime(2);
         let read = Read::default();
@@ -100,7 +100,7 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// The same of a hand-written process.
+    /// The same as `a_body_is_replaced_while_mail_comes`, for a hand-written process.
     fn a_process_is_replaced_while_mail_comes() {
         let rt = runtime(2);
         let read = Read::default();
@@ -111,7 +111,8 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// Killed while it is replaced: each message was read, in order, or is a dead letter, and no body is left.
+    /// A process is killed during an upgrade. Each message is read, in order, or counted as a dead letter, and no body
+    /// leaks.
     fn a_body_is_killed_while_it_is_replaced() {
         let rt = runtime(2);
         let (read, hand_written) = (Read::default(), Read::default());
@@ -133,7 +134,8 @@ scenarios! {
         assert_eq!(sent, all + rt.counters().dead_letters as usize);
     }
 
-    /// What is no message is heard by one body or the other too, once: a cancel, the exit of a link, the end of a monitor.
+    /// Signals that arrive during an upgrade are received once, by the old body or the new one: a cancellation, the
+    /// exit of a linked process, the report of a monitor.
     fn a_body_is_replaced_while_others_end() {
         let rt = runtime(2);
         let hears = rt.spawn(async |ctx: Context<()>| {
@@ -151,7 +153,7 @@ scenarios! {
         tells.join().unwrap();
     }
 
-    /// One that is always being replaced dies of a link, or of a kill, all the same.
+    /// A process that upgrades itself without end is still terminated by a link or a kill.
     fn a_death_meets_an_upgrade() {
         let rt = runtime(2);
         let ends = rt.spawn(async |mut ctx: Context<()>| {
@@ -168,7 +170,7 @@ scenarios! {
         let host = rt.host().clone();
         let victim = killed.pid();
         let kills = thread::spawn(move || host.kill(victim).unwrap());
-        // If it came too late nobody was there to link to.
+        // If the link was too late, the linked process had already exited.
         let exit = rt.block_on(linked).unwrap_err();
         assert!(matches!(exit, Exit::Linked { .. } | Exit::NoProcess), "{exit:?}");
         assert!(matches!(rt.block_on(killed), Err(Exit::Killed)));
@@ -176,19 +178,19 @@ scenarios! {
         kills.join().unwrap();
     }
 
-    /// New code that reads one message, and does not start: the old one goes on with what is left, in order.
+    /// A new body reads messages and then fails before it is ready. The old body goes on with the messages, in order.
     fn a_body_that_does_not_start_loses_no_mail() {
         let rt = runtime(2);
         let read = Read::default();
         let log = Arc::clone(&read);
-        let reads = rt.process().ready_by_hand().spawn(async move |ctx: Context<u8>| {
+        let reads = rt.process().manual_start().spawn(async move |ctx: Context<u8>| {
             let trial = Arc::clone(&log);
             let (mut ctx, exit) = ctx
                 .upgrade(async move |mut ctx: Context<u8>| {
                     let message = ctx.receive().await?;
                     trial.lock().unwrap().push(message);
                     ctx.yield_now().await;
-                    // Read, and put aside: it goes back.
+                    // A stashed message goes back to the mailbox.
                     let message = ctx.receive().await?;
                     ctx.stash(message);
                     Err::<(), _>(Exit::failed("does not start"))
@@ -208,7 +210,8 @@ scenarios! {
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// A command is answered while its process is replaced, by one that was asked at once and by one that waits.
+    /// Commands are answered while their process is upgraded: an inline command, and a command that waits for another
+    /// thread.
     fn a_command_outlives_its_body() {
         struct Now;
         impl Command for Now { type Reply = u64; }

@@ -1,5 +1,5 @@
-//! What the runtimes whose unit is an actor have in common: an actor takes one message after the other in a handler,
-//! is told and is asked. A workload is written once over [`Actors`]; a file of `actors/` says it in a framework's words.
+//! Common interface of the actor runtimes. An actor handles one message after the other, and can be told and asked. A
+//! workload is written once over [`Actors`]; each file of `actors/` implements the interface for one runtime.
 
 mod actix;
 mod by_hand;
@@ -11,26 +11,26 @@ pub(crate) use by_hand::ByHand;
 pub(crate) use kameo::Kameo;
 pub(crate) use ractor::Ractor;
 
-/// What is spawned.
+/// Behaviour of an actor.
 pub(crate) trait Actor: Unpin + Send + Sync + Sized + 'static {
     type Message: Send + 'static;
 
     fn handle(&mut self, message: Self::Message) -> Then;
 }
 
-/// What comes after a message.
+/// Continuation after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The next one.
+    /// The actor waits for the next message.
     Next,
-    /// The same, after this answer to who asked.
+    /// The actor answers with this value, and waits for the next message.
     Answer(u64),
-    /// The actor's end.
+    /// The actor stops.
     Stop,
 }
 
 impl Then {
-    /// What who asked hears.
+    /// Returns the answer to `ask`.
     fn answer(self) -> u64 {
         match self {
             Self::Answer(value) => value,
@@ -39,15 +39,15 @@ impl Then {
     }
 }
 
-/// A runtime of actors, as its own threads have it at hand.
+/// Handle of an actor runtime, for code that runs on its threads.
 pub(crate) trait Actors: Clone + Send + Sync + 'static {
     type Address<A: Actor>: Clone + Unpin + Send + Sync + 'static;
 
-    /// Runs `f` on a thread of this runtime, soon.
+    /// Runs `f` on a thread of this runtime, asynchronously.
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static);
-    /// Starts an actor, which may be told something at once.
+    /// Starts an actor. Its address may be used immediately.
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A>;
-    /// Starts a task that is no actor, as those who ask often are.
+    /// Starts a task that is not an actor.
     fn task(&self, task: impl Future<Output = ()> + Send + 'static);
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message);
     fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> impl Future<Output = u64> + Send;

@@ -1,5 +1,5 @@
-//! A round in a process of its own: what runtimes before it left behind, a heap in pieces above all, is not charged to it.
-//! The program calls itself with what is to be done, and reads from its output what it cost.
+//! Runs each round in an operating system process of its own, so that the heap of earlier rounds does not affect it.
+//! The program starts itself with the round as arguments, and reads the result from the output.
 
 use std::process::{Command, Stdio, exit};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::round::{Round, Runner, Sample};
 use crate::workload::{self, Workload};
 
-/// Says to this program that it is to do one round.
+/// Flag that makes this program run one round.
 const ROUND: &str = "--round";
 
-/// Has one round done; ends the program if that fails, for whoever did it has said why.
+/// Runs one round in a child process. Ends the program if that fails; the child has printed the reason.
 pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample {
     let program = std::env::current_exe().expect("a program knows where it is");
     let workers = round.workers.map(|count| count.to_string());
@@ -27,7 +27,7 @@ pub(crate) fn run(workload: &Workload, runner: Runner, round: &Round) -> Sample 
     })
 }
 
-/// Does the round that these words ask for, and says what it cost; false if they ask for something else.
+/// Runs the round that the arguments describe, and prints the result. Returns false if the arguments describe no round.
 pub(crate) fn does(words: &[String]) -> bool {
     let [flag, name, runner, ops, times, workers @ ..] = words else { return false };
     if flag != ROUND {
@@ -42,7 +42,7 @@ pub(crate) fn does(words: &[String]) -> bool {
     true
 }
 
-/// A line each: the times in nanoseconds, what was counted, the waits.
+/// Formats a sample as three lines: the times in nanoseconds, the counters, the waiting times.
 fn written(sample: &Sample) -> String {
     fn line(numbers: impl Iterator<Item = u128>) -> String {
         numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ") + "\n"

@@ -1,11 +1,12 @@
-//! The bar chart of the README: for each row ours, tokio and the best other neighbour, as parts of what tokio needs.
+//! The bar chart of the README. Each row shows procession, tokio and the best other neighbour, relative to tokio.
 
 use std::fmt::Write as _;
 
 use crate::round::{Runner, workers};
 use crate::verdict::{Cost, Quantity, Row};
 
-/// Pixels: of the names, of what is one tokio, of a bar, of a row with the gap below it.
+/// Sizes in pixels: the column of the names, the length of tokio's bar, the height of a bar, the height of a row with
+/// its gap.
 const LEFT: f64 = 130.0;
 const UNIT: f64 = 330.0;
 const BAR: f64 = 11.0;
@@ -13,7 +14,7 @@ const ROW: f64 = 3.0 * BAR + 12.0;
 const TOP: f64 = 58.0;
 const WIDTH: f64 = 830.0;
 
-/// What is longer than so many tokios is cut off; its number stands beside it all the same.
+/// Maximum length of a bar, in units of tokio's bar. A longer bar is cut off; its label still shows the number.
 const MOST: f64 = 1.5;
 
 const STYLE: &str = "\
@@ -33,7 +34,7 @@ line { stroke: #656d76; stroke-dasharray: 2 3 }
   .best { fill: #d29922 }
 }";
 
-/// The first table, without the rows that no neighbour has.
+/// Draws the first table, without the rows that tokio does not have.
 pub(crate) fn text(tables: &[(Option<usize>, Vec<Row>)]) -> String {
     let Some((wanted, rows)) = tables.first() else { return String::new() };
     let rows: Vec<_> = rows.iter().filter(|row| row.cost(Runner::Tokio).is_some()).collect();

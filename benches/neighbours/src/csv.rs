@@ -1,4 +1,4 @@
-//! All that was measured, for other programs: a line for each runner of each row.
+//! Writes all results as CSV: one line for each runner of each row.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 use crate::round::Runner;
 use crate::workload::{self, Workload};
@@ -84,12 +84,12 @@ impl Options {
         self.rounds.unwrap_or(if self.quick { 3 } else { 9 })
     }
 
-    /// With how many workers, one table after the other; `None` is each runtime's default.
+    /// Returns the numbers of workers, one for each table. `None` is the default of the runtimes.
     pub(crate) fn workers(&self) -> Vec<Option<usize>> {
         if self.workers.is_empty() { vec![None] } else { self.workers.iter().copied().map(Some).collect() }
     }
 
-    /// With how many operations, one line after the other.
+    /// Returns the numbers of operations of the workload, one for each row.
     pub(crate) fn sizes(&self, workload: &Workload) -> Vec<u64> {
         if self.growth {
             return (3..=if self.quick { 4 } else { 7 }).map(|power| 10_u64.pow(power)).collect();
@@ -97,7 +97,8 @@ impl Options {
         vec![self.ops.unwrap_or(if self.quick { workload.ops / 20 } else { workload.ops })]
     }
 
-    /// How often a round does them: where n grows, as many in all as 100,000 at once.
+    /// Returns how often a round repeats the operations. With `--growth`, a round has at least 100,000 operations in
+    /// total.
     pub(crate) fn times(&self, ops: u64) -> u64 {
         if self.growth { (100_000 / ops).max(1) } else { 1 }
     }

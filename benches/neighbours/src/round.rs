@@ -1,5 +1,5 @@
-//! One round: a fresh runtime, the work once in small to warm it up, the work once with the clocks running. What a
-//! runtime is, and with how many threads, is decided here for all workloads.
+//! Measures one round: builds a runtime, does a tenth of the work to warm it up, and then measures the work. This file
+//! also configures the runtimes of all workloads.
 
 use std::num::NonZero;
 use std::sync::{Arc, mpsc};
@@ -15,11 +15,11 @@ use procession::Counters;
 use crate::actors::{Actix, ByHand};
 use crate::waits::WAITS;
 
-/// Whom the work is given to.
+/// Runtime that does the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     Procession,
-    /// Ours too, its processes written in steps.
+    /// procession with hand-written processes.
     ByHand,
     Tokio,
     AsyncExecutor,
@@ -30,7 +30,7 @@ pub(crate) enum Runner {
 }
 
 impl Runner {
-    /// All, in the order in which they stand in the table; ours first.
+    /// All runners, in the order of the table; procession is first.
     pub(crate) const ALL: [Self; 8] = [
         Self::Procession,
         Self::ByHand,
@@ -59,34 +59,34 @@ impl Runner {
         matches!(self, Self::Procession | Self::ByHand)
     }
 
-    /// Whether it would use a second worker: all but the one arbiter.
+    /// Returns whether the runner can use a second worker. Only actix, with its single arbiter, cannot.
     pub(crate) fn is_parallel(self) -> bool {
         self != Self::Actix
     }
 }
 
-/// What one round of one runner cost.
+/// Cost of one round on one runner.
 pub(crate) struct Sample {
     /// User and system time of all threads.
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
-    /// Steals, parks and wakes; ours alone counts.
+    /// Steals, parks and wakes; only procession counts them.
     pub(crate) counts: Option<[u64; 3]>,
-    /// How long somebody waited, where the work said so, in ascending order.
+    /// The waiting times that the workload recorded, in ascending order.
     pub(crate) waits: Vec<Duration>,
 }
 
 pub(crate) struct Round {
-    /// How many operations the work does.
+    /// Number of operations of the work.
     pub(crate) ops: u64,
-    /// How often it does them: many times when they are few, so that the clocks see something.
+    /// Number of repetitions of the work. A small work is repeated, because the clocks are too coarse for it.
     pub(crate) times: u64,
-    /// How many workers each runtime gets, where that is not the default.
+    /// Number of workers of each runtime. `None` is the default.
     pub(crate) workers: Option<usize>,
 }
 
 impl Round {
-    /// On procession. Its number of workers is the default one, unless another was asked for.
+    /// Measures on procession, with the default number of workers unless the round has another number.
     pub(crate) fn procession(&self, builder: procession::Builder, work: impl Fn(&procession::Runtime, u64)) -> Sample {
         let builder = match self.workers {
             Some(count) => builder.workers(count),
@@ -100,17 +100,18 @@ impl Round {
         Sample { counts: Some([steals_won, parks, wakes]), ..sample }
     }
 
-    /// On procession with its other face.
+    /// Measures on procession with hand-written processes.
     pub(crate) fn by_hand(&self, work: impl Fn(&ByHand, u64)) -> Sample {
         self.procession(procession::Runtime::builder(), |rt, n| work(&ByHand(rt.host().clone()), n))
     }
 
-    /// On tokio's multi-thread runtime, without drivers that nothing here needs. The measuring thread has entered it.
+    /// Measures on tokio's multi-thread runtime without I/O and time drivers. The measuring thread has entered the
+    /// runtime.
     pub(crate) fn tokio(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         self.tokio_built(&mut tokio::runtime::Builder::new_multi_thread(), work)
     }
 
-    /// The same with its timers.
+    /// Measures on tokio's multi-thread runtime with the time driver.
     pub(crate) fn tokio_with_time(&self, work: impl Fn(&tokio::runtime::Runtime, u64)) -> Sample {
         self.tokio_built(tokio::runtime::Builder::new_multi_thread().enable_time(), work)
     }
@@ -126,7 +127,7 @@ impl Round {
         self.measure(|ops| work(&rt, ops))
     }
 
-    /// On an executor that is driven by as many threads.
+    /// Measures on an executor that `workers` threads drive.
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
         let executor = Arc::new(Executor::new());
         let driven = Arc::clone(&executor);
@@ -137,7 +138,7 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// On one that is never freed, which saves it the list of its tasks.
+    /// Measures on a leaked executor. It is never freed, so it needs no list of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
         let _threads = Driven::new(self.workers(), move |stopped| {
@@ -147,7 +148,7 @@ impl Round {
         self.measure(|ops| work(&executor, ops))
     }
 
-    /// On one arbiter of actix's, which is one thread.
+    /// Measures on one arbiter of actix, which is one thread.
     pub(crate) fn actix(&self, work: impl Fn(&Actix, u64)) -> Sample {
         let (tell, told) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -164,7 +165,7 @@ impl Round {
         sample
     }
 
-    /// On nothing: what the work itself starts.
+    /// Measures without a runtime. The work starts its own threads.
     pub(crate) fn bare(&self, work: impl Fn(u64)) -> Sample {
         self.warm_up(&work);
         self.measure(work)
@@ -172,7 +173,8 @@ impl Round {
 
     fn warm_up(&self, work: impl Fn(u64)) {
         work((self.ops / 10).max(1));
-        // The last operation tells us before its own task is buried, and before the workers have gone to sleep.
+        // The last operation opens the latch before its task is freed and before the workers park. The pause keeps both
+        // out of the measurement.
         thread::sleep(Duration::from_millis(1));
         drop(WAITS.take());
     }
@@ -191,12 +193,12 @@ impl Round {
     }
 }
 
-/// As many as ours has by default.
+/// Default number of workers of all runtimes.
 pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The threads of an executor, until this is dropped.
+/// The threads that drive an executor. Dropping this stops and joins them.
 struct Driven {
     stop: Option<async_channel::Sender<()>>,
     threads: Vec<JoinHandle<()>>,

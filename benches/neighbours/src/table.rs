@@ -1,4 +1,4 @@
-//! What is printed: a line for each row as soon as it is measured.
+//! Prints the table: a line for each row as soon as it is measured.
 
 use crate::options::Options;
 use crate::round::{Runner, workers};
@@ -7,14 +7,14 @@ use crate::verdict::{Against, Cost, Row, Shape};
 const NAME: usize = 15;
 const WIDTH: usize = 8;
 
-/// Ours in that of these.
+/// Columns of the ratios of procession to a neighbour.
 const RATIOS: [(&str, Against); 3] =
     [("tokio", Against::One(Runner::Tokio)), ("actix", Against::One(Runner::Actix)), ("best", Against::Best)];
 
-/// Whose wall time and cores are printed; the file has all.
+/// Runners whose wall time and cores are printed. The CSV file contains those of all runners.
 const BESIDE: [Runner; 2] = [Runner::Procession, Runner::Tokio];
 
-/// What the numbers below were measured on, and what they are.
+/// Prints the machine, the allocator and the number of rounds, and the head of the table.
 pub(crate) fn preamble(options: &Options, workers_wanted: Option<usize>) {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let allocator = if cfg!(feature = "mimalloc") { "mimalloc" } else { "the system's allocator" };
@@ -63,7 +63,7 @@ pub(crate) fn line(row: &Row) {
     println!(" | {}", bars(row));
 }
 
-/// `tokio 0.47 ≤ 0.55 met`, for each bar; and how many rounds were parallel, where that is asked for.
+/// Formats each bar as `tokio 0.47 ≤ 0.55 met`. For parallel rows it adds the number of parallel rounds.
 fn bars(row: &Row) -> String {
     let mut words: Vec<_> = row
         .bars()
@@ -92,13 +92,13 @@ fn cells<const N: usize>(texts: [String; N]) {
 fn number(value: Option<f64>, digits: usize) -> String {
     match value {
         None => "-".to_owned(),
-        // What takes long needs no fractions.
+        // Long times are printed without fractions.
         Some(value) if value >= 10_000.0 => format!("{value:.0}"),
         Some(value) => format!("{value:.digits$}"),
     }
 }
 
-/// A name that fits a column.
+/// Name of the runner, short enough for a column.
 fn short(runner: Runner) -> &'static str {
     match runner {
         Runner::Procession => "ours",

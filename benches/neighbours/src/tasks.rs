@@ -1,5 +1,5 @@
-//! What the runtimes whose unit is a task have in common: spawn, an unbounded channel, a channel for one answer, a
-//! yield. A workload is written once over [`Tasks`]; each function is the neighbour's own and nothing else.
+//! Common interface of the task runtimes: spawn, an unbounded channel, a oneshot channel, a yield. A workload is
+//! written once over [`Tasks`]; each method only calls the function of the runtime.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use async_executor::{Executor, StaticExecutor};
 use futures_lite::future;
 use tokio::sync::{mpsc, oneshot};
 
-/// A runtime of tasks, as a task has it at hand.
+/// Handle of a task runtime, for code that runs on it.
 pub(crate) trait Tasks: Clone + Send + Sync + 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
-    /// The right to answer once, and what waits for the answer.
+    /// Sending half of a oneshot channel; `Answer` is the receiving half.
     type Reply<T: Send + 'static>: Send + 'static;
     type Answer<T: Send + 'static>: Send + 'static;
 
-    /// Nobody waits for it.
+    /// Spawns a detached task.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
-    /// Its result is what the returned future gives.
+    /// Spawns a task. The returned future resolves to its result.
     fn join<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -26,7 +26,7 @@ pub(crate) trait Tasks: Clone + Send + Sync + 'static {
 
     fn channel<T: Send + 'static>() -> (Self::Sender<T>, Self::Receiver<T>);
     fn send<T: Send + 'static>(to: &Self::Sender<T>, message: T);
-    /// The next message; `None` when there are no senders any more.
+    /// Returns the next message, or `None` if all senders are dropped.
     fn receive<T: Send + 'static>(from: &mut Self::Receiver<T>) -> impl Future<Output = Option<T>> + Send;
 
     fn oneshot<T: Send + 'static>() -> (Self::Reply<T>, Self::Answer<T>);
@@ -34,7 +34,8 @@ pub(crate) trait Tasks: Clone + Send + Sync + 'static {
     fn answer<T: Send + 'static>(from: Self::Answer<T>) -> impl Future<Output = T> + Send;
 }
 
-/// tokio is found through the thread: by its workers, and by the measuring thread, which entered it.
+/// tokio finds its runtime through a thread-local variable: on its workers, and on the measuring thread, which has
+/// entered the runtime.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokio;
 
@@ -85,8 +86,7 @@ impl Tasks for Tokio {
     }
 }
 
-/// The two executors of this family differ in how they are reached; their channels are the same, and one for a single
-/// message is their oneshot.
+/// Both executors use async-channel. A channel with the capacity 1 serves as their oneshot channel.
 macro_rules! async_executor {
     ($($executor:ty),*) => { $(
         impl Tasks for $executor {

@@ -1,24 +1,23 @@
-//! What the rounds of a workload say: medians of what an operation cost each runner and of the ratios between them, and
-//! whether ours is below its bars.
+//! Evaluates the rounds of a workload: medians of the cost and of the ratios, and whether procession meets its bars.
 
 use std::time::Duration;
 
 use crate::round::{Runner, Sample};
 use crate::workload::Workload;
 
-/// What a line of the table is about, in nanoseconds.
+/// Measured quantity of a line of the table, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
-    /// User and system time of all threads, for an operation.
+    /// User and system time of all threads, per operation.
     Cpu,
-    /// How long half of those who waited did so at most.
+    /// Median of the waiting times.
     Wait50,
-    /// The same for 99 in a hundred.
+    /// 99th percentile of the waiting times.
     Wait99,
 }
 
 impl Quantity {
-    /// What a line is called besides its workload.
+    /// Suffix of the row name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Cpu => "",
@@ -38,11 +37,11 @@ impl Quantity {
     }
 }
 
-/// Whom ours is held against.
+/// The neighbour that procession is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
     One(Runner),
-    /// The neighbour that needed least.
+    /// The neighbour with the lowest cost.
     Best,
 }
 
@@ -55,7 +54,7 @@ impl Against {
     }
 }
 
-/// How much of a neighbour's ours may need at most.
+/// Maximum ratio of procession to a neighbour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bar {
     pub(crate) against: Against,
@@ -78,42 +77,43 @@ pub(crate) const fn best(most: f64) -> Bar {
     Bar { against: Against::Best, most }
 }
 
-/// A line of the table that a workload asks for, with its bars.
+/// A line of the table for a workload, with its bars.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judged {
     pub(crate) quantity: Quantity,
     pub(crate) bars: &'static [Bar],
 }
 
-/// By CPU time, as most are.
+/// Judges the CPU time, as most rows do.
 pub(crate) const fn cpu(bars: &'static [Bar]) -> Judged {
     Judged { quantity: Quantity::Cpu, bars }
 }
 
-/// How many threads have something to do.
+/// Number of threads that the work can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// One thing happens after the other: a second worker could only get in the way.
+    /// One operation follows the other, so a second worker only adds cost.
     Sequential,
-    /// There is enough to do for a second worker: only rounds count in which both sides' took part.
+    /// The work can use a second worker. Only rounds count in which a second worker took part on both sides.
     Parallel,
 }
 
-/// CPU time in wall time beyond which a second worker took part.
+/// Ratio of CPU time to wall time above which a second worker took part.
 const TWO: f64 = 1.2;
 
-/// What one runner needed for one operation, in nanoseconds.
+/// Cost of one operation on one runner, in nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) runner: Runner,
-    /// Of what the line is about.
+    /// Median of the quantity of the line.
     pub(crate) ns: f64,
     pub(crate) wall: f64,
-    /// CPU time in wall time: how many cores it had.
+    /// Ratio of CPU time to wall time: the number of cores in use.
     pub(crate) cores: f64,
-    /// Ours in this one's, round by round: a machine that is slow for a second is slow for both.
+    /// Median of the ratios of procession to this runner. Each ratio is computed within one round, so a slow phase of
+    /// the machine affects both sides.
     pub(crate) ratio: f64,
-    /// In how many rounds both had a second worker.
+    /// Number of rounds in which a second worker took part on both sides.
     pub(crate) together: usize,
 }
 
@@ -126,12 +126,12 @@ pub(crate) struct Row {
     pub(crate) rounds: usize,
     pub(crate) shape: Shape,
     pub(crate) costs: Vec<Cost>,
-    /// Steals, parks and wakes in 1,000 operations.
+    /// Steals, parks and wakes per 1,000 operations.
     pub(crate) counts: Option<[f64; 3]>,
     pub(crate) bars: &'static [Bar],
 }
 
-/// How a bar was met.
+/// Result of a bar.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Met {
     pub(crate) bar: Bar,
@@ -145,7 +145,7 @@ impl Met {
 }
 
 impl Row {
-    /// `ops` are those of one time, which a round did `times` times.
+    /// `ops` is the number of operations of one repetition; a round has `times` repetitions.
     pub(crate) fn new(
         workload: &Workload,
         judged: Judged,
@@ -182,7 +182,7 @@ impl Row {
             shape: workload.shape,
             costs: costs.collect(),
             counts,
-            // The bars are for the allocator that programs have unless they choose another.
+            // The bars apply to the system's allocator, which programs use by default.
             bars: if cfg!(feature = "mimalloc") { &[] } else { judged.bars },
         }
     }
@@ -195,7 +195,7 @@ impl Row {
         self.costs.iter().filter(|cost| !cost.runner.is_ours())
     }
 
-    /// The neighbour that needed least.
+    /// The neighbour with the lowest cost.
     pub(crate) fn best(&self) -> Option<&Cost> {
         self.neighbours().min_by(|a, b| a.ns.total_cmp(&b.ns))
     }
@@ -208,7 +208,7 @@ impl Row {
         self.cost(Runner::Procession).and(cost).map(|cost| cost.ratio)
     }
 
-    /// Ours in that of the better of the two runtimes of tasks that every row has.
+    /// Ratio of procession to the better of tokio and async-executor, which is the higher one of the two ratios.
     pub(crate) fn ratio_to_better(&self) -> Option<f64> {
         [Runner::Tokio, Runner::AsyncExecutor]
             .into_iter()
@@ -216,18 +216,19 @@ impl Row {
             .reduce(f64::max)
     }
 
-    /// Whether a second worker had something to do and, too often, no core to do it on: theirs, or ours.
+    /// Returns whether a second worker took part on both sides in too few rounds, although the work is parallel.
     pub(crate) fn is_starved(&self) -> bool {
         let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < enough(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)
     }
 
-    /// Its bars, those whose neighbour was measured.
+    /// The bars whose neighbour was measured, with their results.
     pub(crate) fn bars(&self) -> impl Iterator<Item = Met> {
         self.bars.iter().filter_map(|&bar| Some(Met { bar, ratio: self.ratio(bar.against)? }))
     }
 
-    /// What a row that has bars must hold: them, or, where it was starved, at most what the best needs.
+    /// Returns whether the row meets its bars. A starved row with bars only has to be at most as expensive as the best
+    /// neighbour.
     pub(crate) fn holds(&self) -> bool {
         match self.ratio(Against::Best) {
             Some(ratio) if self.is_starved() && !self.bars.is_empty() => ratio <= 1.0,
@@ -236,7 +237,7 @@ impl Row {
     }
 }
 
-/// How many rounds of so many make a median.
+/// Minimum number of parallel rounds for a median.
 fn enough(rounds: usize) -> usize {
     rounds.div_ceil(3).max(1)
 }

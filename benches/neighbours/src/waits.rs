@@ -1,21 +1,21 @@
-//! How long somebody waited, one by one: for rows whose verdict is not what an operation costs.
+//! Records individual waiting times, for rows that measure them instead of the cost of an operation.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Kept until the round is over. One at a time is in use, as with the latch.
+/// Waiting times of the current round. Only one round runs at a time, so this is a static variable.
 pub(crate) struct Waits(Mutex<Vec<Duration>>);
 
-/// Where the work puts them.
+/// The waiting times of the current work.
 pub(crate) static WAITS: Waits = Waits(Mutex::new(Vec::new()));
 
 impl Waits {
-    /// One more.
+    /// Records a waiting time.
     pub(crate) fn add(&self, wait: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
     }
 
-    /// All since the last call, in ascending order.
+    /// Returns all waiting times since the last call, in ascending order.
     pub(crate) fn take(&self) -> Vec<Duration> {
         let mut waits = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         waits.sort_unstable();

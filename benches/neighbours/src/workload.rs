@@ -1,4 +1,4 @@
-//! The rows of the table: the same work, written for each runtime in its own idiom.
+//! The rows of the table. Each workload is written in the idiom of each runtime.
 
 mod big;
 mod call;
@@ -23,23 +23,24 @@ mod yields;
 use crate::round::{Round, Runner, Sample};
 use crate::verdict::{Judged, Shape};
 
-/// One piece of work.
+/// A row, or several rows for several quantities.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// How many operations a full round does.
+    /// Number of operations of a full round.
     pub(crate) ops: u64,
     pub(crate) shape: Shape,
-    /// The lines that it gives, most often one.
+    /// The lines of the table for this workload, usually one.
     pub(crate) judged: &'static [Judged],
-    /// A runtime that has no such thing is left out.
+    /// The runners with their implementations. A runner without a counterpart is left out.
     pub(crate) runs: &'static [(Runner, Run)],
 }
 
-/// Does one round and says what it cost.
+/// Runs one round and returns its cost.
 type Run = fn(&Round) -> Sample;
 
-/// `runs` of work that is written up to three times: for ours, over [`Tasks`](crate::tasks::Tasks), over
-/// [`Actors`](crate::actors::Actors). `built:` is for ours with a builder of its own.
+/// Builds `runs` for work that is written up to three times: for procession, over [`Tasks`](crate::tasks::Tasks), and
+/// over [`Actors`](crate::actors::Actors). With `built:`, the function for procession takes the round and configures
+/// its own builder.
 macro_rules! runs {
     (built: $built:expr $(, by_hand: $by_hand:expr)? $(, tasks: $tasks:expr)? $(, actors: $actors:expr)?) => {
         &[
@@ -64,7 +65,7 @@ macro_rules! runs {
 }
 use runs;
 
-/// All of them, as they stand in the table: a file, and a line here.
+/// All workloads, in the order of the table.
 pub(crate) const ALL: &[&[Workload]] = &[
     ping_pong::ROWS,
     ring::ROWS,
@@ -87,7 +88,7 @@ pub(crate) const ALL: &[&[Workload]] = &[
     server::ROWS,
 ];
 
-/// What everything else is made of, and must not be far behind anybody: `--check` without a name is for these.
+/// The basic rows, which `--check` without a name measures.
 pub(crate) const BASIC: &[&str] = &[
     "ping-pong",
     "counting",

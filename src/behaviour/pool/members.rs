@@ -38,7 +38,7 @@ pub(crate) struct Members<M: Send + 'static> {
     /// Maximum number of members.
     most: usize,
     /// Set when the only possible member for a message was full: the pool should grow.
-    pressed: AtomicBool,
+    should_grow: AtomicBool,
     /// The process that runs the pool.
     pool: Weak<Control<M>>,
 }
@@ -50,20 +50,20 @@ impl<M: Send + 'static> fmt::Debug for Members<M> {
 }
 
 /// Why a member did not take a message.
-enum Untaken<M> {
+enum NotAccepted<M> {
     Full(M),
     Ended(M),
 }
 
-fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, Untaken<M>> {
+fn taken<M>(pushed: Result<Wakes, Unsent<M>>) -> Result<Wakes, NotAccepted<M>> {
     pushed.map_err(|unsent| match unsent {
-        Unsent::Closed(message) => Untaken::Ended(message),
-        Unsent::Full(message) => Untaken::Full(message),
+        Unsent::Closed(message) => NotAccepted::Ended(message),
+        Unsent::Full(message) => NotAccepted::Full(message),
         Unsent::Dropped(..) | Unsent::Routed(..) => unreachable!("a member refuses what it has no room for"),
     })
 }
 
-fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), Untaken<M>> {
+fn give<M: Send + 'static>(member: &Control<M>, message: M, accepted: &dyn Fn()) -> Result<(), NotAccepted<M>> {
     taken(member.inbox.push(member, message, accepted)).map(Wakes::wake)
 }
 
@@ -74,7 +74,7 @@ impl<M: Send + 'static> Members<M> {
             list: Mutex::new(Arc::new([])),
             turn: AtomicUsize::new(0),
             most,
-            pressed: AtomicBool::new(false),
+            should_grow: AtomicBool::new(false),
             pool,
         }
     }
@@ -89,12 +89,12 @@ impl<M: Send + 'static> Members<M> {
     }
 
     /// Returns whether the pool should grow, and clears that request.
-    pub(crate) fn is_pressed(&self) -> bool {
-        self.pressed.load(Ordering::Relaxed) && self.pressed.swap(false, Ordering::AcqRel)
+    pub(crate) fn take_growth_request(&self) -> bool {
+        self.should_grow.load(Ordering::Relaxed) && self.should_grow.swap(false, Ordering::AcqRel)
     }
 
-    fn press(&self) {
-        if !self.pressed.swap(true, Ordering::AcqRel)
+    fn request_growth(&self) {
+        if !self.should_grow.swap(true, Ordering::AcqRel)
             && let Some(pool) = self.pool.upgrade()
         {
             pool.wake();
@@ -179,7 +179,7 @@ impl<M: Send + 'static> Members<M> {
         if blocked.contains(&place) {
             return Err(message);
         }
-        give(&members[place], message, &|| {}).map_err(|(Untaken::Full(message) | Untaken::Ended(message))| {
+        give(&members[place], message, &|| {}).map_err(|(NotAccepted::Full(message) | NotAccepted::Ended(message))| {
             blocked.insert(place);
             message
         })
@@ -207,13 +207,13 @@ impl<M: Send + 'static> Members<M> {
             }
             // No other member may take this message. In the queue of the pool it would use up the room for other
             // members' messages. Therefore the send is refused, or the sender waits.
-            Some(Err(Untaken::Full(message))) => {
+            Some(Err(NotAccepted::Full(message))) => {
                 if members < self.most {
-                    self.press();
+                    self.request_growth();
                 }
                 Err(Unrouted::Full(message))
             }
-            Some(Err(Untaken::Ended(message))) => Err(Unrouted::Later(message)),
+            Some(Err(NotAccepted::Ended(message))) => Err(Unrouted::Later(message)),
             None => Err(Unrouted::Later(message.expect("nobody took it"))),
         }
     }
@@ -248,7 +248,7 @@ impl<M: Send + 'static> Router<M> for Members<M> {
         for place in (first..members.len()).chain(0..first) {
             match give(&members[place], message, accepted) {
                 Ok(()) => return Ok(()),
-                Err(Untaken::Full(back) | Untaken::Ended(back)) => message = back,
+                Err(NotAccepted::Full(back) | NotAccepted::Ended(back)) => message = back,
             }
         }
         Err(Unrouted::Later(message))
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_spread_and_move_only_to_the_bucket_that_is_new() {
+    fn keys_are_spread_evenly_and_move_only_to_the_new_bucket() {
         const KEYS: u64 = 10_000;
         let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for buckets in 1..20 {

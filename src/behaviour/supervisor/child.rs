@@ -143,7 +143,7 @@ impl Child {
         Self::of(name, is_supervisor, move |process: ProcessBuilder| {
             // The process is boxed, because it may be too large for the stack, and it is moved further from here.
             let made = catch(|| Box::new(make())).map_err(NotMade::panicked)?;
-            let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.brood));
+            let brood = (&*made as &dyn Any).downcast_ref::<Supervisor>().map(|below| Arc::clone(&below.live_children));
             let spawned = if const { is_large::<Q, ()>() } {
                 process.spawn_process(Large(made))?
             } else {
@@ -284,7 +284,7 @@ where
         let (handle, brood) = (self.spawn)(process)?;
         let control = handle.address().control().clone();
         if let Some(kept) = &self.kept {
-            kept.lead_to(&control);
+            kept.forward_to(&control);
         }
         let pid = self.kept.as_ref().map_or_else(|| control.head.pid(), |kept| kept.pid());
         let member = Member { control: control.into_any(), brood, pid };
@@ -450,7 +450,7 @@ impl<N: Send + 'static> PersistentMailbox<N> {
     }
 
     /// Forwards messages to this instance from now on. Messages that it leaves unread return to the kept mailbox.
-    fn lead_to(&self, life: &Ref<Control<N>>) {
+    fn forward_to(&self, life: &Ref<Control<N>>) {
         life.inbox.leave_to(self.members.clone());
         self.members.set(0, life.clone());
     }

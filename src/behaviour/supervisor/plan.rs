@@ -257,7 +257,7 @@ impl Plan {
     }
 
     /// Cancels the planned start of a child.
-    fn give_up_start(&mut self, id: Id) {
+    fn cancel_start(&mut self, id: Id) {
         let child = self.child(id);
         if let Phase::Due(at) = std::mem::replace(&mut child.phase, Phase::Down) {
             self.due.remove(&(at, id));
@@ -266,7 +266,7 @@ impl Plan {
     }
 
     /// Marks a running child to be stopped. The latest `then` applies.
-    fn wind_up(&mut self, id: Id, then: Then) {
+    fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         child.stop = Some(then);
         if child.phase != Phase::Stopping {
@@ -380,10 +380,10 @@ impl Plan {
                     self.wait_for_turn(other, own.max(at));
                 }
                 // A temporary child that is stopped with the others is not started again.
-                _ if child.policy.restart == RestartPolicy::Temporary => self.wind_up(other, Then::Forget),
+                _ if child.policy.restart == RestartPolicy::Temporary => self.mark_for_stop(other, Then::Forget),
                 _ => {
                     let then = child.stop.unwrap_or(Then::Start(at));
-                    self.wind_up(other, then);
+                    self.mark_for_stop(other, then);
                 }
             }
         }
@@ -428,10 +428,10 @@ impl Plan {
         // A temporary child is always removed after its exit.
         let then = if child.policy.restart == RestartPolicy::Temporary { Then::Forget } else { then };
         if child.phase.lives() {
-            self.wind_up(id, then);
+            self.mark_for_stop(id, then);
             return None;
         }
-        self.give_up_start(id);
+        self.cancel_start(id);
         Some(if then == Then::Forget { self.forget(id) } else { ExitAction::Down })
     }
 
@@ -447,9 +447,9 @@ impl Plan {
             child.cause = Cause::Requested;
         }
         if child.phase.lives() {
-            self.wind_up(id, Then::Start(now));
+            self.mark_for_stop(id, Then::Start(now));
         } else {
-            self.give_up_start(id);
+            self.cancel_start(id);
             self.wait_for_turn(id, now);
         }
         true

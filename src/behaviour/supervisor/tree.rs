@@ -89,7 +89,7 @@ impl Supervisor {
     pub(super) fn tree(&self, pid: Pid) -> SupervisionTree {
         let children = self.children.iter().map(|(&id, kept)| ChildInfo {
             name: kept.child.spec.name.as_deref().map(str::to_owned),
-            pid: self.brood.get(id).map(|member| member.pid),
+            pid: self.live_children.get(id).map(|member| member.pid),
             state: match self.plan.phase(id) {
                 None | Some(Phase::Down) => ChildState::Stopped,
                 Some(Phase::Due(_)) => ChildState::Restarting,

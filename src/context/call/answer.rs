@@ -29,7 +29,7 @@ pub(crate) trait CallParty {
 
 /// The part of the cell that both ends share.
 #[derive(Debug)]
-pub(crate) struct Question<P> {
+pub(crate) struct AnswerChannel<P> {
     party: P,
     /// The task of the caller waits with its own waker, and did so when the request was sent. Only the caller writes
     /// it.
@@ -56,12 +56,12 @@ enum Listener {
 }
 
 /// The caller's end, with the caller's own part of the cell.
-pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<Question<P>, O, A>);
+pub(crate) struct ReplyReceiver<P, O, A>(OwnerHalf<AnswerChannel<P>, O, A>);
 
 /// The callee's end.
-pub(crate) struct ReplySender<P, O, A>(PeerHalf<Question<P>, O, A>);
+pub(crate) struct ReplySender<P, O, A>(PeerHalf<AnswerChannel<P>, O, A>);
 
-impl<P: CallParty> Question<P> {
+impl<P: CallParty> AnswerChannel<P> {
     #[inline(always)]
     fn new(party: P) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
     /// Makes both ends.
     #[inline(always)]
     pub(crate) fn new(party: impl FnOnce() -> P, own: impl FnOnce() -> O) -> (Self, ReplySender<P, O, A>) {
-        let (owner, guest) = OwnerHalf::with_guest(|| Question::new(party()), own);
+        let (owner, guest) = OwnerHalf::with_peer(|| AnswerChannel::new(party()), own);
         (Self(owner), ReplySender(guest))
     }
 
@@ -119,8 +119,8 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 
     /// Returns whether there is an answer. The result may be out of date.
     #[inline]
-    pub(crate) fn seems_answered(&self) -> bool {
-        self.0.seems_given()
+    pub(crate) fn may_be_answered(&self) -> bool {
+        self.0.may_have_item()
     }
 
     /// Takes the answer, if it is there.
@@ -161,7 +161,7 @@ impl<P: CallParty, O, A> ReplyReceiver<P, O, A> {
 impl<P: CallParty, O, A> ReplySender<P, O, A> {
     /// Makes the callee's end of a cell without a caller.
     pub(crate) fn alone(party: P, own: impl FnOnce() -> O) -> Self {
-        Self(PeerHalf::alone(|| Question::new(party), own))
+        Self(PeerHalf::alone(|| AnswerChannel::new(party), own))
     }
 
     /// Stores the answer and wakes the caller.
@@ -175,7 +175,7 @@ impl<P: CallParty, O, A> ReplySender<P, O, A> {
         if self.is_closed() {
             return Err((self, answer));
         }
-        let left = self.0.leave(answer, Question::tell, Question::tell_listener);
+        let left = self.0.leave(answer, AnswerChannel::tell, AnswerChannel::tell_listener);
         left.map_err(|(guest, answer)| (Self(guest), answer))
     }
 

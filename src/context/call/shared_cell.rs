@@ -37,7 +37,7 @@ struct Shared<T, O, G> {
     is_there: AtomicBool,
     /// The part of the owner half, and whether the owner half has called `hold`, which gives it a second count.
     own: cell::UnsafeCell<(bool, O)>,
-    gift: UnsafeCell<Option<G>>,
+    item: UnsafeCell<Option<G>>,
     value: T,
 }
 
@@ -91,7 +91,7 @@ impl<T, O, G> Shared<T, O, G> {
         // SAFETY: the field `own` is aligned, and nothing else refers to the fresh memory.
         unsafe { own_at.write(cell::UnsafeCell::new((false, own()))) };
         // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `gift` is in bounds.
-        let gift_at = unsafe { &raw mut (*at.as_ptr()).gift };
+        let gift_at = unsafe { &raw mut (*at.as_ptr()).item };
         // SAFETY: the field `gift` is aligned, and nothing else refers to the fresh memory.
         unsafe { gift_at.write(UnsafeCell::new(None)) };
         // SAFETY: `at` points to fresh memory with the layout of `Self`, so the field `value` is in bounds.
@@ -126,7 +126,7 @@ impl<T, O, G> Shared<T, O, G> {
 
 impl<T, O, G> OwnerHalf<T, O, G> {
     #[inline(always)]
-    pub(crate) fn with_guest(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> (Self, PeerHalf<T, O, G>) {
+    pub(crate) fn with_peer(value: impl FnOnce() -> T, own: impl FnOnce() -> O) -> (Self, PeerHalf<T, O, G>) {
         let at = Shared::make(BOTH, value, own);
         (Self(at), PeerHalf(at))
     }
@@ -148,7 +148,7 @@ impl<T, O, G> OwnerHalf<T, O, G> {
 
     /// Returns whether an item was stored. The result may be out of date.
     #[inline]
-    pub(crate) fn seems_given(&self) -> bool {
+    pub(crate) fn may_have_item(&self) -> bool {
         self.shared().is_there.load(Ordering::Relaxed)
     }
 
@@ -161,7 +161,7 @@ impl<T, O, G> OwnerHalf<T, O, G> {
         }
         // SAFETY: `is_there` is set, so the peer half does not access the item while the owner half exists. There is
         // one owner half, and it is mutably borrowed.
-        self.shared().gift.with_mut(|gift| unsafe { (*gift).take() })
+        self.shared().item.with_mut(|gift| unsafe { (*gift).take() })
     }
 
     /// Has a peer half that leaves notify the owner half a second time. If the peer half has left already, `take` finds
@@ -216,7 +216,7 @@ impl<T, O, G> PeerHalf<T, O, G> {
         let shared = self.shared();
         // SAFETY: the peer half alone accesses the item until `is_there` is set. There is one peer half, and `leave`
         // consumes it. `write` drops no former item, and there is none.
-        shared.gift.with_mut(|place| unsafe { place.write(Some(gift)) });
+        shared.item.with_mut(|place| unsafe { place.write(Some(gift)) });
         if planted!("pair_tells_early") {
             tell(&shared.value);
             shared.is_there.store(true, Ordering::Release);
@@ -258,7 +258,7 @@ impl<T, O, G> PeerHalf<T, O, G> {
     fn take_back(self) -> Result<(), (Self, G)> {
         // SAFETY: the owner half is gone, so only this half accesses the item. Its accesses happened before, because
         // the caller has read the counter with acquire.
-        let gift = self.shared().gift.with_mut(|gift| unsafe { (*gift).take() });
+        let gift = self.shared().item.with_mut(|gift| unsafe { (*gift).take() });
         gift.map_or(Ok(()), |gift| Err((self, gift)))
     }
 
@@ -319,11 +319,11 @@ mod tests {
     type Token = Arc<()>;
 
     fn pair(token: &Token) -> (OwnerHalf<Token, Token, Token>, PeerHalf<Token, Token, Token>) {
-        OwnerHalf::with_guest(|| Arc::clone(token), || Arc::clone(token))
+        OwnerHalf::with_peer(|| Arc::clone(token), || Arc::clone(token))
     }
 
     #[test]
-    fn whoever_is_last_drops_all_there_is_once() {
+    fn the_last_half_drops_all_fields_once() {
         let token = Token::default();
         for (takes, holds, guest_first) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, n & 4 != 0)) {
             let (mut owner, guest) = pair(&token);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_the_way_loses_nothing() {
+    fn a_panic_in_leave_or_finish_leaks_nothing() {
         let token = Token::default();
         let (mut owner, guest) = pair(&token);
         assert!(catch(|| guest.leave(Arc::clone(&token), |_| panic!("on purpose"), |_| ())).is_err());

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_tick_by_each_policy() {
+    fn each_policy_computes_its_next_tick() {
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         let ms = Duration::from_millis;
         for (due, now, burst, delay, skip) in [

@@ -36,13 +36,13 @@ impl<N: Clone + Send + 'static> Repeat<N> {
         }
         let host = self.owner.head().host();
         let sent = catch(|| self.message.get_mut().clone()).map(|message| host.send_by(&self.to.way(), message));
-        let goes_on = match sent.map(|sent| sent.map_err(|refused| refused.refusal())) {
+        let continues = match sent.map(|sent| sent.map_err(|refused| refused.refusal())) {
             Ok(Ok(()) | Err(SendErrorKind::Full)) => true,
             // The next process that gets the name receives the messages.
             Ok(Err(SendErrorKind::NoProcess)) => matches!(self.to, Destination::Name(_)),
             _ => false,
         };
-        if goes_on {
+        if continues {
             let next = next(due, host.now(), self.every, MissedTickBehavior::Skip);
             self.set(next);
         } else {

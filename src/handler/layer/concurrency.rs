@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, send_off};
+use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, spawn_turn};
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
 use crate::host::job::blocking_pool::Overflow;
@@ -97,7 +97,7 @@ impl Permits {
             // The runtime of the next command may have shut down. That command is dropped, and the loop goes on to the
             // one behind it.
             let Some(next) = next else { return };
-            if send_off(next, || Box::new(Permit(Arc::clone(self)))) {
+            if spawn_turn(next, || Box::new(Permit(Arc::clone(self)))) {
                 return;
             }
         }
@@ -127,7 +127,7 @@ impl<C: Command, H: Handler<C>> Handler<C> for ConcurrencyLimit<H> {
         if state.taken < self.most {
             state.taken += 1;
             drop(state);
-            return turn.go_at_once(Permit(Arc::clone(&self.places)));
+            return turn.run_immediately(Permit(Arc::clone(&self.places)));
         }
         let turned = state.line.join(Box::new(turn), self.bound, &self.places);
         drop(state);

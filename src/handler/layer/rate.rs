@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, go_in_order};
+use crate::handler::layer::waiters::{Bound, Leave, Line, Turn, run_in_order};
 use crate::host::Host;
 use crate::host::dispatch::Handler;
 use crate::host::dispatch::completion::Completion;
@@ -19,7 +19,7 @@ use crate::process::command::Command;
 /// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In any span of time, at most
 /// `burst` commands pass, and as many more as the rate allows in that span. Timers have a resolution of milliseconds,
 /// so a command that has waited passes a little late, never early. Up to 10 ms of this delay are compensated: the
-/// commands behind pass as if that command had passed on time. So the rate is exact in the long run, and a span may
+/// commands behind pass as if that command had pass_times on time. So the rate is exact in the long run, and a span may
 /// have as many further commands as the rate allows in 10 ms.
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
@@ -29,7 +29,7 @@ pub struct RateLimit<H> {
     inner: Arc<H>,
     rate: Rate,
     bound: Bound,
-    tap: Arc<Tap>,
+    tap: Arc<SharedState>,
 }
 
 impl<H> RateLimit<H> {
@@ -95,7 +95,7 @@ const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The unit of time
 /// is 1 ns divided by `count`, so that no rate is rounded. This version differs for commands that wait: a command that
-/// passes late, because timers are late, counts as if it had passed up to `LATE` earlier.
+/// passes late, because timers are late, counts as if it had pass_times up to `LATE` earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
     /// Time at which the next command would pass if all commands came at even intervals.
@@ -137,7 +137,7 @@ impl Schedule {
 }
 
 #[derive(Default)]
-struct Tap {
+struct SharedState {
     state: Mutex<State>,
 }
 
@@ -149,23 +149,23 @@ struct State {
     attended: bool,
 }
 
-impl Tap {
+impl SharedState {
     /// Spawns a task that hands the commands in the queue to the handler when they are due, until the queue is empty.
     fn attend(self: &Arc<Self>, rate: Rate, host: &Host) {
-        let (mut attendance, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
+        let (mut attendant, on) = (LineAttendant { tap: Some(Arc::clone(self)), rate }, host.clone());
         host.spawn_future(async move {
-            while let Some(due) = attendance.tap.as_ref().and_then(|tap| tap.send_off_due(&rate, &on)) {
+            while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
             // `send_off_due` found the queue empty and cleared `attended` under the same lock, so the drop of
-            // `attendance` has nothing to hand over.
-            drop(attendance.tap.take());
+            // `attendant` has nothing to hand over.
+            drop(attendant.tap.take());
         });
     }
 
     /// Hands all commands that are due to the handler. Returns when the next command is due; `None` if the queue is
     /// empty.
-    fn send_off_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
+    fn run_due(&self, rate: &Rate, host: &Host) -> Option<Instant> {
         loop {
             let now = host.now();
             let mut state = self.state.lock();
@@ -179,7 +179,7 @@ impl Tap {
             let next = state.line.pop();
             drop(state);
             if let Some(next) = next {
-                go_in_order(next, host);
+                run_in_order(next, host);
             }
         }
     }
@@ -188,7 +188,7 @@ impl Tap {
 /// Owned by the task that attends the queue. If the task is dropped because its runtime ends, the runtime of another
 /// waiting command attends the queue from then on.
 struct LineAttendant {
-    tap: Option<Arc<Tap>>,
+    tap: Option<Arc<SharedState>>,
     rate: Rate,
 }
 
@@ -206,7 +206,7 @@ impl Drop for LineAttendant {
     }
 }
 
-impl Leave for Tap {
+impl Leave for SharedState {
     fn leave(&self, ticket: u64) {
         let left = self.state.lock().line.remove(ticket);
         let _ = drop_caught(left);
@@ -246,14 +246,14 @@ mod tests {
 
     /// Times at which each of `count` commands passes that all wait from the beginning. The schedule is checked at the
     /// times of `looks`.
-    fn passed(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
-        let (mut schedule, mut passed) = (Schedule::default(), Vec::new());
+    fn pass_times(rate: Rate, count: usize, looks: impl Iterator<Item = u64>) -> Vec<u64> {
+        let (mut schedule, mut pass_times) = (Schedule::default(), Vec::new());
         for ns in looks {
-            while passed.len() < count && schedule.pass(&rate, Instant::from_ns(ns), LATE) {
-                passed.push(ns);
+            while pass_times.len() < count && schedule.pass(&rate, Instant::from_ns(ns), LATE) {
+                pass_times.push(ns);
             }
         }
-        passed
+        pass_times
     }
 
     fn rate(count: u32, per: Duration, burst: u32) -> Rate {
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_the_rest_evenly() {
+    fn after_a_burst_commands_pass_at_even_intervals() {
         let rate = rate(4, Duration::from_millis(100), 3);
-        let at: Vec<u64> = passed(rate, 7, (0..1_000).map(|n| n * MS)).iter().map(|ns| ns / MS).collect();
+        let at: Vec<u64> = pass_times(rate, 7, (0..1_000).map(|n| n * MS)).iter().map(|ns| ns / MS).collect();
         assert_eq!(at, [0, 0, 0, 25, 50, 75, 100]);
     }
 
     #[test]
-    fn a_pause_earns_no_more_than_a_burst() {
+    fn a_pause_allows_at_most_one_burst() {
         let rate = rate(1, Duration::from_millis(10), 2);
         let mut schedule = Schedule::default();
         let mut at = |ms: u64| schedule.pass(&rate, Instant::from_ns(ms * MS), Duration::ZERO);
@@ -289,10 +289,10 @@ mod tests {
     }
 
     #[test]
-    fn coarse_timers_don_t_slow_those_that_wait() {
+    fn late_timers_do_not_lower_the_rate() {
         // Ten per millisecond, checked once per millisecond: ten pass at each check, and ten thousand in a second.
         let rate = rate(10_000, Duration::from_secs(1), 1);
-        let all = passed(rate, 20_000, (0..=1_000).map(|n| n * MS));
+        let all = pass_times(rate, 20_000, (0..=1_000).map(|n| n * MS));
         assert_eq!(all.len(), 10_001);
         // After a long pause at most 10 ms are compensated.
         let mut schedule = Schedule { next: rate.parts(Duration::from_millis(5)) };
@@ -301,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn odd_rates_have_a_meaning() {
+    fn extreme_rates_are_accepted() {
         let none = rate(1, Duration::ZERO, 1);
-        assert_eq!(passed(none, 1_000, std::iter::once(5)).len(), 1_000);
+        assert_eq!(pass_times(none, 1_000, std::iter::once(5)).len(), 1_000);
         let endless = rate(u32::MAX, Duration::MAX, u32::MAX);
-        assert_eq!(passed(endless, 10, std::iter::once(0)).len(), 10);
+        assert_eq!(pass_times(endless, 10, std::iter::once(0)).len(), 10);
         let once = rate(1, Duration::MAX, 1);
         let mut schedule = Schedule::default();
         assert!(schedule.pass(&once, Instant::from_ns(7), LATE));

@@ -90,7 +90,7 @@ pub(super) struct Turn<H, C: Command> {
 
 impl<C: Command, H: Handler<C>> Turn<H, C> {
     /// As [`Waiting::go`], for a command that did not wait.
-    pub(super) fn go_at_once<P: Send + 'static>(self, place: P) {
+    pub(super) fn run_immediately<P: Send + 'static>(self, place: P) {
         let Self { inner, command, completion } = self;
         let completion = completion.intercept(move |answer, outer| {
             // `place` is dropped before the answer is delivered.
@@ -112,7 +112,7 @@ impl<C: Command, H: Handler<C>> Waiting for Turn<H, C> {
 
     fn go(self: Box<Self>, place: Box<dyn Send>) {
         if !self.completion.is_cancelled() {
-            guarded(|| self.go_at_once(place));
+            guarded(|| self.run_immediately(place));
         }
     }
 
@@ -134,12 +134,12 @@ pub(super) trait Leave: Send + Sync {
 }
 
 /// Waker that removes a command from its queue when the command is cancelled.
-struct Leaver<L: Leave> {
+struct RemoveWaker<L: Leave> {
     line: Weak<L>,
     ticket: u64,
 }
 
-impl<L: Leave + 'static> Wake for Leaver<L> {
+impl<L: Leave + 'static> Wake for RemoveWaker<L> {
     fn wake(self: Arc<Self>) {
         if let Some(line) = self.line.upgrade() {
             line.leave(self.ticket);
@@ -198,7 +198,7 @@ impl Line {
         }
         let ticket = self.tickets;
         self.tickets += 1;
-        if !turn.watch(&Waker::from(Arc::new(Leaver { line: Arc::downgrade(whose), ticket }))) {
+        if !turn.watch(&Waker::from(Arc::new(RemoveWaker { line: Arc::downgrade(whose), ticket }))) {
             return Some(QueueAnswer::Unwanted(turn));
         }
         let displaced = if is_full { self.pop() } else { None };
@@ -224,7 +224,7 @@ impl Line {
 /// Spawns a task that hands a waiting command to its handler. This thread does not call the handler, because it may be
 /// in the middle of the answer of another command. Returns `false` if the runtime of the command has shut down: then
 /// the command is dropped.
-pub(super) fn send_off(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
+pub(super) fn spawn_turn(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {
         let _ = drop_caught(turn);
@@ -238,10 +238,10 @@ pub(super) fn send_off(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn S
 /// Hands a waiting command to its handler, inside a task of the same runtime. So commands that are due at the same time
 /// keep their order, whereas separate tasks would run in any order. A command of another runtime is [sent
 /// off](send_off) to a task there.
-pub(super) fn go_in_order(turn: Box<dyn Waiting>, here: &Host) {
+pub(super) fn run_in_order(turn: Box<dyn Waiting>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         turn.go(Box::new(()));
     } else {
-        send_off(turn, || Box::new(()));
+        spawn_turn(turn, || Box::new(()));
     }
 }

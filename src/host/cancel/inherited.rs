@@ -85,7 +85,7 @@ impl InheritedContext {
     }
 
     /// Sets the cancel token. It replaces an earlier one.
-    pub(crate) fn put_under(&mut self, token: &CancelToken) {
+    pub(crate) fn set_token(&mut self, token: &CancelToken) {
         self.estate().token = Some(token.clone());
     }
 

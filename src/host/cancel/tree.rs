@@ -3,9 +3,9 @@
 //!
 //! A cancellation first closes its node, then the descendants of that node, parents before children. A subject or child
 //! that is added to a closed node is notified by the thread that adds it. Adding and closing both happen under the lock
-//! of the node. So each subject is notified once by its node, and none is missed. After all nodes are closed, the
-//! subjects are notified from the leaves to the root, the newest first. Each node is closed by exactly one canceller,
-//! which notifies the subjects directly below that node.
+//! of the node. Therefore each subject is notified once by its node, and none is missed. After all nodes are closed,
+//! the subjects are notified from the leaves to the root, the newest first. Each node is closed by exactly one
+//! canceller, which notifies the subjects directly below that node.
 //!
 //! No subject is notified, no waker is called and no value is dropped under the lock of a node. No thread holds the
 //! locks of two nodes.
@@ -31,8 +31,8 @@ pub(crate) struct Cause {
     pub(crate) grace: Duration,
 }
 
-/// One token. A child holds a strong reference to its parent, and the parent holds a weak one to the child. So a child
-/// keeps its ancestors, and a parent does not keep its children.
+/// One token. A child holds a strong reference to its parent, and the parent holds a weak one to the child. Therefore a
+/// child keeps its ancestors, and a parent does not keep its children.
 #[derive(Debug)]
 pub(crate) struct Node<E: ?Sized> {
     /// The parent, and the number of this node in it.
@@ -55,7 +55,7 @@ struct State<E: ?Sized> {
 }
 
 /// Children and subjects of a node at the time when it was closed, in the order of their registration.
-struct Below<E: ?Sized> {
+struct Registered<E: ?Sized> {
     nodes: Vec<Arc<Node<E>>>,
     subjects: Vec<Ref<E>>,
 }
@@ -117,7 +117,7 @@ impl<E: Subject + ?Sized> Node<E> {
     pub(crate) fn cancel(self: &Arc<Self>, cause: &Cause) -> bool {
         let (mut closed, mut next) = (Vec::new(), vec![Arc::clone(self)]);
         while let Some(node) = next.pop() {
-            if let Some(Below { nodes, subjects }) = node.close(cause) {
+            if let Some(Registered { nodes, subjects }) = node.close(cause) {
                 next.extend(nodes.into_iter().rev());
                 closed.push((node, subjects));
             }
@@ -137,7 +137,7 @@ impl<E: Subject + ?Sized> Node<E> {
     }
 
     /// Closes the node and returns the children and subjects. `None` if it was closed before.
-    fn close(&self, cause: &Cause) -> Option<Below<E>> {
+    fn close(&self, cause: &Cause) -> Option<Registered<E>> {
         let mut state = self.state.lock();
         if state.cause.is_some() {
             return None;
@@ -145,7 +145,7 @@ impl<E: Subject + ?Sized> Node<E> {
         state.cause = Some(cause.clone());
         let nodes = state.nodes.values().filter_map(Weak::upgrade).collect();
         let subjects = std::mem::take(&mut state.subjects).into_values().filter_map(|subject| subject.upgrade());
-        Some(Below { nodes, subjects: subjects.collect() })
+        Some(Registered { nodes, subjects: subjects.collect() })
     }
 
     /// Cause of the cancellation if the node is closed. Its subjects may not all have been notified yet.

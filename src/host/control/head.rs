@@ -76,7 +76,7 @@ const NEW: u8 = u8::MAX;
 
 /// The part of a control block that does not depend on the message type.
 ///
-/// A million idle processes need a million of these. So fields that most processes never need are in [`Rare`].
+/// A million idle processes need a million of these. Therefore fields that most processes never need are in [`Rare`].
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Head {
@@ -108,7 +108,7 @@ struct Rare {
     cancel: OnceBox<(Reason, Instant)>,
     /// The exit, if it is not normal.
     exit: OnceBox<Abnormal>,
-    rarer: OnceBox<Rarer>,
+    rarest: OnceBox<RarestParts>,
 }
 
 /// An exit that is not normal.
@@ -121,7 +121,7 @@ struct Abnormal {
 
 /// Even more rarely used parts, boxed at first use.
 #[derive(Debug, Default)]
-struct Rarer {
+struct RarestParts {
     /// The waits that were counted outside the steps of the process. The total is the sum with `Head::waiting`.
     waiting: AtomicU32,
     /// Number of pending [`Exited`](crate::Exited) futures of the process.
@@ -155,9 +155,9 @@ impl SpawnSettings {
     fn some(inherited: InheritedContext, limits: Option<Box<Limits>>) -> Self {
         let rare = Rare::new(inherited);
         let mut flags = 0;
-        if let Some(limits) = limits.filter(|limits| limits.concern_steps()) {
+        if let Some(limits) = limits.filter(|limits| limits.limits_steps()) {
             flags = flag::LIMITED;
-            let _ = rare.rarer.set(Box::new(Rarer { meter: Meter::new(*limits), ..Rarer::default() }));
+            let _ = rare.rarest.set(Box::new(RarestParts { meter: Meter::new(*limits), ..RarestParts::default() }));
         }
         Self { rare: OnceBox::with_value(rare), flags }
     }
@@ -172,12 +172,12 @@ impl Rare {
             news: Event::new(),
             cancel: OnceBox::new(),
             exit: OnceBox::new(),
-            rarer: OnceBox::new(),
+            rarest: OnceBox::new(),
         })
     }
 
-    fn rarer(&self) -> &Rarer {
-        self.rarer.get_or_init(Box::default)
+    fn rarer(&self) -> &RarestParts {
+        self.rarest.get_or_init(Box::default)
     }
 }
 
@@ -202,7 +202,7 @@ impl Head {
     /// The meter of the process's steps, if they are limited.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&Meter> {
-        if self.has(flag::LIMITED) { self.rarer_if_any().map(|rarer| &rarer.meter) } else { None }
+        if self.has(flag::LIMITED) { self.rarest_if_any().map(|rarer| &rarer.meter) } else { None }
     }
 
     #[inline]
@@ -230,8 +230,8 @@ impl Head {
         self.rare.get_or_init(|| Rare::new(InheritedContext::default()))
     }
 
-    fn rarer_if_any(&self) -> Option<&Rarer> {
-        self.rare.get()?.rarer.get()
+    fn rarest_if_any(&self) -> Option<&RarestParts> {
+        self.rare.get()?.rarest.get()
     }
 
     /// The table of yields. It is allocated if necessary; [`yields_if_any`](Self::yields_if_any) does not allocate it.
@@ -259,8 +259,8 @@ impl Head {
     }
 
     /// The links and monitors of the process. Code that adds one calls this first: it sets `TIED`, so that the exit
-    /// closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the same word. So the
-    /// exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
+    /// closes the table. Setting `TIED` and setting `ENDED` are read-modify-write operations on the same word.
+    /// Therefore the exit sees `TIED`, or a caller that reads the flags after this call sees `ENDED`.
     pub(crate) fn links(&self) -> &Links<dyn AnyControl> {
         if !self.has(flag::TIED) {
             self.set(flag::TIED);
@@ -304,7 +304,7 @@ impl Head {
 
     #[inline]
     pub(crate) fn pending_if_any(&self) -> Option<&Pending> {
-        self.rarer_if_any().map(|rarer| &rarer.pending)
+        self.rarest_if_any().map(|rarer| &rarer.pending)
     }
 
     /// Changes the number of calls and sleeps that the process waits for, in addition to its yields. `here` says that
@@ -334,7 +334,7 @@ impl Head {
     /// Number of calls and sleeps that the process waits for, in addition to its yields.
     #[inline]
     fn waiting(&self) -> u32 {
-        let elsewhere = self.rarer_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
+        let elsewhere = self.rarest_if_any().map_or(0, |rarer| rarer.waiting.load(Ordering::Relaxed));
         self.waiting.load(Ordering::Relaxed).wrapping_add(elsewhere)
     }
 
@@ -394,14 +394,14 @@ impl Head {
         let is_new = self.state.load(Ordering::Relaxed) == NEW;
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & (flag::OBSERVED | flag::HIGH | flag::LOW) != 0 {
-            return (self.ready_and_not_like_most(flags), is_new);
+            return (self.ready_with_priority(flags), is_new);
         }
         self.enter_unseen(ProcessState::Ready);
         (Priority::Normal, is_new)
     }
 
     #[cold]
-    fn ready_and_not_like_most(&self, flags: u16) -> Priority {
+    fn ready_with_priority(&self, flags: u16) -> Priority {
         self.enter(flags, ProcessState::Ready);
         match flags & (flag::HIGH | flag::LOW) {
             0 => Priority::Normal,
@@ -444,11 +444,11 @@ impl Head {
     }
 
     /// Returns the exit if it is not normal and was not received. It counts as received from now on, so only one caller
-    /// gets it. A pending `Exited` future will receive the exit, as a monitor would. So this returns `None` while there
-    /// is one.
+    /// gets it. A pending `Exited` future will receive the exit, as a monitor would. Therefore this returns `None`
+    /// while there is one.
     pub(crate) fn take_unreceived(&self) -> Option<Exit> {
         let abnormal = self.abnormal()?;
-        let is_awaited = self.rarer_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
+        let is_awaited = self.rarest_if_any().is_some_and(|rarer| rarer.awaited.load(Ordering::SeqCst) != 0);
         let is_free = !is_awaited && !abnormal.received.swap(true, Ordering::SeqCst);
         is_free.then(|| abnormal.exit.clone())
     }
@@ -483,8 +483,8 @@ impl Head {
 
     /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.
     ///
-    /// A waiter sets `LISTENED` before it reads the flags. Both are read-modify-write operations on the same word. So
-    /// the waiter sees the flag, or this call sees the waiter.
+    /// A waiter sets `LISTENED` before it reads the flags. Both are read-modify-write operations on the same word.
+    /// Therefore the waiter sees the flag, or this call sees the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);
@@ -562,8 +562,8 @@ pub(crate) fn poll_news<T>(
             return Poll::Ready(found);
         }
         match &mut listening.listener {
-            // The loop checks once more after it has begun to listen. So it sees a change that happened between the
-            // first check and the registration.
+            // The loop checks once more after it has begun to listen. Therefore it sees a change that happened between
+            // the first check and the registration.
             None => listening.listener = Some(event.listen()),
             Some(waiting) => {
                 if listening.guard.over(cx, |cx| Pin::new(waiting).poll(cx)).is_pending() {

@@ -209,9 +209,10 @@ impl ReturnRoute {
 /// A completion that is dropped without an answer answers [`Failure::Abandoned`]. If the process has exited, or has
 /// cancelled the yield, the answer is discarded and counted. It never reaches another process.
 ///
-/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. So a handler
-/// that stores completions in its own state forms a reference cycle. It should remove each completion whose yield is
-/// [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is never freed.
+/// A completion keeps the memory of its process and of its runtime, and the runtime keeps its handlers. Therefore a
+/// handler that stores completions in its own state forms a reference cycle. It should remove each completion whose
+/// yield is [cancelled](Self::is_cancelled), and all of them when the runtime shuts down. Otherwise their memory is
+/// never freed.
 pub struct Completion<T> {
     slip: Option<UntypedCompletion>,
     layer: Option<Box<dyn Layer<T>>>,

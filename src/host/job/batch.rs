@@ -1,8 +1,8 @@
 //! Batches of tasks: the tasks that the timers of one tick wake, or that a worker takes from the injector.
 //!
 //! The memory of such tasks is often not in the cache, and the address of one cache line is stored in another. A task
-//! that ran immediately would wait for its lines one after the other. So a batch is prefetched step by step: the waits
-//! of its tasks overlap.
+//! that ran immediately would wait for its lines one after the other. Therefore a batch is prefetched step by step: the
+//! waits of its tasks overlap.
 
 use std::cell::RefCell;
 

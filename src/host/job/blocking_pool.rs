@@ -134,7 +134,7 @@ struct State {
     /// Number of threads.
     threads: usize,
     /// Number of threads that run no job: they wait, or are about to look at the queue. Each of them will take one job
-    /// of the queue. So only jobs beyond this number have to wait.
+    /// of the queue. Therefore only jobs beyond this number have to wait.
     free: usize,
     closed: bool,
     /// Index in the queue at which the next [sweep](State::sweep) begins.
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_gives_way_where_that_is_the_policy() {
+    fn drop_oldest_refuses_the_oldest_queued_job() {
         let mut f = Fixture::new(1, 2, LONG);
         let options = Options { most: 1, queue: 2, keep: LONG, when_full: Overflow::DropOldest, ..Options::default() };
         f.pool = Pool::new(options);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_searched_for_unwanted_jobs_part_by_part() {
+    fn a_full_queue_is_swept_in_parts_for_unwanted_jobs() {
         struct Unwanted;
         impl Job for Unwanted {
             fn run(self: Box<Self>) {}
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_none_still_runs_what_there_is_a_thread_for() {
+    fn a_pool_without_a_queue_runs_jobs_on_free_threads() {
         let f = Fixture::new(1, 0, LONG);
         assert!(f.run() && !f.run());
         f.gate.raise();
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_no_threads_refuses_everything() {
+    fn a_pool_without_threads_refuses_every_job() {
         let f = Fixture::new(0, 10, LONG);
         assert!(!f.run());
         assert!(f.pool.wait(Duration::ZERO));
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_threads_go_and_come_again() {
+    fn idle_threads_exit_and_new_ones_start() {
         let f = Fixture::new(4, 0, Duration::from_millis(5));
         f.gate.raise();
         for round in 1..=2 {
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_job_and_not_the_thread() {
+    fn a_panic_of_a_job_does_not_end_its_thread() {
         let f = Fixture::new(1, 10, LONG);
         assert!(runs(&f.pool, || panic!("in a job")));
         f.gate.raise();
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_drops_each_queued_job_once_and_takes_no_more() {
+    fn closing_refuses_each_queued_job_once_and_accepts_no_more() {
         struct Dropped(Arc<AtomicUsize>);
         impl Drop for Dropped {
             fn drop(&mut self) {
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_sends_idle_threads_away() {
+    fn closing_makes_idle_threads_exit() {
         let f = Fixture::new(2, 0, LONG);
         f.gate.raise();
         assert!(f.run());
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_thread_the_job_comes_back() {
+    fn a_job_is_refused_if_no_thread_can_be_started() {
         let f = Fixture::new(4, 1, LONG);
         f.pool.shared.state.lock().exhausted = true;
         assert!(!runs(&f.pool, || ()));
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_inside_what_is_entered_around() {
+    fn jobs_run_inside_the_around_function() {
         fn with(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) {
             let around: Option<Around> = Some(Arc::new(around));
             let pool = Pool::new(Options { most: 1, queue: 9, keep: LONG, around, ..Options::default() });

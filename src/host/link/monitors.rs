@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 /// Value of `next` in a slot whose process is monitored.
 const WATCHING: u32 = u32::MAX - 1;
 /// Value of `next` in a slot whose down signal was delivered and not read.
-const TOLD: u32 = u32::MAX - 2;
+const NOTIFIED: u32 = u32::MAX - 2;
 
 /// The highest generation. The highest bit of a monitor number marks the monitors of groups.
 const LAST: u32 = u32::MAX >> 1;
@@ -42,7 +42,7 @@ pub(crate) struct Watched<E: ?Sized> {
 #[derive(Debug)]
 struct Slot<E: ?Sized> {
     generation: u32,
-    /// In a free slot, the slot that became free before it. Otherwise [`WATCHING`] or [`TOLD`].
+    /// In a free slot, the slot that became free before it. Otherwise [`WATCHING`] or [`NOTIFIED`].
     next: u32,
     /// The monitored process, whose table has the monitor too. `None` if the monitored process carries the monitor.
     watched: Option<Ref<E>>,
@@ -59,7 +59,7 @@ impl<E: ?Sized> Watched<E> {
     #[inline]
     pub(crate) fn vacant(&mut self) -> Vacant<'_, E> {
         if self.free == NONE {
-            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < TOLD);
+            let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < NOTIFIED);
             self.free = index.expect("before that many there is no memory left");
             self.slots.push(Slot { generation: self.first, next: NONE, watched: None });
         }
@@ -71,7 +71,7 @@ impl<E: ?Sized> Watched<E> {
     fn find(&self, number: u64) -> Option<usize> {
         let (index, generation) = ((number & u64::from(u32::MAX)) as usize, number >> 32);
         let slot = self.slots.get(index)?;
-        (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | TOLD)).then_some(index)
+        (u64::from(slot.generation) == generation && matches!(slot.next, WATCHING | NOTIFIED)).then_some(index)
     }
 
     /// Marks the down signal as delivered. Returns false if it was delivered before, or if there is no such monitor.
@@ -80,7 +80,7 @@ impl<E: ?Sized> Watched<E> {
         let Some(index) = self.find(number) else { return false };
         let slot = &mut self.slots[index];
         slot.watched = None;
-        std::mem::replace(&mut slot.next, TOLD) == WATCHING
+        std::mem::replace(&mut slot.next, NOTIFIED) == WATCHING
     }
 
     /// Removes a monitor, whether its down signal was delivered or not. Returns false if there is no such monitor.
@@ -134,7 +134,7 @@ impl<E: ?Sized> Watched<E> {
     }
 
     /// The monitored processes whose tables have the monitor too.
-    pub(crate) fn into_living(self) -> impl Iterator<Item = (u64, Ref<E>)> {
+    pub(crate) fn into_watched(self) -> impl Iterator<Item = (u64, Ref<E>)> {
         (0..).zip(self.slots).filter_map(|(index, slot)| Some((number(index, slot.generation), slot.watched?)))
     }
 }
@@ -160,7 +160,7 @@ impl<E: ?Sized> Vacant<'_, E> {
 
     /// Takes the slot for a process that does not exist. Its down signal is delivered immediately.
     pub(crate) fn tell(self) -> u64 {
-        self.take(TOLD, None)
+        self.take(NOTIFIED, None)
     }
 
     #[inline]
@@ -187,7 +187,7 @@ mod tests {
     use crate::process::pid::Pid;
 
     #[test]
-    fn what_was_told_is_there_until_it_is_collected() {
+    fn a_notified_monitor_stays_until_it_is_collected() {
         let mut watched = Watched::default();
         let (one, other) = (watched.vacant().watch(Some(Ref::counted(1))), watched.vacant().tell());
         assert!(watched.tell(one) && !watched.tell(one) && !watched.tell(other) && !watched.tell(0));
@@ -197,17 +197,17 @@ mod tests {
         let third = watched.vacant().watch(Some(Ref::counted(3)));
         assert_eq!(watched.remove(again).flatten().map(|two| **two), Some(2));
         assert!(watched.remove(again).is_none());
-        assert_eq!(watched.into_living().map(|(number, three)| (number, **three)).collect::<Vec<_>>(), [(third, 3)]);
+        assert_eq!(watched.into_watched().map(|(number, three)| (number, **three)).collect::<Vec<_>>(), [(third, 3)]);
     }
 
     #[test]
-    fn one_that_carries_it_is_nowhere_else() {
+    fn a_monitor_carried_by_the_child_has_no_watched_reference() {
         let mut watched = Watched::<u8>::default();
         let (one, other) = (watched.vacant().watch(None), watched.vacant().watch(None));
         assert!(watched.tell(one) && !watched.tell(one) && watched.remove(one).is_none() && watched.collect(one));
         assert!(matches!(watched.remove(other), Some(None)) && !watched.tell(other));
         let third = watched.vacant().watch(None);
-        assert!(third != one && third != other && watched.into_living().next().is_none());
+        assert!(third != one && third != other && watched.into_watched().next().is_none());
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_used_up_is_left_alone() {
+    fn a_slot_with_exhausted_generations_is_not_reused() {
         let mut watched = Watched::<u8> { first: LAST, ..Watched::default() };
         let numbers: Vec<u64> = (0..=KEPT).map(|_| watched.vacant().tell()).collect();
         let pid = Pid::new(1, 0, 7, 2);

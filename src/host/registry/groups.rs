@@ -6,9 +6,9 @@
 //! A group exists while it has members or monitors.
 //!
 //! A change of a group is put into the mailboxes of the monitoring processes before the lock of the shard is released.
-//! A new monitor reads the members under the same lock. So a monitor misses no change, gets none twice, and all
+//! A new monitor reads the members under the same lock. Therefore a monitor misses no change, gets none twice, and all
 //! monitors see the changes in one order. The processes are woken after the lock is released. An exit leaves the groups
-//! after the state of the process was dropped. So all messages that the process sent, also from its destructors,
+//! after the state of the process was dropped. Therefore all messages that the process sent, also from its destructors,
 //! precede the leave notice.
 
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ use crate::process::state::Ref;
 const SHARDS: usize = if cfg!(procession_loom) { 1 } else { 16 };
 
 /// The memberships and monitors of one process, stored in its control block.
-pub(crate) type Own = Mutex<Book>;
+pub(crate) type Own = Mutex<Memberships>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct Memberships {
     /// The groups that the process is a member of, each with its member number.
     member_of: BTreeMap<Text, u64>,
     /// The groups that the process monitors, by monitor number.
@@ -37,7 +37,7 @@ pub(crate) struct Book {
     monitors: u64,
 }
 
-impl Book {
+impl Memberships {
     /// Whether the monitor is still set. A change notice that is read from the mailbox is dropped otherwise.
     pub(crate) fn watches(&self, number: u64) -> bool {
         self.watches.contains_key(&number)
@@ -80,7 +80,7 @@ impl<E: Linkable + ?Sized> Members<E> {
         self.watchers.iter().filter_map(tell).collect()
     }
 
-    fn is_void(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.members.is_empty() && self.watchers.is_empty()
     }
 }
@@ -192,7 +192,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         let wakes = members.tell(Change::Left, pid);
         // A group without members and monitors is removed. A later group with this name may number its members from 0
         // again.
-        let emptied = if members.is_void() { shard.remove_entry(group) } else { None };
+        let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((member, emptied));
         wakes
@@ -206,7 +206,7 @@ impl<E: Linkable + ?Sized> Groups<E> {
         if members.watchers.is_empty() {
             members.name = None;
         }
-        let emptied = if members.is_void() { shard.remove_entry(group) } else { None };
+        let emptied = if members.is_unused() { shard.remove_entry(group) } else { None };
         drop(shard);
         drop((watcher, emptied));
     }

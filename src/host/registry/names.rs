@@ -6,8 +6,8 @@
 //! Registration races with the exit of the process. The exit first closes the mailbox. Then it releases the names, if
 //! the process has the flag `KNOWN`. A registration sets `KNOWN`, locks the list, and then checks whether the mailbox
 //! is open. If the mailbox is open, the exit closes it later, sees `KNOWN`, and waits for the list. If it is closed, no
-//! name is registered. So no name outlives the exit of its process, and the exit of a process without names costs one
-//! load.
+//! name is registered. Therefore no name outlives the exit of its process, and the exit of a process without names
+//! costs one load.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -129,7 +129,7 @@ impl<E: ?Sized> Names<E> {
     }
 }
 
-/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). An attacker who finds colliding names only makes them share a lock.
+/// Shard hash of a name: FNV-1a (Fowler, Noll, Vo). Colliding names only share a lock.
 pub(super) fn hash(name: &str) -> u64 {
     let hash = name
         .bytes()

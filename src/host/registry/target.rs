@@ -7,8 +7,8 @@ use crate::process::state::Ref;
 /// Destination of a message. The compiler checks the message type of a typed address or [`Name`](crate::Name); for a
 /// `Pid` or `&str` it is checked at the send.
 ///
-/// A name is looked up at each send, in the host that sends. So the message goes to the process that has the name at
-/// that time.
+/// A name is looked up at each send, in the host that sends. Therefore the message goes to the process that has the
+/// name at that time.
 pub trait Target<M>: Route<M> {}
 
 #[allow(private_interfaces)]

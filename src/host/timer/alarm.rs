@@ -19,11 +19,11 @@ pub(crate) fn ring(after: Duration, waker: Waker) -> Alarm {
         // Under this model checker no time passes, and the contents of a static would outlive an execution.
         return Alarm(Key::NONE);
     }
-    Alarm(ringer().ring(after, waker))
+    Alarm(alarm_waker().ring(after, waker))
 }
 
 /// The alarm waker of the whole program.
-fn ringer() -> &'static Arc<AlarmWaker> {
+fn alarm_waker() -> &'static Arc<AlarmWaker> {
     static RINGER: OnceLock<Arc<AlarmWaker>> = OnceLock::new();
     RINGER.get_or_init(|| Arc::new(AlarmWaker::new(IDLE)))
 }
@@ -53,7 +53,7 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         if !cfg!(procession_shuttle) {
-            ringer().call_off(self.0);
+            alarm_waker().call_off(self.0);
         }
     }
 }
@@ -88,8 +88,8 @@ impl AlarmWaker {
 
     fn ring(self: &Arc<Self>, after: Duration, waker: Waker) -> Key {
         let (key, earlier) = self.timers.insert(None, self.clock.now() + after, Fire::Wake(waker));
-        // The lock is taken after the insertion. So a thread that was about to sleep or to exit has seen the new alarm,
-        // or is notified of it, or has recorded its exit under the lock.
+        // The lock is taken after the insertion. Therefore a thread that was about to sleep or to exit has seen the new
+        // alarm, or is notified of it, or has recorded its exit under the lock.
         let mut state = self.state.lock();
         let there = state.running || self.start(&mut state).is_ok();
         drop(state);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_rings_and_not_early() {
+    fn an_alarm_rings_once_and_not_early() {
         let bell = Bell::new();
         let time = Duration::from_millis(20);
         let set = bell.clock.now();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_alarm_wakes_nobody() {
+    fn a_dropped_alarm_does_not_wake() {
         let bell = Bell::new();
         let alarm = ring(Duration::from_secs(3_600), bell.waker());
         assert_eq!(Arc::strong_count(&bell), 2);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_goes_when_idle_and_comes_again() {
+    fn the_idle_thread_exits_and_a_new_one_starts() {
         let (ringer, bell) = (Arc::new(AlarmWaker::new(Duration::from_millis(5))), Bell::new());
         for times in 1..=3 {
             ringer.ring(Duration::from_millis(1), bell.waker());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_thread_the_waker_is_woken_at_once() {
+    fn without_a_thread_the_waker_is_woken_immediately() {
         let (ringer, bell) = (Arc::new(AlarmWaker::new(IDLE)), Bell::new());
         ringer.state.lock().exhausted = true;
         ringer.ring(Duration::from_secs(3_600), bell.waker());

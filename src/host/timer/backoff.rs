@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_up_to_the_ceiling() {
+    fn delays_grow_up_to_the_maximum() {
         let waits = |backoff: Backoff| [0, 1, 2, 3, 31, 32, u32::MAX].map(|n| backoff.wait(n, || 0).as_millis());
         assert_eq!(waits(plain(MS(10), MS(60))), [10, 20, 40, 60, 60, 60, 60]);
         assert_eq!(waits(plain(MS(10), MS(100)).factor(3)), [10, 30, 90, 100, 100, 100, 100]);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_draws_from_zero_to_the_full_wait() {
+    fn jitter_draws_from_zero_to_the_full_delay() {
         let backoff = Backoff::new(MS(10), MS(60));
         let draws = [0, 1 << 63, u64::MAX].map(|random| backoff.wait(1, || random).as_millis());
         assert_eq!(draws, [0, 10, 20]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stable_life_begins_anew() {
+    fn a_stable_run_resets_the_backoff() {
         let backoff = Backoff::new(MS(10), MS(100));
         assert!(!backoff.is_stable(MS(999)) && backoff.is_stable(MS(1_000)));
         assert!(backoff.reset_after(Duration::ZERO).is_stable(Duration::ZERO));

@@ -3,12 +3,12 @@
 //!
 //! It follows G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (1987), in the form whose slots are the
 //! digits of the tick in base 64. An entry is on the level of the highest digit in which its tick differs from now, in
-//! the slot of that digit. It descends to lower levels as the time approaches. So every entry of a level is due before
-//! all entries of higher levels, and no slot is in the past.
+//! the slot of that digit. It descends to lower levels as the time approaches. Therefore every entry of a level is due
+//! before all entries of higher levels, and no slot is in the past.
 //!
-//! A slot is a queue of small positions, not a linked list through the entries. So an entry is not accessed while it
-//! descends, which would cost a cache miss for each. A removed entry leaves its position in the queue. The position is
-//! dropped when the queue reaches it, or when half of the queue's positions belong to removed entries.
+//! A slot is a queue of small positions, not a linked list through the entries. Therefore an entry is not accessed
+//! while it descends, which would cost a cache miss for each. A removed entry leaves its position in the queue. The
+//! position is dropped when the queue reaches it, or when half of the queue's positions belong to removed entries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
@@ -38,7 +38,7 @@ const fn width(slot: usize) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Handle {
     index: u32,
-    /// The number as two halves. So the handle takes 12 bytes, and `Key` can add another `u32` without padding.
+    /// The number as two halves. Therefore the handle takes 12 bytes, and `Key` can add another `u32` without padding.
     number: [u32; 2],
 }
 
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_in_order_and_never_early() {
+    fn entries_become_due_in_order_and_never_early() {
         let mut wheel = Wheel::new();
         assert_eq!((wheel.nearest(), due(&mut wheel, 5)), (None, vec![]));
         for (tick, item) in [(30, 1), (10, 2), (20, 3), (10, 4), (6, 5)] {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_past_is_due_at_once() {
+    fn an_entry_in_the_past_is_due_immediately() {
         let mut wheel = Wheel::new();
         due(&mut wheel, 100);
         wheel.insert(0, 1);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_tick_of_all_never_comes() {
+    fn the_last_tick_is_never_due() {
         let mut wheel = Wheel::new();
         let never = wheel.insert(u64::MAX, 1);
         wheel.insert(u64::MAX - 1, 2);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_comes_down_to_the_tick() {
+    fn entries_of_each_level_descend_to_their_tick() {
         let mut wheel = Wheel::new();
         let ticks: Vec<u64> = (0..LEVELS as u32 + 2)
             .flat_map(|n| [1 << (BITS * n), (1 << (BITS * n)) + 1, (65 << (BITS * n)) - 1])
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_outlives_its_entry_without_harm() {
+    fn a_handle_of_a_removed_entry_matches_no_other_entry() {
         let mut wheel = Wheel::new();
         let first = wheel.insert(5, 1);
         assert_eq!(wheel.get_mut(first), Some(&mut 1));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_waits_and_keeps_its_place() {
+    fn newer_entries_wait_and_keep_their_order() {
         let mut wheel = Wheel::new();
         wheel.insert(1, 1);
         let newer = wheel.next_number();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_during_a_descent_goes_behind_what_was_there() {
+    fn entries_added_during_a_descent_go_behind_older_ones() {
         let mut wheel = Wheel::new();
         for item in 0..4 {
             wheel.insert(70, item);
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_out_takes_no_room_for_long() {
+    fn removed_entries_are_soon_freed() {
         let mut wheel = Wheel::new();
         let mut handles: Vec<_> = (0..4_000).map(|n| wheel.insert(50 + n % 3_000, n)).collect();
         // Removes the first, the last or a random one.
@@ -567,7 +567,7 @@ mod tests {
 
     /// Entries are added and removed while descents are unfinished.
     #[test]
-    fn a_descent_in_pieces_neither_loses_nor_doubles() {
+    fn a_descent_in_parts_neither_loses_nor_duplicates_entries() {
         for seed in 0..200 {
             let mut rng = Rng::seeded(seed);
             let (mut wheel, mut waiting, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
@@ -603,7 +603,7 @@ mod tests {
 
     /// Compared with a sorted map, for ticks and steps of all magnitudes.
     #[test]
-    fn it_agrees_with_a_sorted_map() {
+    fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 0..300 {
             let mut rng = Rng::seeded(seed);
             let (mut wheel, mut model, mut handles) = (Wheel::new(), BTreeMap::new(), Vec::new());
@@ -646,7 +646,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_handle_finds_its_entry_whatever_the_number() {
+    fn a_handle_finds_its_entry_for_large_numbers() {
         let mut wheel = Wheel::new();
         wheel.next_number = 5 << 32 | 7;
         let first = wheel.insert(9, 1);
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_keeps_the_memory_for_a_few_places() {
+    fn an_empty_list_keeps_memory_for_a_few_positions() {
         let mut list = List::EMPTY;
         for (count, keeps) in [(3, true), (KEPT, true), (KEPT + 1, false), (1_000, false)] {
             (0..count).for_each(|n| list.push(EntryPosition { tick: n as u64, index: 0 }));
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descent_forgets_what_was_taken_out() {
+    fn a_descent_frees_removed_entries() {
         let mut wheel = Wheel::new();
         let handles: Vec<_> = (0..10).map(|n| wheel.insert(70, n)).collect();
         assert_eq!(wheel.remove(handles[4]), Some((4, 70)));
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_far_comes_near_within_the_budget() {
+    fn entries_of_the_map_are_moved_within_the_budget() {
         for budget in 0..5 {
             let mut wheel = Wheel::new();
             for n in 0..5 {
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_takes_everything_wherever_it_is() {
+    fn a_drain_removes_entries_from_every_list() {
         let mut wheel = Wheel::new();
         // One due entry, one near, two on higher levels, one far, and one that is never due.
         let ticks = [1, 9, 70, 5_000, 2 * SPAN, u64::MAX];

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_begin_lines_and_none_is_part_of_another() {
+    fn blocks_begin_cache_lines_and_do_not_overlap() {
         for size in (LINE..=1024).step_by(LINE) {
             let mut slabs = Slabs::new(size);
             let (count, mut all) = (2 * slabs.blocks() + 1, Vec::new());
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it takes the interpreter a minute, and uses what the other tests use")]
-    fn what_was_used_goes_back_but_for_some() {
+    fn unused_slabs_are_freed_except_for_spare_ones() {
         let mut slabs = Slabs::new(1024);
         let mut out = Vec::new();
         while slabs.used < 400 {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_is_begun_only_when_all_others_have_nothing() {
+    fn a_new_slab_is_used_only_if_the_others_have_no_free_block() {
         let mut slabs = Slabs::new(512);
         let (mut out, mut most) = (Vec::new(), 0);
         let mut chance = Rng::seeded(1);

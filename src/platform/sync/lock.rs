@@ -175,7 +175,7 @@ mod tests {
     use crate::process::catch::catch;
 
     #[test]
-    fn one_at_a_time() {
+    fn one_thread_at_a_time_holds_the_lock() {
         let lock = Lock::new((0_u64, 0_u64));
         let times = if cfg!(miri) { 50 } else { 20_000 };
         let add = || {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stays_until_it_is_taken() {
+    fn a_mark_stays_until_the_lock_is_taken() {
         let lock = Lock::new(1_u32);
         assert!(!lock.is_marked());
         lock.lock().mark();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_lets_go_of_it() {
+    fn a_panic_releases_the_lock() {
         let lock = Lock::new(1_u32);
         let too_much = || {
             let mut guard = lock.lock();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_send_is_not_shared_by_a_guard() {
+    fn a_guard_is_sync_only_if_its_value_is() {
         fn sync<T: Sync>() {}
         sync::<Lock<std::cell::Cell<u8>>>();
         sync::<LockGuard<'_, u8>>();

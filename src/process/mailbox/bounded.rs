@@ -211,13 +211,13 @@ impl<M> Bounded<M> {
     }
 
     /// Takes the waker of a task that looks for room. This task needs no wake-up: its next send finds the inbox closed.
-    pub(super) fn forget_watcher(&mut self) -> Option<Waker> {
+    pub(super) fn take_watcher(&mut self) -> Option<Waker> {
         self.watcher.take()
     }
 
     /// Takes the wakers of the waiting senders, which must be told that the receiver is gone. Their messages stay here
     /// until the senders take them back.
-    pub(super) fn strand(&mut self) -> Vec<Waker> {
+    pub(super) fn take_sender_wakers(&mut self) -> Vec<Waker> {
         if planted!("bounded_strands_nobody") {
             return Vec::new();
         }
@@ -235,7 +235,7 @@ impl<M> Bounded<M> {
     }
 
     /// Takes the task that must be told of the room that the last [`pop`](Self::pop) or [`settle`](Self::settle) made.
-    pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
+    pub(super) fn take_room_waiter(&mut self) -> Option<RoomWaiter> {
         self.relieved.take()
     }
 
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tighter_of_bound_and_limit_holds() {
+    fn the_lower_of_bound_and_limit_applies() {
         use Policy::{DropNewest, DropOldest, Reject};
         let table = [
             (MailboxCapacity::Unbounded, None, None),
@@ -371,14 +371,14 @@ mod tests {
     }
 
     #[test]
-    fn senders_are_let_in_as_they_came() {
+    fn senders_are_admitted_in_arrival_order() {
         let mut queue = Bounded::new(Policy::DropNewest, 1);
         let waker = || Some(Waker::noop().clone());
         let mut waits = |message| queue.push_or_wait(message, &mut waker());
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [Ok(None), Ok(Some(0)), Ok(Some(1)), Ok(Some(2))]);
         assert_eq!(queue.push_or_wait(4, &mut None), Err(4));
         assert_eq!(queue.give_up(1).map(|(message, _)| message), Some(2));
-        assert_eq!((queue.pop(), queue.take_relieved().is_some()), (Some(0), true));
+        assert_eq!((queue.pop(), queue.take_room_waiter().is_some()), (Some(0), true));
         assert!(!queue.still_waits(0, &mut None) && queue.still_waits(2, &mut waker()));
         let mut all = VecDeque::new();
         assert_eq!((queue.drain_into(&mut all).len(), all, queue.pop(), queue.pop()), (1, [1].into(), Some(3), None));

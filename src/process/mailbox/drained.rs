@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_keep_their_places_however_often_one_comes_for_them() {
+    fn signals_keep_their_places_however_often_the_inbox_is_drained() {
         // Eight items arrive, with growing numbers. Bit n of `which` says whether item n is a signal. The inbox is
         // drained after every `at_once` items, and then `reads` items are read.
         for (which, (at_once, reads)) in (0..256_u64).flat_map(|which| (1..4).map(move |n| (which, (n, n - 1)))) {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_signals_is_given_back() {
+    fn the_memory_of_a_burst_of_signals_is_freed() {
         let ((slot, _), mut inbox) = (Slot::new(), Inbox::default());
         for round in 0..3 {
             (0..40 * KEEP as u64).for_each(|number| inbox.signal(&slot, number));

@@ -91,7 +91,7 @@ type Discard<M> = (Option<Signals>, Option<Waker>, Option<Arc<dyn Router<M>>>);
 pub(crate) struct ClosedContents<M> {
     messages: Vec<M>,
     /// Router that may take the messages.
-    heir: Option<Arc<dyn Router<M>>>,
+    inheriting_router: Option<Arc<dyn Router<M>>>,
     /// Dropped with this value: the unread signals, the waker of a task that looks for room, and the router.
     _rest: Held<Discard<M>>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct ClosedContents<M> {
 impl<M> ClosedContents<M> {
     /// Hands the messages to `heir`, if there is one. Returns the messages that no process will read.
     pub(crate) fn settle(self) -> Vec<M> {
-        match self.heir {
+        match self.inheriting_router {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),
             _ => self.messages,
         }
@@ -132,7 +132,7 @@ impl<M> Locked<'_, M> {
         // (`Inbox::disperse`).
         let signals = self.aside.as_deref_mut().map(|aside| mem::take(&mut aside.signals));
         let way = self.aside.as_deref_mut().map(|aside| mem::replace(&mut aside.way, Forwarding::Here));
-        let watcher = self.bounded().and_then(Bounded::forget_watcher);
+        let watcher = self.bounded().and_then(Bounded::take_watcher);
         let (heir, router) = match way {
             Some(Forwarding::Left(heir)) => (Some(heir), None),
             Some(Forwarding::Routed { router, .. }) => (None, Some(router)),
@@ -140,7 +140,7 @@ impl<M> Locked<'_, M> {
         };
         ClosedContents {
             messages: self.take_all(Receiving::closing()),
-            heir,
+            inheriting_router: heir,
             _rest: Held::new((signals, watcher, router)),
         }
     }
@@ -148,7 +148,7 @@ impl<M> Locked<'_, M> {
     /// Appends a signal behind all messages that are here.
     #[inline]
     pub(super) fn append(&mut self, signal: Signal) {
-        let others = self.untaken_but_first();
+        let others = self.queued_len_without_slot();
         self.state.aside.get_or_insert_default().signals.append(signal, self.slot, others);
     }
 
@@ -185,8 +185,8 @@ impl<M> Locked<'_, M> {
     }
 
     /// Number of queued messages.
-    pub(super) fn untaken(&self) -> usize {
-        usize::from(self.slot.is_full()) + self.untaken_but_first()
+    pub(super) fn queued_len(&self) -> usize {
+        usize::from(self.slot.is_full()) + self.queued_len_without_slot()
     }
 
     fn take_all(&mut self, by: Receiving) -> Vec<M> {
@@ -202,12 +202,12 @@ impl<M> Locked<'_, M> {
             let ahead = taken.ahead();
             aside.signals.drain(self.slot, &mut taken.signals, ahead);
         }
-        let behind = self.untaken_but_first();
+        let behind = self.queued_len_without_slot();
         self.took(behind);
         match self.bounded() {
             Some(bounded) => bounded.drain_into(&mut taken.messages),
             None => {
-                self.note_burst();
+                self.record_burst();
                 self.messages().drain_into(by, &mut taken.messages);
                 Vec::new()
             }
@@ -216,7 +216,7 @@ impl<M> Locked<'_, M> {
 
     /// Records how many messages are about to be taken out under this lock.
     #[inline]
-    pub(super) fn note_burst(&mut self) {
+    pub(super) fn record_burst(&mut self) {
         let burst = self.messages().len();
         self.longest = self.longest.max(u32::try_from(burst).unwrap_or(u32::MAX));
     }
@@ -259,13 +259,13 @@ impl<M> Locked<'_, M> {
         }
         let behind = self.buffer.len();
         self.took(behind);
-        self.note_burst();
+        self.record_burst();
         self.messages().drain_into(by, &mut front.make().queue);
         Some(())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.untaken() == 0 && self.has_no_signals()
+        self.queued_len() == 0 && self.has_no_signals()
     }
 
     /// Registers the task as the waiting receiver: it has found nothing, or has taken everything. If `lends` is set and
@@ -314,7 +314,7 @@ impl<M> State<M> {
 
     /// Unregisters the task as the waiting receiver, and closes the slot.
     #[inline]
-    pub(super) fn unwait(&mut self, turn: InTurn) {
+    pub(super) fn stop_waiting(&mut self, turn: InTurn) {
         if let Waiting::Own = self.waiting {
             self.waiting = Waiting::Nobody;
         }
@@ -371,7 +371,7 @@ impl<M> State<M> {
     }
 
     /// Number of queued messages, without the message in the slot.
-    pub(super) fn untaken_but_first(&self) -> usize {
+    pub(super) fn queued_len_without_slot(&self) -> usize {
         let bounded = self.aside.as_deref().and_then(|aside| aside.bounded.as_ref());
         self.buffer.len() + bounded.map_or(0, Bounded::len)
     }
@@ -379,7 +379,7 @@ impl<M> State<M> {
     /// Takes the task that must be told of new room.
     #[inline]
     pub(super) fn take_relieved(&mut self) -> Option<RoomWaiter> {
-        self.bounded()?.take_relieved()
+        self.bounded()?.take_room_waiter()
     }
 
     /// Counts messages that were taken, but not from the slot.

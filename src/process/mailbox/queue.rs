@@ -142,7 +142,7 @@ mod tests {
     use crate::process::state::current::InTurn;
 
     /// Applies random mailbox operations to a queue and to a list, and compares the results.
-    fn is_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
+    fn behaves_like_a_list<M: Debug + PartialEq>(message: impl Fn(u64) -> M) {
         let mut rng = Rng::seeded(7);
         let (slot, mut lent) = Slot::new();
         let by = Receiving::closing();
@@ -182,14 +182,14 @@ mod tests {
 
     #[test]
     fn messages_stay_in_order_whatever_their_size() {
-        is_a_list(|number| number as u8);
-        is_a_list(|number| number);
-        is_a_list(|number| number.to_string());
-        is_a_list(|number| [number; 4]);
+        behaves_like_a_list(|number| number as u8);
+        behaves_like_a_list(|number| number);
+        behaves_like_a_list(|number| number.to_string());
+        behaves_like_a_list(|number| [number; 4]);
     }
 
     #[test]
-    fn a_burst_pins_no_memory() {
+    fn the_memory_of_a_burst_is_freed() {
         let ((slot, mut lent), mut buffer) = (Slot::new(), Buffer::new());
         let by = Receiving::closing();
         let fill = |buffer: &mut Buffer<u64>, lent: &mut SlotLoan| {

@@ -89,7 +89,7 @@ impl<M> Inbox<M> {
             let (admitted, lent) = Self::drain_from(own, seat, state, taken);
             return (None, admitted, lent);
         }
-        state.note_burst();
+        state.record_burst();
         let message = state.messages().pop_only(seat.receiving());
         let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
         if let Some(taken) = taken {
@@ -177,7 +177,7 @@ impl<M> Inbox<M> {
 
     /// Unregisters the task as the waiting receiver.
     pub(crate) fn unwait(&self, turn: InTurn) {
-        self.lock().unwait(turn);
+        self.lock().stop_waiting(turn);
     }
 
     /// Closes the slot, at the beginning of a turn of a process that was active when its receiver was polled elsewhere.
@@ -301,7 +301,7 @@ impl<M> Inbox<M> {
         if taken.is_some() {
             let former = match reader {
                 Reader::Task { seat, .. } => {
-                    state.unwait(seat.turn());
+                    state.stop_waiting(seat.turn());
                     None
                 }
                 Reader::Other(waker) => Some(waker),
@@ -379,7 +379,7 @@ impl<M> Inbox<M> {
         }
         // A receiver on trial is not settled (`Claim::is_settled`), so no receiver takes a message without the lock
         // meanwhile.
-        state.unwait(turn);
+        state.stop_waiting(turn);
         let (next, trial) = present.replace_on_trial();
         Some((next, trial, state.take_other()))
     }
@@ -399,7 +399,7 @@ impl<M> Inbox<M> {
     /// replaced the process. The waker is that of the last receiver, if it waits.
     pub(crate) fn hand_over(&self, turn: InTurn, taken: &mut Taken<M>) -> (ReadAhead<M>, Option<Waker>) {
         let mut state = self.lock();
-        state.unwait(turn);
+        state.stop_waiting(turn);
         let next = ReadAhead::replacing(taken.claim.get_or_insert_with(Claim::first));
         (next, state.take_other())
     }
@@ -408,7 +408,7 @@ impl<M> Inbox<M> {
     /// waits.
     pub(crate) fn reclaim(&self, turn: InTurn, taken: &Taken<M>) -> Option<Waker> {
         let mut state = self.lock();
-        state.unwait(turn);
+        state.stop_waiting(turn);
         let had_another = taken.claim.as_ref().is_some_and(Claim::make_current);
         if had_another { state.take_other() } else { None }
     }
@@ -424,9 +424,9 @@ mod tests {
 
     /// A process that is never woken.
     #[derive(Clone, Copy)]
-    struct Nobody;
+    struct NeverWoken;
 
-    impl Own for Nobody {
+    impl Own for NeverWoken {
         fn wake(&self) -> Option<PendingSchedule> {
             None
         }
@@ -446,12 +446,12 @@ mod tests {
 
     fn signal(inbox: &Inbox<u32>) {
         let cancel = Signal::Cancel { reason: Reason::from("now"), deadline: Instant::FAR };
-        let _nobody = inbox.signal(&Nobody, cancel, true).expect("it is open");
+        let _nobody = inbox.signal(&NeverWoken, cancel, true).expect("it is open");
     }
 
     /// Returns the next event: a message, or `None` for a signal.
     fn next(inbox: &Inbox<u32>, front: &mut ReadAhead<u32>) -> Option<u32> {
-        inbox.next(&Nobody, front).expect("something is there").ok()
+        inbox.next(&NeverWoken, front).expect("something is there").ok()
     }
 
     fn wants(n: u32) -> impl FnMut(u32) -> Result<u32, u32> {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_picked_from_behind_a_signal_does_not_move_it() {
+    fn a_message_picked_from_behind_a_signal_does_not_move_the_signal() {
         for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(9)] {
             for picked in 0..4 {
                 let (inbox, mut front) = (Inbox::new(bound, None), ReadAhead::default());
@@ -467,10 +467,10 @@ mod tests {
                     if message == 2 {
                         signal(&inbox);
                     }
-                    let _nobody = inbox.push(&Nobody, message, || {}).expect("there is room");
+                    let _nobody = inbox.push(&NeverWoken, message, || {}).expect("there is room");
                 }
                 let mut number = 0;
-                match inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0 {
+                match inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0 {
                     Some(Gathered::Ahead) => {
                         let mut looked_at = 0;
                         assert_eq!(front.pick(&mut looked_at, &mut wants(picked)), Some(picked));
@@ -480,7 +480,7 @@ mod tests {
                         while message != picked {
                             inbox.fill(number, message).expect("nobody took its place");
                             number += 1;
-                            let next = inbox.gather_or_wait(&Nobody, &mut front, &mut number, task()).0;
+                            let next = inbox.gather_or_wait(&NeverWoken, &mut front, &mut number, task()).0;
                             let Some(Gathered::One(next)) = next else { panic!("there are more") };
                             message = next;
                         }

@@ -211,7 +211,7 @@ impl<M> Inbox<M> {
     /// Starts to forward messages if no message waits here. Otherwise messages are queued here.
     pub(crate) fn resume(&self) {
         let mut state = self.lock();
-        let some_wait = state.untaken() != 0;
+        let some_wait = state.queued_len() != 0;
         state.some_wait(some_wait);
     }
 

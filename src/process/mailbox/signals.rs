@@ -65,7 +65,7 @@ impl Signals {
     #[inline]
     pub(super) fn append<M>(&mut self, signal: Signal, slot: &Slot<M>, others: usize) {
         let taken = if planted!("signal_forgets_taken") { 0 } else { self.taken };
-        let place = SignalPosition::Behind { slot: slot.put_so_far(), others: taken + others as i64 };
+        let place = SignalPosition::Behind { slot: slot.put_count(), others: taken + others as i64 };
         self.waiting.push_back((place, signal));
     }
 
@@ -118,18 +118,18 @@ impl Signals {
     /// Counts a message that was taken from behind `passed` others, of a queue with a bound.
     pub(super) fn took_at(&mut self, passed: usize) {
         self.taken += 1;
-        self.keep_apart(self.taken - 1 + passed as i64);
+        self.shift_signals_before(self.taken - 1 + passed as i64);
     }
 
     /// Handles a message that was read from behind `passed` others in the read-ahead buffer, which holds `left`
     /// messages now.
     pub(super) fn passed_over<M>(&mut self, slot: &Slot<M>, passed: usize, left: usize) {
-        self.keep_apart(self.taken_with(slot) - 1 - left as i64 + passed as i64);
+        self.shift_signals_before(self.taken_with(slot) - 1 - left as i64 + passed as i64);
     }
 
     /// Compensates for a message that was read out of order. Each signal before it moves back by one: the count of
     /// taken messages has grown, but the messages before the signal are still unread.
-    fn keep_apart(&mut self, number: i64) {
+    fn shift_signals_before(&mut self, number: i64) {
         let earlier = self.waiting.iter_mut().take_while(|(place, _)| place.number() <= number);
         earlier.for_each(|(place, _)| place.shift(1));
     }

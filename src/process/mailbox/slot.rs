@@ -19,7 +19,7 @@
 //!   the return value of [`Own::deliver`].
 //! - **Read:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
 //!   claim that was replaced gives no proof (`mailbox::read_ahead`). The current receiver reads without the lock only
-//!   in its process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former
+//!   in its process's turn; elsewhere it check_fit the lock. The receiver changes only under the lock. If the former
 //!   receiver was one that may read without the lock, it changes only in the process's own turn. So two reads cannot
 //!   overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
@@ -119,7 +119,7 @@ impl<M> Slot<M> {
 
     /// Number of messages that were put into the slot.
     #[inline]
-    pub(super) fn put_so_far(&self) -> u64 {
+    pub(super) fn put_count(&self) -> u64 {
         self.moves.load(Ordering::Acquire).div_ceil(2)
     }
 
@@ -148,13 +148,13 @@ impl<M> Slot<M> {
     /// Writes a message into the slot, under the lock.
     ///
     /// # Errors
-    /// The message, if the slot holds a message or is open, or if the message does not fit.
+    /// The message, if the slot check_fit a message or is open, or if the message does not fit.
     #[inline]
     pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
-        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread holds the
+        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread check_fit the
         // lock of the mailbox. The slot is not open, so only the holder of the lock writes it.
         unsafe { self.write(message) };
         Ok(())
@@ -198,7 +198,7 @@ impl<M> Slot<M> {
         take(message);
     }
 
-    /// Returns `moves` if the slot holds a message.
+    /// Returns `moves` if the slot check_fit a message.
     #[inline]
     fn full(&self) -> Option<u64> {
         // Acquire pairs with the release stores in `write`, `take` and `take_with`. With a weaker load a reader could
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::platform::sync::Arc;
 
-    fn holds<M: Debug + PartialEq + Clone>(one: M, other: M, fits: bool) {
+    fn check_fit<M: Debug + PartialEq + Clone>(one: M, other: M, fits: bool) {
         let (slot, mut lent) = Slot::new();
         let (receiving, turn) = (Receiving::closing(), InTurn::of_right());
         assert_eq!(slot.take(receiving), None);
@@ -257,39 +257,39 @@ mod tests {
         );
         lent.lend(false, turn);
         assert_eq!((slot.is_full(), slot.put(&mut lent, other).is_ok()), (false, fits));
-        assert_eq!((slot.taken(), slot.put_so_far()), if fits { (1, 2) } else { (0, 0) });
+        assert_eq!((slot.taken(), slot.put_count()), if fits { (1, 2) } else { (0, 0) });
     }
 
     #[test]
-    fn what_is_small_has_a_place_there() {
-        holds((), (), true);
-        holds(1_u8, 2, true);
-        holds([1_u8; 23], [2; 23], true);
-        holds("one".to_owned(), "other".to_owned(), true);
-        holds([1_u64; 4], [2; 4], false);
-        holds(1_u128, 2, align_of::<u128>() <= 8);
+    fn small_messages_fit_into_the_slot() {
+        check_fit((), (), true);
+        check_fit(1_u8, 2, true);
+        check_fit([1_u8; 23], [2; 23], true);
+        check_fit("one".to_owned(), "other".to_owned(), true);
+        check_fit([1_u64; 4], [2; 4], false);
+        check_fit(1_u128, 2, align_of::<u128>() <= 8);
     }
 
     #[test]
-    fn a_message_that_is_taken_where_it_stays_is_counted() {
+    fn a_message_taken_by_take_with_is_counted() {
         let (slot, mut lent) = Slot::new();
         let mut taken = Vec::new();
         for n in 1..=3_u64 {
             slot.take_with(Receiving::closing(), |_| unreachable!("it is empty"));
             assert!(slot.put(&mut lent, n).is_ok());
             slot.take_with(Receiving::closing(), |message| taken.push(message));
-            assert_eq!((slot.is_full(), slot.taken(), slot.put_so_far()), (false, n, n));
+            assert_eq!((slot.is_full(), slot.taken(), slot.put_count()), (false, n, n));
         }
         assert_eq!(taken, [1, 2, 3]);
     }
 
     /// A process that counts the calls of `recall`.
-    struct Recalled {
+    struct RecallCounter {
         waits: bool,
         times: std::cell::Cell<usize>,
     }
 
-    impl Own for Recalled {
+    impl Own for RecallCounter {
         fn wake(&self) -> Option<PendingSchedule> {
             None
         }
@@ -306,10 +306,10 @@ mod tests {
 
     /// An open slot takes no message under the lock, because two threads could write it.
     #[test]
-    fn a_slot_is_taken_back_only_from_a_process_that_waits() {
+    fn a_slot_is_closed_only_if_its_process_waits() {
         for (is_lent, waits) in [(false, true), (false, false), (true, false), (true, true)] {
             let (slot, mut lent) = Slot::new();
-            let own = Recalled { waits, times: std::cell::Cell::new(0) };
+            let own = RecallCounter { waits, times: std::cell::Cell::new(0) };
             lent.lend(is_lent, InTurn::of_right());
             lent.recall(&own);
             assert_eq!(own.times.get(), usize::from(is_lent));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_dropped_once() {
+    fn a_message_in_the_slot_is_dropped_once() {
         let told = Arc::new(());
         let (slot, mut lent) = Slot::new();
         assert!(slot.put(&mut lent, Arc::clone(&told)).is_ok());

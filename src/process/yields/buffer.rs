@@ -81,7 +81,7 @@ impl Buffer {
     }
 
     /// Takes out the handler's waker, because the stream accepts no more items. The caller wakes the handler.
-    pub(super) fn excuse(&mut self) -> Option<Waker> {
+    pub(super) fn take_waiting_sender(&mut self) -> Option<Waker> {
         self.sender.take()
     }
 

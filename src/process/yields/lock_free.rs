@@ -263,7 +263,7 @@ impl Yields {
     /// # Errors
     /// Returns why the answer came too late. With `check`, also refuses an answer of the wrong type.
     #[inline]
-    pub(crate) fn complete_plain(
+    pub(crate) fn complete_lock_free(
         &self,
         tag: Tag,
         answer: &Option<Answer>,
@@ -275,7 +275,7 @@ impl Yields {
             return Err(Late::Spent);
         }
         if check {
-            self.check_plain(words, tag, answer)?;
+            self.check_lock_free(words, tag, answer)?;
         }
         let watchers = match words.answer(tag) {
             Moved::Queued => None,
@@ -294,7 +294,7 @@ impl Yields {
     }
 
     #[cold]
-    fn check_plain(&self, words: &Words, tag: Tag, answer: &Option<Answer>) -> Result<(), Late> {
+    fn check_lock_free(&self, words: &Words, tag: Tag, answer: &Option<Answer>) -> Result<(), Late> {
         let Some(mut table) = self.table() else { return Err(Late::Unknown) };
         // No key is reused under the lock. Therefore, if the yield is in flight, the stored reply type belongs to it.
         match table.plain().reply(tag).filter(|_| words.is_in_flight(tag)) {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_has_a_place_of_its_own() {
+    fn each_key_has_its_own_word() {
         let mut next = (0, 0);
         for key in 0..100_000 {
             assert_eq!(place(key), next, "{key}");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_used_again_and_numbers_are_not() {
+    fn keys_are_reused_and_numbers_are_not() {
         let (words, mut plain) = (Words::new(), Plain::default());
         let begin = |plain: &mut Plain, number| Tag::plain(number, plain.begin(&words, number, text));
         let first: Vec<Tag> = (0..1_000).map(|number| begin(&mut plain, number)).collect();
@@ -351,15 +351,15 @@ mod tests {
     }
 
     #[test]
-    fn whoever_watches_is_told_once() {
-        struct Told(AtomicUsize);
-        impl Wake for Told {
+    fn each_watcher_is_woken_once() {
+        struct WakeCounter(AtomicUsize);
+        impl Wake for WakeCounter {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         let (words, mut plain) = (Words::new(), Plain::default());
-        let told = Arc::new(Told(AtomicUsize::new(0)));
+        let told = Arc::new(WakeCounter(AtomicUsize::new(0)));
         let times = || told.0.load(Ordering::Relaxed);
         for (number, answered) in [(0, true), (1, false)] {
             let tag = Tag::plain(number, plain.begin(&words, number, text));

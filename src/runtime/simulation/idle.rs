@@ -16,7 +16,7 @@ use std::mem;
 use crate::host::timer::Timers;
 
 /// Steps of time between two checks of the timers.
-const STRETCH: u64 = 1 << 10;
+const STEPS_PER_CHECK: u64 = 1 << 10;
 /// How many times all pending timers must have been replaced by new ones before the run is a deadlock.
 const RENEWALS: u32 = 8;
 /// Default number of steps of time without progress before the run is a deadlock.
@@ -50,7 +50,7 @@ impl Idle {
     /// The future that the simulation runs has been polled.
     #[inline]
     pub(super) fn progress(&mut self) {
-        self.begin_again();
+        self.reset();
         self.suspects = None;
     }
 
@@ -60,11 +60,11 @@ impl Idle {
         if let Some(suspects) = &mut self.suspects
             && suspects.remove(&process)
         {
-            self.begin_again();
+            self.reset();
         }
     }
 
-    fn begin_again(&mut self) {
+    fn reset(&mut self) {
         (self.steps, self.renewals) = (0, 0);
     }
 
@@ -77,7 +77,7 @@ impl Idle {
         alive: impl FnOnce() -> BTreeSet<u64>,
     ) -> Option<BTreeSet<u64>> {
         self.steps += 1;
-        if self.steps.is_multiple_of(STRETCH) { self.look(timers, alive) } else { None }
+        if self.steps.is_multiple_of(STEPS_PER_CHECK) { self.look(timers, alive) } else { None }
     }
 
     #[cold]
@@ -92,7 +92,7 @@ impl Idle {
         }
         let is_deadlock = self.steps >= self.limit && self.renewals >= RENEWALS;
         if is_deadlock {
-            self.begin_again();
+            self.reset();
             return mem::take(&mut self.suspects);
         }
         None
@@ -135,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn what_never_runs_beside_a_periodic_timer_is_found() {
+    fn a_process_that_never_runs_beside_a_periodic_timer_is_found() {
         let mut fixture = Fixture::new();
         let found = fixture.steps(2 * LIMIT, |idle, _| idle.ran(2));
         let (step, suspects) = found.expect("a deadlock");
-        assert!((LIMIT..LIMIT + 2 * STRETCH).contains(&step), "{step}");
+        assert!((LIMIT..LIMIT + 2 * STEPS_PER_CHECK).contains(&step), "{step}");
         assert_eq!(suspects, BTreeSet::from([1, 3]));
     }
 
     #[test]
-    fn it_is_no_deadlock_while_an_older_timer_is_to_come() {
+    fn an_older_pending_timer_prevents_a_deadlock() {
         let mut fixture = Fixture::new();
         let far = fixture.set(1 << 30);
         assert!(fixture.steps(4 * LIMIT, |_, _| {}).is_none());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_begins_the_count_again() {
+    fn progress_resets_the_count_of_steps() {
         let mut fixture = Fixture::new();
         let polled = |idle: &mut Idle, step: u64| {
             if step.is_multiple_of(LIMIT - 1) {

@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_an_order() {
+    fn a_seed_determines_the_order() {
         assert_eq!(order(1, u64::MAX), order(1, u64::MAX));
         assert_ne!(order(1, u64::MAX), order(2, u64::MAX));
         assert!((0..3).all(|one| order(1, u64::MAX).contains(&one)));
     }
 
     #[test]
-    fn beyond_the_choices_the_first_is_next() {
+    fn after_the_last_choice_the_queue_is_first_in_first_out() {
         assert_eq!(order(1, 0), [0, 1, 2].repeat(10));
         let some = order(1, 7);
         assert_eq!(some[..7], order(1, u64::MAX)[..7]);

@@ -5,7 +5,7 @@ use crate::platform::sync::atomic::AtomicUsize;
 use crate::scheduler::queue::*;
 
 #[test]
-fn the_slot_runs_before_the_deque_and_what_it_held_goes_to_the_back() {
+fn the_next_slot_runs_before_the_deque_and_a_displaced_task_goes_to_the_back() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     assert!(matches!(queues.push_back(1), Pushed::ToDeque(_)));
     assert_eq!(queues.push_next(2), Pushed::ToSlot);
@@ -23,7 +23,7 @@ fn all<T>(queues: &Queues<T>) -> Vec<T> {
 
 /// 4.2: tasks from the next slot run 16 times in a row, and then the other tasks come. A task alone goes on.
 #[test]
-fn those_in_the_slot_share_one_budget() {
+fn tasks_in_the_next_slot_share_one_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_back("other");
     let _ = queues.push_next("woken");
@@ -48,7 +48,7 @@ fn those_in_the_slot_share_one_budget() {
 
 /// 4.2: new tasks come newest first, before the others, as long as the budget lasts.
 #[test]
-fn those_without_a_turn_are_first_within_the_budget() {
+fn new_tasks_are_first_within_the_budget() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..4 {
         let _ = queues.push_back(n);
@@ -108,7 +108,7 @@ fn an_overflow_keeps_everything_in_order() {
 }
 
 #[test]
-fn what_was_taken_from_here_stays_here_however_long_the_queue_is() {
+fn a_yielded_task_stays_in_the_deque_however_long_it_is() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     for n in 0..LOCAL_FULL {
         assert!(matches!(queues.push_back(n), Pushed::ToDeque(_)));
@@ -176,7 +176,7 @@ fn a_thief_takes_half_rounded_up_and_the_slot_by_itself() {
 
 /// The oldest new task is the root of the most work.
 #[test]
-fn a_thief_takes_the_oldest_of_those_without_a_turn() {
+fn a_thief_takes_the_oldest_new_task() {
     let (queues, remote) = Queues::new(QueueOrder::Fifo);
     let (thief, _) = Queues::new(QueueOrder::Fifo);
     for n in 0..4 {
@@ -212,7 +212,7 @@ const ORDERS: [QueueOrder; 2] = [QueueOrder::Fifo, QueueOrder::Lifo];
 
 /// 4.3: the owner takes the newest task, and every other worker the oldest.
 #[test]
-fn newest_first_is_so_for_the_owner_alone() {
+fn lifo_order_holds_for_the_owner_only() {
     let (queues, remote) = Queues::new(QueueOrder::Lifo);
     let (thief, _) = Queues::new(QueueOrder::Lifo);
     for n in 0..8 {
@@ -230,7 +230,7 @@ fn newest_first_is_so_for_the_owner_alone() {
 }
 
 #[test]
-fn what_comes_from_elsewhere_is_run_in_its_order() {
+fn tasks_from_other_queues_run_in_their_order() {
     for order in ORDERS {
         let (queues, remote) = Queues::new(order);
         let (thief, _) = Queues::new(order);
@@ -326,7 +326,7 @@ fn destructors_run_once_wherever_an_item_ends() {
 /// 4.3: an owner that pushes, pops and overflows, against thieves that steal halves and next slots and take from the
 /// global queue. Every item comes out exactly once. With `PROCESSION_LONG` set, 10 million items.
 #[test]
-fn thieves_at_work_lose_nothing_and_double_nothing() {
+fn thieves_lose_no_item_and_take_none_twice() {
     let long = std::env::var_os("PROCESSION_LONG").is_some();
     let items: usize = if long { 10_000_000 } else { 200_000 };
     for order in ORDERS {
@@ -451,7 +451,7 @@ fn a_push_says_how_many_wait() {
 }
 
 #[test]
-fn what_is_kept_waits_behind_the_others() {
+fn a_kept_item_waits_behind_the_others() {
     let (queues, _remote) = Queues::new(QueueOrder::Fifo);
     let _ = queues.push_back(1);
     queues.keep(2);

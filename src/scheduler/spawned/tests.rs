@@ -14,7 +14,7 @@ fn comes_after(new_tasks: &NewTasks<u32>, item: u32) -> u32 {
 
 /// 4.2: the newest new task is first; the oldest is not starved.
 #[test]
-fn the_newest_is_first_and_every_so_many_the_oldest() {
+fn the_newest_task_is_first_and_every_1024th_is_the_oldest() {
     let (new_tasks, _remote) = NewTasks::new();
     for n in 0..3 {
         assert_eq!(new_tasks.push(n), Ok(n as usize + 1));
@@ -27,7 +27,7 @@ fn the_newest_is_first_and_every_so_many_the_oldest() {
 
 /// If spawning is faster than running, the oldest task is first until half of the tasks are gone.
 #[test]
-fn without_room_the_oldest_is_first_until_half_are_gone() {
+fn a_full_queue_takes_the_oldest_first_until_it_is_half_empty() {
     let (new_tasks, _remote) = NewTasks::new();
     for n in 0..ROOM {
         assert_eq!(new_tasks.push(n), Ok(n + 1));
@@ -41,7 +41,7 @@ fn without_room_the_oldest_is_first_until_half_are_gone() {
 }
 
 #[test]
-fn it_is_idle_when_none_was_found_and_none_has_come() {
+fn it_is_idle_after_a_failed_pop_without_a_later_push() {
     let (new_tasks, remote) = NewTasks::new();
     assert!(new_tasks.is_idle());
     assert_eq!((new_tasks.push(1), new_tasks.push(2)), (Ok(1), Ok(2)));

@@ -8,7 +8,7 @@ fn poll_once<F: Future>(run: Pin<&mut F>, count: &Arc<Counting>) -> Poll<F::Outp
 }
 
 #[test]
-fn a_wake_reaches_another_lender_if_the_first_is_dropped() {
+fn a_wake_reaches_another_guest_if_the_first_is_dropped() {
     within(|| {
         let scheduler = started(0);
         let (first, second) = (Arc::new(Counting::default()), Arc::new(Counting::default()));
@@ -28,7 +28,7 @@ fn a_wake_reaches_another_lender_if_the_first_is_dropped() {
 }
 
 #[test]
-fn a_lender_that_is_dropped_passes_on_what_it_holds() {
+fn a_dropped_guest_passes_its_tasks_on() {
     within(|| {
         let scheduler = started(0);
         let count = Arc::new(Counting::default());
@@ -59,7 +59,7 @@ fn a_lender_that_is_dropped_passes_on_what_it_holds() {
 /// The guest's slot is vacant, and the task that its future woke last runs elsewhere, however long the `run` future is
 /// kept.
 #[test]
-fn a_lender_that_is_done_keeps_nothing() {
+fn a_completed_guest_keeps_no_tasks_and_no_slot() {
     within(|| {
         let scheduler = started(1);
         eventually("the worker sleeps", || asleep(&scheduler, 0));
@@ -77,7 +77,7 @@ fn a_lender_that_is_done_keeps_nothing() {
 
 /// Both guests may never be polled again, so each sets an alarm of its own.
 #[test]
-fn each_polled_lender_has_its_own_alarm() {
+fn each_polled_guest_sets_its_own_alarm() {
     for polled_again in [false, true] {
         let driver = Moved::default();
         driver.0.armed.store(true, Ordering::SeqCst);
@@ -106,7 +106,7 @@ fn each_polled_lender_has_its_own_alarm() {
 
 /// A guest that waits for its own future sleeps, also when the workers have left.
 #[test]
-fn a_lender_sleeps_after_the_workers_were_stopped() {
+fn a_guest_sleeps_after_the_workers_were_stopped() {
     within(|| {
         let scheduler = started(1);
         let count = Arc::new(Counting::default());
@@ -119,9 +119,9 @@ fn a_lender_sleeps_after_the_workers_were_stopped() {
     });
 }
 
-struct Bomb;
+struct PanickingWaker;
 
-impl Wake for Bomb {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         panic!("a waker on purpose");
     }
@@ -129,7 +129,7 @@ impl Wake for Bomb {
 
 /// The waker of the poller is user code, which is called in the middle of a push.
 #[test]
-fn a_pollers_waker_that_panics_harms_nobody() {
+fn a_pollers_waker_that_panics_stops_no_worker() {
     within(|| {
         let scheduler = started(1);
         let mut lender = Box::pin(scheduler.run(std::future::pending::<()>()));
@@ -150,7 +150,7 @@ fn a_pollers_waker_that_panics_harms_nobody() {
             Placement::Woken,
         );
         eventually("the worker is busy", || busy.is_set());
-        let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(Bomb))));
+        let polled = lender.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(PanickingWaker))));
         assert!(polled.is_pending());
         release.set();
         // The guest was chosen and is not polled: it is dropped, and its wake-up is passed on.
@@ -162,7 +162,7 @@ fn a_pollers_waker_that_panics_harms_nobody() {
 }
 
 #[test]
-fn lenders_beyond_the_places_wait_for_one() {
+fn guests_beyond_the_number_of_slots_wait_for_a_slot() {
     within(|| {
         let scheduler = started(0);
         let count = Arc::new(Counting::default());
@@ -241,7 +241,7 @@ fn clocked() -> (Clocked, Arc<Scheduler<Job>>) {
 }
 
 #[test]
-fn a_poll_of_a_lender_ends_after_its_time() {
+fn a_poll_of_a_guest_ends_after_its_time() {
     let (clock, scheduler) = clocked();
     let count = Arc::new(Counting::default());
     for (time, most) in [(1, 116), (50, 2), (1_000, 1)] {
@@ -364,7 +364,7 @@ fn a_future_that_is_always_woken_does_not_keep_tasks_from_running() {
 /// The forgotten guest sleeps, or has asked to be polled again. In both cases another guest takes over its tasks and
 /// its wake-ups.
 #[test]
-fn a_lender_that_is_forgotten_holds_nothing_up() {
+fn a_forgotten_guest_delays_no_task() {
     within(|| {
         for queued in [0, 600] {
             let driver = Moved::default();

@@ -27,7 +27,7 @@ use crate::process::state::{Ref, Schedule};
 use crate::task::body::{Body, BodyFuture, Output, Whole, with_machine, with_process};
 use crate::task::cell::ReservedProcess;
 use crate::task::join::JoinHandle;
-use crate::task::spawn::{Spawned, Wanted};
+use crate::task::spawn::{SpawnRequest, Spawned};
 use crate::task::{Entry, Machine};
 
 /// Builder that spawns a process with options.
@@ -51,7 +51,7 @@ pub struct ProcessBuilder {
     host: Host,
     entry: Option<Box<Entry>>,
     inherited: InheritedContext,
-    wishes: SpawnOptions,
+    options: SpawnOptions,
 }
 
 impl ProcessBuilder {
@@ -80,7 +80,7 @@ impl ProcessBuilder {
 
     /// Sets the limits of the process. If the host or an earlier call sets the same limit, the lower value holds.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.wishes.limits = Limits::both(Some(&limits), self.wishes.limits.take());
+        self.options.limits = Limits::both(Some(&limits), self.options.limits.take());
         self
     }
 
@@ -96,7 +96,7 @@ impl ProcessBuilder {
     /// As [`deadline`](Self::deadline), with `grace` as the time between the cancellation and the kill.
     pub fn deadline_within(mut self, at: Instant, grace: Duration) -> Self {
         self.inherited.limit(at, grace);
-        self.wishes.ends_itself = true;
+        self.options.has_own_end = true;
         self
     }
 
@@ -106,15 +106,15 @@ impl ProcessBuilder {
     /// For a process that either token cancels, pass a [child](CancelToken::child) of the token that it [would
     /// inherit](SelfHandle::cancel_token).
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
-        self.inherited.put_under(token);
-        self.wishes.ends_itself = true;
+        self.inherited.set_token(token);
+        self.options.has_own_end = true;
         self
     }
 
     /// Registers the process in its host under this [name](crate::Name), from before its first step until it exits. If
     /// the name is taken, the spawn is refused with [`SpawnErrorKind::NameTaken`].
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.wishes.name = Some(name.into());
+        self.options.name = Some(name.into());
         self
     }
 
@@ -134,19 +134,19 @@ impl ProcessBuilder {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn mailbox_capacity(mut self, bound: MailboxCapacity) -> Self {
-        self.wishes.bound = bound;
+        self.options.bound = bound;
         self
     }
 
     /// Sets the priority of the process among the runnable processes: see [`Priority`]. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.wishes.priority = priority;
+        self.options.priority = priority;
         self
     }
 
     /// Makes [`started`](JoinHandle::started) wait for [`SelfHandle::mark_started`], instead of for the first step.
     pub fn manual_start(mut self) -> Self {
-        self.wishes.by_hand = true;
+        self.options.by_hand = true;
         self
     }
 
@@ -167,14 +167,14 @@ impl ProcessBuilder {
 
     /// Marks the process as supervised: a shutdown of the runtime leaves its cancellation to its supervisor.
     pub(crate) fn supervised(mut self) -> Self {
-        self.wishes.supervised = true;
+        self.options.supervised = true;
         self
     }
 
     /// Makes a full mailbox refuse a message, in place of a policy that drops messages.
     pub(crate) fn refuse_when_full(mut self) -> Self {
-        if let MailboxCapacity::DropOldest(most) | MailboxCapacity::DropNewest(most) = self.wishes.bound {
-            self.wishes.bound = MailboxCapacity::Reject(most);
+        if let MailboxCapacity::DropOldest(most) | MailboxCapacity::DropNewest(most) = self.options.bound {
+            self.options.bound = MailboxCapacity::Reject(most);
         }
         self
     }
@@ -183,11 +183,11 @@ impl ProcessBuilder {
     where
         X: Machine + Send + 'static,
     {
-        self.host.launch_anywhere(machine, Built::new(self.inherited, &mut self.wishes))
+        self.host.launch_anywhere(machine, WithOptions::new(self.inherited, &mut self.options))
     }
 
     fn ties(&mut self) -> &mut SpawnLinks {
-        &mut self.wishes.parent.get_or_insert(Parent { process: None, ties: SpawnLinks::default() }).ties
+        &mut self.options.parent.get_or_insert(Parent { process: None, ties: SpawnLinks::default() }).ties
     }
 
     /// Spawns an async body.
@@ -221,9 +221,9 @@ impl ProcessBuilder {
         F: Body<N, Fut>,
         Fut: BodyFuture,
     {
-        let Self { host, entry, inherited, mut wishes } = self;
+        let Self { host, entry, inherited, options: mut wishes } = self;
         with_machine!(N, F, Fut, body, entry, |machine| {
-            host.join_or_refuse(host.launch_anywhere(machine, Built::new(inherited, &mut wishes)))
+            host.join_or_refuse(host.launch_anywhere(machine, WithOptions::new(inherited, &mut wishes)))
         })
     }
 
@@ -255,7 +255,7 @@ impl ProcessBuilder {
     where
         X: Machine + Send + 'static,
     {
-        let Self { host, inherited, mut wishes, .. } = self;
+        let Self { host, inherited, options: mut wishes, .. } = self;
         let (heeds, mut message) = (wishes.heed(&inherited), Some(message));
         let admitted = wishes.take_parent().and_then(|parent| {
             Ok(host.admit_or_send(inherited, &wishes, &mut message)?.map(|embryo| (parent, embryo)))
@@ -289,18 +289,18 @@ impl ProcessBuilder {
 }
 
 /// A spawn with the options of a builder.
-pub(super) struct Built<'a> {
+pub(super) struct WithOptions<'a> {
     inherited: InheritedContext,
     wishes: &'a mut SpawnOptions,
 }
 
-impl<'a> Built<'a> {
+impl<'a> WithOptions<'a> {
     pub(super) fn new(inherited: InheritedContext, wishes: &'a mut SpawnOptions) -> Self {
         Self { inherited, wishes }
     }
 }
 
-impl Wanted for Built<'_> {
+impl SpawnRequest for WithOptions<'_> {
     fn heeds(&self) -> bool {
         self.wishes.heed(&self.inherited)
     }
@@ -321,7 +321,7 @@ pub(super) struct SpawnOptions {
     by_hand: bool,
     supervised: bool,
     /// Whether the builder was given a deadline or a token, in addition to those that the process inherits.
-    ends_itself: bool,
+    has_own_end: bool,
     priority: Priority,
     name: Option<Cow<'static, str>>,
     bound: MailboxCapacity,
@@ -337,7 +337,7 @@ impl SpawnOptions {
     /// Whether its deadline and its token cancel the process directly. A supervised process ignores those that it only
     /// inherited: its supervisor has inherited them, too, and ends its children in order.
     fn heed(&self, inherited: &InheritedContext) -> bool {
-        inherited.has_end() && (!self.supervised || self.ends_itself)
+        inherited.has_end() && (!self.supervised || self.has_own_end)
     }
 
     fn take_parent(&mut self) -> Result<Option<(Ref<dyn AnyControl>, SpawnLinks)>, SpawnErrorKind> {
@@ -376,7 +376,7 @@ impl Host {
 
     /// As [`process`](Self::process), for a process that inherits these values.
     pub(crate) fn process_inheriting(&self, inherited: InheritedContext) -> ProcessBuilder {
-        ProcessBuilder { host: self.clone(), entry: None, inherited, wishes: SpawnOptions::default() }
+        ProcessBuilder { host: self.clone(), entry: None, inherited, options: SpawnOptions::default() }
     }
 
     /// Reserves a process with the options of a builder.
@@ -432,7 +432,7 @@ impl Host {
         message: &mut Option<X::Message>,
     ) -> Result<Result<ReservedProcess<X, Anywhere>, Pid>, SpawnErrorKind> {
         let limits = Limits::both(self.namespace().limits(), wishes.limits.clone());
-        if limits.is_some_and(|limits| limits.most_mail() == Some(0)) {
+        if limits.is_some_and(|limits| limits.mail_limit() == Some(0)) {
             return Err(SpawnErrorKind::MessageRefused(SendErrorKind::Full));
         }
         let give = |control: &Control<X::Message>, message: &mut Option<X::Message>| {
@@ -471,6 +471,6 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// cancel token of this one. A refused spawn returns the body.
     pub fn process(&self) -> ProcessBuilder {
         let wishes = SpawnOptions::tied(self.any(), SpawnLinks::default());
-        ProcessBuilder { wishes, ..self.host().process_inheriting(self.passes_on()) }
+        ProcessBuilder { options: wishes, ..self.host().process_inheriting(self.passes_on()) }
     }
 }

@@ -1,4 +1,5 @@
-//! SPEC 2.2, 6.7: a mailbox has one receiver at a time. Safe code can keep an older one, which is refused.
+//! Sections 2.2 and 6.7 of the specification: a mailbox has one receiver at a time. Safe code can keep an older
+//! receiver, which is refused.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -16,13 +17,13 @@ use crate::{alone, two, within};
 
 const PROCESSES: usize = 64;
 const SENDERS: usize = 2;
-/// What each sender sends to each process.
+/// Number of messages that each sender sends to each process.
 const MESSAGES: usize = 1_000;
 
 /// Counts how often each message was dropped.
 struct Drops(Vec<AtomicUsize>);
 
-/// A message that notes its drop. It owns memory, so that AddressSanitizer sees a second drop.
+/// A message that counts its drop. It owns memory, so that AddressSanitizer detects a second drop.
 struct Message {
     id: usize,
     drops: Arc<Drops>,
@@ -35,8 +36,8 @@ impl Drop for Message {
     }
 }
 
-/// Two senders send to all of `addresses` while another thread polls `stale`. Returns when `processes` have received all
-/// messages, each of them once. The stale receivers get none.
+/// Sends messages from two threads to all of `addresses`, while another thread polls `stale`. Returns when the
+/// processes have received all messages, each of them once. The stale receivers get none.
 fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>>, received: &AtomicUsize) {
     let total = SENDERS * PROCESSES * MESSAGES;
     let drops = Arc::new(Drops((0..total).map(|_| AtomicUsize::new(0)).collect()));
@@ -70,7 +71,7 @@ fn send_to_all(addresses: Vec<Address<Message>>, mut stale: Vec<Mailbox<Message>
     assert!(drops.0.iter().all(|drop| drop.load(SeqCst) == 1), "each message is dropped once");
 }
 
-/// 6.7: the new body sends its mailbox to another thread and then fails. The old body alone goes on receiving.
+/// 6.7: the new body sends its mailbox to another thread and then fails. Only the old body continues to receive.
 #[test]
 fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
     within(120, || {
@@ -103,7 +104,7 @@ fn a_mailbox_that_a_failed_upgrade_gave_away_gets_no_messages() {
 struct Outer<M: Send + 'static> {
     inner: EntryPoints<M, ()>,
     steps: usize,
-    /// Set when it has read its events for the first time.
+    /// Incremented when the process has read its own events for the first time.
     reads: Arc<AtomicUsize>,
     read: Box<dyn FnMut(M) + Send>,
 }
@@ -142,14 +143,14 @@ impl<M: Send + 'static> Process for Outer<M> {
     }
 }
 
-/// Returns when this many processes read their events.
+/// Returns when `processes` processes have read their own events.
 fn wait_for(reads: &AtomicUsize, processes: usize) {
     while reads.load(SeqCst) < processes {
         thread::yield_now();
     }
 }
 
-/// An entry point that sends its mailbox away and waits for ever.
+/// Returns an entry point that sends its mailbox away and waits forever.
 fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<M, ()> {
     EntryPoints::new().entry("", async move |ctx: Context<M>, (): ()| {
         give.send(ctx.split().1).expect("the test waits for it");
@@ -157,8 +158,9 @@ fn gives_away<M: Send + 'static>(give: mpsc::Sender<Mailbox<M>>) -> EntryPoints<
     })
 }
 
-/// 2.2: a hand-written process delegates a step to `Methods`, whose body sends its mailbox to another thread. From the
-/// next step on the process reads its events itself. The mailbox gets nothing.
+/// 2.2: a hand-written process delegates its first step to `EntryPoints`, whose body sends its mailbox to another
+/// thread. From the next step on, the process reads its events itself. The mailbox on the other thread gets no
+/// messages.
 #[test]
 fn a_mailbox_that_a_delegated_step_gave_away_gets_no_messages() {
     within(120, || {
@@ -185,7 +187,7 @@ fn is_refused<T>(received: &Result<T, Exit>) -> bool {
     received.as_ref().is_err_and(|exit| exit.to_string().contains("has another receiver"))
 }
 
-/// Every way to receive is refused, while a message waits.
+/// Asserts that every way to receive is refused, while a message waits.
 fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert_eq!(mailbox.try_receive(), None);
     assert!(is_refused(&block_on(mailbox.receive())));
@@ -195,8 +197,8 @@ fn assert_refused(mut mailbox: Mailbox<u32>) {
     assert!(mailbox.event().now_or_never().is_none(), "no event comes");
 }
 
-/// 6.7: a body that fails twice to upgrade, after the new bodies have sent their mailboxes to another thread. Both
-/// mailboxes are refused there, and the old body receives all messages.
+/// 6.7: a body tries to upgrade twice. Each new body sends its mailbox to another thread and then fails. Both mailboxes
+/// are refused there, and the old body receives all messages.
 #[test]
 fn the_mailboxes_of_failed_upgrades_are_refused() {
     within(60, || {
@@ -222,7 +224,7 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
         });
         rt.block_on(process.started()).expect("it goes on");
         for (number, mailbox) in given.iter().take(2).enumerate() {
-            // The process waits for a message. It has run for the first, and waits again, when the next one comes.
+            // The process may have received the first message, and wait again, when the second message arrives.
             process.send(number as u32 * 2).expect("it lives");
             process.send(number as u32 * 2 + 1).expect("it lives");
             assert_refused(mailbox);
@@ -233,7 +235,7 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
     });
 }
 
-/// 6.7: a mailbox that waits on another thread is woken when the upgrade fails, and refused.
+/// 6.7: a mailbox that waits on another thread is woken and refused when the upgrade fails.
 #[test]
 fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
     within(60, || {
@@ -258,7 +260,7 @@ fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
         let mut fail = Some(fail);
         let exit = block_on(poll_fn(|cx| {
             let received = received.as_mut().poll(cx);
-            // It waits: now the upgrade fails.
+            // The mailbox waits: now the upgrade fails.
             drop(fail.take());
             received
         }));
@@ -268,18 +270,18 @@ fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
     });
 }
 
-/// 6.7: what a mailbox had read ahead when it was replaced goes to the old body, as soon as the mailbox is refused or
+/// 6.7: a replaced mailbox had read messages ahead. They return to the old body as soon as the mailbox is refused or
 /// dropped.
 #[test]
 fn what_a_replaced_mailbox_read_ahead_comes_back() {
     for is_dropped in [true, false] {
         within(60, move || {
-            // No worker: the process runs when all messages are there.
+            // Without workers, the process runs only after all messages have arrived.
             let rt = Runtime::builder().workers(0).build().expect("a runtime");
             let (give, given) = mpsc::channel();
             let process = rt.spawn(async move |ctx: Context<u32>| {
                 let upgrade = ctx.upgrade(async move |mut ctx: Context<u32>| {
-                    // All five are taken out of the mailbox, and one is read.
+                    // The receive takes all five messages out of the mailbox, and returns one.
                     assert_eq!(ctx.receive().await?, 0);
                     give.send(ctx.split().1).expect("the test waits for it");
                     Err::<Vec<u32>, _>(Exit::failed("on purpose"))
@@ -306,7 +308,8 @@ fn what_a_replaced_mailbox_read_ahead_comes_back() {
     }
 }
 
-/// 6.7: a mailbox that a new body gave away before it had started is the receiver, if the upgrade succeeds.
+/// 6.7: a new body sends its mailbox away before the body has started. If the upgrade succeeds, this mailbox is the
+/// receiver.
 #[test]
 fn a_mailbox_that_a_new_body_gave_away_receives() {
     within(60, || {
@@ -327,8 +330,8 @@ fn a_mailbox_that_a_new_body_gave_away_receives() {
     });
 }
 
-/// 2.2: the mailbox that a delegated step gave away is refused when the process reads its events itself. So is an upgrade
-/// of the entry point, in a later step that is delegated again.
+/// 2.2: the body of a delegated step sends its mailbox away. The mailbox is refused when the process reads its events
+/// itself.
 #[test]
 fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     within(60, || {
@@ -352,7 +355,7 @@ fn a_mailbox_is_refused_when_its_process_reads_its_events() {
     });
 }
 
-/// Delegates its first step to the first of these, and is replaced by the second one.
+/// Delegates its first step to the first entry points. In its second step the second entry points replace it.
 struct Succeeded(EntryPoints<u32, u32>, Option<EntryPoints<u32, u32>>, usize);
 
 impl Process for Succeeded {
@@ -399,7 +402,7 @@ fn the_entry_point_that_began_last_is_the_receiver() {
     });
 }
 
-/// 1.2b: the events of a step stay on the thread that steps the process, which may take a message without a lock.
+/// 1.2b: the events of a step stay on the thread that steps the process, so they may take a message without a lock.
 #[test]
 fn events_stay_on_their_thread() {
     trait IfNotSend<A> {

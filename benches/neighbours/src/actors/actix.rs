@@ -1,4 +1,4 @@
-//! actix: all actors on one arbiter, which is one thread.
+//! actix: all actors run on one arbiter, which is one thread.
 
 use actix::{Actor as _, ActorContext as _, Addr, ArbiterHandle, Handler, Message};
 
@@ -7,7 +7,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone)]
 pub(crate) struct Actix(pub(crate) ArbiterHandle);
 
-/// An actor in actix's words. Its own types want to be named, so they are public within this file.
+/// Adapter for an actix actor. It is not private, because `Actors::Address` names it.
 pub(crate) struct Within<A>(A);
 
 pub(crate) struct Told<M>(M);
@@ -49,7 +49,7 @@ impl Actors for Actix {
     }
 
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
-        // Whatever the mailbox's bound is: so do actors that answer each other.
+        // `do_send` ignores the capacity of the mailbox, so the mailbox is unbounded as on the other runtimes.
         to.do_send(Told(message));
     }
 

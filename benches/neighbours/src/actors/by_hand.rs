@@ -1,4 +1,4 @@
-//! procession's other face: a process that is written by hand, in steps.
+//! procession with hand-written processes.
 
 use procession::{Address, Context, Event, Events, Exit, Host, Next, Process, Reply, StepOutput};
 
@@ -7,10 +7,11 @@ use super::{Actor, Actors, Then};
 #[derive(Clone)]
 pub(crate) struct ByHand(pub(crate) Host);
 
-/// An actor in steps. Its own types want to be named, so they are public within this file.
+/// Adapter for a hand-written process. It is not private, because `Actors::Address` names it.
 pub(crate) struct Within<A>(A);
 
-/// By the actor, not by its message: in that an address may stand.
+/// Generic over the actor and not over its message type. A message type may contain this address type, so the types
+/// would be infinitely recursive.
 pub(crate) enum Told<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, Reply<u64>),

@@ -1,4 +1,4 @@
-//! kameo: an actor is a task of tokio's, with an unbounded mailbox here.
+//! kameo: an actor is a tokio task. The mailboxes are unbounded here.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use super::{Actor, Actors, Then};
 #[derive(Clone, Copy)]
 pub(crate) struct Kameo;
 
-/// An actor in kameo's words. Its own types want to be named, so they are public within this file.
+/// Adapter for a kameo actor. It is not private, because `Actors::Address` names it.
 pub(crate) struct Within<A>(A);
 
 pub(crate) struct Told<M>(M);

@@ -1,4 +1,4 @@
-//! ractor: an actor is a task of tokio's, its state apart from its code.
+//! ractor: an actor is a tokio task, and its state is separate from its code.
 
 use std::marker::PhantomData;
 
@@ -9,10 +9,11 @@ use super::{Actor, Actors, Then};
 #[derive(Clone, Copy)]
 pub(crate) struct Ractor;
 
-/// An actor in ractor's words. Its own types want to be named, so they are public within this file.
+/// Adapter for a ractor actor. It is not private, because `Actors::Address` names it.
 pub(crate) struct Within<A>(PhantomData<A>);
 
-/// By the actor, not by its message: in that an address may stand.
+/// Generic over the actor and not over its message type. A message type may contain this address type, so the types
+/// would be infinitely recursive.
 pub(crate) enum Told<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, RpcReplyPort<u64>),

@@ -1,5 +1,5 @@
-//! Savina's big: 120 processes, each of which asks another one by chance, waits for its answer, and asks the next. An
-//! operation is a question with its answer, two messages.
+//! Savina's big: each of 120 processes asks a random process, waits for the answer, and asks the next one. An operation
+//! is a question with its answer, which is two messages.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,20 +23,20 @@ const PROCESSES: usize = 120;
 
 #[derive(Clone, Copy)]
 enum Message {
-    /// With the index of who asks.
+    /// A question, with the index of the sender.
     Ping(usize),
-    /// Also what begins it.
+    /// An answer, and also the message that starts a process.
     Pong,
 }
 
-/// The addresses of all, known before the first message.
+/// The addresses of all processes. They are set before the first message.
 type Everyone<To> = Arc<OnceLock<Vec<To>>>;
 
-/// What a process does with a message, whatever it runs on.
+/// State of a process and its reaction to a message, on all runtimes.
 struct Player<To> {
     own: usize,
     everyone: Everyone<To>,
-    /// How many answers it still waits for, and the one that begins it.
+    /// Number of outstanding answers, including the message that starts the process.
     left: u64,
     chance: u64,
 }
@@ -68,7 +68,7 @@ fn someone(chance: &mut u64) -> usize {
     *chance as usize % PROCESSES
 }
 
-/// Makes all of them and begins.
+/// Spawns all processes and starts them.
 fn begin<To>(n: u64, spawn: impl Fn(Player<To>) -> To, send: impl Fn(&To, Message)) {
     let everyone = Everyone::default();
     let addresses = (0..PROCESSES).map(|own| spawn(Player::new(own, &everyone, n / PROCESSES as u64))).collect();

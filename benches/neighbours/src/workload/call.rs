@@ -1,5 +1,4 @@
-//! Requests with an answer: clients ask servers, one question after the other. An operation is one question with its
-//! answer.
+//! Calls: clients ask servers, one question after the other. An operation is one question with its answer.
 
 use procession::{Address, Context, Reply, Runtime};
 
@@ -51,7 +50,7 @@ fn ours<const CLIENTS: usize, const SERVERS: usize>(rt: &Runtime, n: u64) {
     DONE.wait();
 }
 
-/// Over the channels of the neighbours, the reply over one for a single message.
+/// Uses a channel of the neighbour for the questions, and a oneshot channel for each answer.
 pub(super) fn tasks<T: Tasks, const CLIENTS: usize, const SERVERS: usize>(on: &T, n: u64) {
     let n = n / CLIENTS as u64;
     DONE.close(CLIENTS as u64);

@@ -1,5 +1,6 @@
-//! Savina's chameneos: 100 creatures of three colours go to a mall, which pairs those who wait; the two of a pair
-//! exchange colours and go again, until there were so many meetings. An operation is a meeting, four messages.
+//! Savina's chameneos: 100 creatures of three colours go to a mall, which pairs them. The creatures of a pair exchange
+//! colours and go again, until the given number of meetings is reached. An operation is a meeting, which is four
+//! messages.
 
 use procession::{Address, Context, Runtime};
 
@@ -33,7 +34,7 @@ impl Colour {
         [Red, Yellow, Blue][(creature % 3) as usize]
     }
 
-    /// What two become who meet: as they are if they are alike, else the third colour.
+    /// Returns the colour of both creatures after a meeting: their own if it is the same, otherwise the third colour.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -44,26 +45,27 @@ impl Colour {
     }
 }
 
-/// What the mall hears, from creatures with such addresses.
+/// Messages to the mall.
 enum ToMall<C> {
     Meet(C, Colour),
-    /// How many meetings a creature had, at its end.
+    /// Number of meetings of a creature, sent at its exit.
     Had(u64),
 }
 
-/// What a creature hears, from the mall and from others like it.
+/// Messages to a creature, from the mall and from other creatures.
 enum ToCreature<C> {
     Meet(C, Colour),
     Change(Colour),
     Stop,
 }
 
-/// What the mall does with a message, whatever it runs on.
+/// State of the mall and its reaction to a message, on all runtimes.
 struct Mall<C> {
     waiting: Option<C>,
     left: u64,
     faded: u64,
-    /// How often creatures met, as the mall counts it and as they do.
+    /// Twice the number of meetings, and the sum of the meetings that the creatures have counted. Both must be equal at
+    /// the end.
     met: [u64; 2],
 }
 
@@ -96,7 +98,7 @@ impl<C> Mall<C> {
     }
 }
 
-/// What a creature does, given its own address, a way to others and one to the mall.
+/// State of a creature and its reaction to a message, on all runtimes.
 struct Creature {
     colour: Colour,
     meetings: u64,
@@ -206,7 +208,7 @@ struct CreatureActor<A: Actors> {
     mall: A::Address<MallActor<A>>,
 }
 
-/// A creature hears first where it is itself.
+/// The first message to a creature is its own address.
 enum Heard<A: Actors> {
     You(A::Address<CreatureActor<A>>),
     Other(ToCreature<A::Address<CreatureActor<A>>>),

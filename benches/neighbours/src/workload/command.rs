@@ -1,5 +1,5 @@
-//! Commands: one process wants something done a number of times, one after another, and waits for each answer. An
-//! operation is one command with its answer. Neighbours have no commands: there a task asks another one.
+//! Commands: one process performs commands one after another, and waits for each answer. An operation is one command
+//! with its answer. The neighbours have no commands: there a task asks another task.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use crate::tasks::Tasks;
 use crate::verdict::{Shape, cpu};
 
 pub(super) const ROWS: &[Workload] = &[
-    // Answered by a handler at once; by a task on the neighbours' side.
+    // A handler answers inline. On the neighbours a task answers.
     Workload {
         name: "command-inline",
         ops: 200_000,
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Workload] = &[
             tasks: call::tasks::<_, 1, 1>
         ),
     },
-    // Handed on to another process, which answers.
+    // A handler forwards the command to a process, which answers.
     Workload {
         name: "command-task",
         ops: 200_000,
@@ -31,7 +31,8 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[])],
         runs: runs!(built: perform_by_a_process, tasks: call::tasks::<_, 1, 1>),
     },
-    // Answered by a future that the runtime runs for this one command; by a task that is spawned for it and awaited.
+    // A future answers, which the runtime runs for this command. On the neighbours a task is spawned for each question,
+    // and awaited.
     Workload {
         name: "command-async",
         ops: 200_000,
@@ -56,8 +57,8 @@ fn perform(round: &Round, builder: Builder) -> Sample {
 
 fn perform_by_a_process(round: &Round) -> Sample {
     type Job = (Increment, Completion<u64>);
-    // The runtime owns the handler, which knows the server, which knows the runtime: the circle stays behind after each
-    // round, with one small process in it.
+    // The runtime owns the handler, the handler owns an address of the server, and the address refers to the runtime.
+    // This reference cycle leaks one small process after each round.
     let server: Arc<OnceLock<Address<Job>>> = Arc::default();
     let known = Arc::clone(&server);
     let builder = Runtime::builder().handler(move |command: Increment, completion: Completion<u64>| {

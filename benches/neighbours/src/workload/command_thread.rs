@@ -1,7 +1,8 @@
-//! Commands that a thread outside answers, with 1,000 in flight: of one process, where whichever answer comes makes room for
-//! the next one, or of 1,000, each of which waits for its own. An operation is one command with its answer; on the neighbours'
-//! side, a oneshot that the thread sends to. Beside the one process, by hand, what it costs to tell a thread something and to
-//! be told: two channels, and no runtime at all.
+//! Commands that a thread outside the runtime answers, with 1,000 commands in flight. In `command-thread` one process
+//! has all of them in flight, and each answer makes room for the next command. In `command-each` each of 1,000
+//! processes waits for its own command. An operation is one command with its answer. On the neighbours the thread
+//! answers through a oneshot channel. The column `by-hand` of `command-thread` is two channels between two threads,
+//! without a runtime.
 
 use std::sync::mpsc;
 use std::thread;
@@ -34,7 +35,7 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// How many are in flight at once.
+/// Number of commands in flight.
 const FLYING: u64 = 1_000;
 
 fn ours(round: &Round) -> Sample {
@@ -62,12 +63,12 @@ fn each(round: &Round) -> Sample {
     })
 }
 
-/// How many of `n` are this one's.
+/// Returns how many of `n` operations the process `at` does.
 fn share(n: u64, at: u64) -> u64 {
     n / FLYING + u64::from(at < n % FLYING)
 }
 
-/// With a thread that answers each command.
+/// Measures with a thread that answers each command.
 fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     let (send, receive) = mpsc::channel::<(Increment, Completion<u64>)>();
     let answering = thread::spawn(move || {
@@ -83,7 +84,7 @@ fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
     sample
 }
 
-/// Keeps so many commands in flight until all are answered.
+/// Keeps `FLYING` commands in flight until all are answered.
 struct Keeping {
     left: u64,
     flying: u64,

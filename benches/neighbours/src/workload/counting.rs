@@ -1,4 +1,5 @@
-//! One sends without pause, one counts what comes. An operation is one message.
+//! Savina's counting: one process sends without a pause, and another one adds up the messages. An operation is one
+//! message.
 
 use procession::{Context, Runtime};
 

@@ -1,5 +1,5 @@
-//! One makes receivers without pause, each with one message in its hands; each ends when it has read it. An operation
-//! is one receiver with its message.
+//! One process spawns receivers without a pause, and sends each of them one message. A receiver exits when it has read
+//! the message. An operation is one receiver with its message.
 
 use procession::{Context, Runtime};
 

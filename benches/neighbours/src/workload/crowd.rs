@@ -1,5 +1,5 @@
-//! So many at once: all of them are there before the first gets its message; each ends when it has read it. It shows
-//! what a large number costs. An operation is one of them.
+//! Many processes alive at the same time. All of them exist before the first one receives its message, and each exits
+//! when it has read the message. An operation is one process.
 
 use procession::{Context, Runtime};
 

@@ -1,5 +1,5 @@
-//! Savina's fibonacci: fib(25) by recursion, where each call is a process that two others wait for. An operation is one
-//! call.
+//! Savina's fibonacci: fib(25) by recursion. Each call is a process that spawns the two calls below it and joins them.
+//! An operation is one call.
 
 use procession::{Context, Runtime};
 
@@ -16,12 +16,12 @@ pub(super) const ROWS: &[Workload] = &[Workload {
     runs: runs!(ours, tasks: tasks),
 }];
 
-/// How many calls fib(k) takes, itself included.
+/// Number of calls of fib(k), including itself.
 const fn calls(k: u64) -> u64 {
     2 * numbers(k + 1).0 - 1
 }
 
-/// fib(k) and fib(k + 1).
+/// Returns fib(k) and fib(k + 1).
 const fn numbers(k: u64) -> (u64, u64) {
     let (mut a, mut b, mut i) = (0, 1, 0);
     while i < k {
@@ -31,7 +31,7 @@ const fn numbers(k: u64) -> (u64, u64) {
     (a, b)
 }
 
-/// The largest argument that takes no more than `n` calls.
+/// Returns the largest argument that takes at most `n` calls.
 fn argument(n: u64) -> u64 {
     (0..90).take_while(|&k| calls(k) <= n.max(1)).last().expect("fib(0) is one call")
 }

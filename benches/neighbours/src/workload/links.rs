@@ -1,5 +1,5 @@
-//! Ties between processes: set and cut, and set with a spawn. Where a neighbour has the like it runs beside; an operation
-//! is one tie, or one child from its spawn until its end is heard.
+//! Links, monitors and restarts. An operation is one link or monitor that is set and removed, one monitored child from
+//! its spawn until its exit is received, or one child that is started, killed and restarted.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[])],
         runs: &[(Runner::Procession, |round| round.procession(Runtime::builder(), monitor_demonitor))],
     },
-    // Against the set of tasks that says which has ended.
+    // tokio's counterpart is a `JoinSet`, which reports the tasks that have finished.
     Workload {
         name: "spawn-monitor",
         ops: 1_000_000,
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Workload] = &[
             (Runner::Tokio, |round: &Round| round.tokio(join_set)),
         ],
     },
-    // Children of one supervisor: all started, all killed, all there again.
+    // All children of one supervisor are started, killed and restarted.
     Workload {
         name: "restart",
         ops: 100_000,
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// Does something so often in a process, with the pid of another one that waits.
+/// Defines a work that repeats an operation in a process, with the pid of another process that waits.
 macro_rules! beside_another {
     ($name:ident, |$ctx:ident, $other:ident| $once:expr) => {
         fn $name(rt: &Runtime, n: u64) {

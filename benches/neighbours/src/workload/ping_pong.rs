@@ -1,4 +1,4 @@
-//! Pairs that answer each other, by themselves. An operation is one message.
+//! Pairs of processes that answer each other; the pairs are independent. An operation is one message.
 
 use procession::{Context, Runtime};
 
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// `PAIRS` of them, with `n` messages together.
+/// Runs `PAIRS` pairs, with `n` messages in total.
 fn ours<const PAIRS: u64>(rt: &Runtime, n: u64) {
     let n = n / PAIRS / 2;
     DONE.close(PAIRS);
@@ -76,7 +76,7 @@ fn tasks<T: Tasks, const PAIRS: u64>(on: &T, n: u64) {
     DONE.wait();
 }
 
-/// One of two: the ball comes back with one added by the other, and is passed on until it was there `n` times.
+/// One player of a pair. A player adds one to the ball and sends it back, until the ball has made `n` passes.
 struct Player<A: Actors> {
     other: Option<A::Address<Self>>,
     n: u64,

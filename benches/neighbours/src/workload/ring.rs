@@ -1,4 +1,4 @@
-//! Savina's thread ring: 100 processes pass a token on, which counts its hops. An operation is one hop.
+//! Savina's thread ring: 100 processes pass a token, which counts down its hops. An operation is one hop.
 
 use procession::{Context, Runtime};
 
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const PROCESSES: u64 = 100;
 
-/// Whether who has the token with so many hops before it won't see it again.
+/// Returns whether a process that receives the token with `hops` remaining hops will not receive it again.
 fn is_last_round(hops: u64) -> bool {
     hops < PROCESSES
 }

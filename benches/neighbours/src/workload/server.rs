@@ -1,5 +1,4 @@
-//! What the server helper costs beside the loop that it stands for: one sends without pause, one adds up. An operation is
-//! one message.
+//! Cost of the `Server` trait compared with a hand-written receive loop. An operation is one message.
 
 use procession::{Context, Exit, JoinHandle, Next, Reply, Runtime, Server};
 
@@ -9,7 +8,7 @@ use crate::round::Runner;
 use crate::verdict::{Shape, by_hand, cpu};
 
 pub(super) const ROWS: &[Workload] = &[
-    // Mail in bursts.
+    // One process sends casts without a pause, so the messages arrive in bursts.
     Workload {
         name: "server-cast",
         ops: 5_000_000,
@@ -20,7 +19,7 @@ pub(super) const ROWS: &[Workload] = &[
             (Runner::ByHand, |round| round.procession(Runtime::builder(), |rt, n| casts(rt, looped(rt), n))),
         ],
     },
-    // One message at a time.
+    // One process makes one call after the other.
     Workload {
         name: "server-call",
         ops: 1_000_000,

@@ -1,4 +1,4 @@
-//! Spawning: tasks that do nothing but end. An operation is one task, from its spawn to its end.
+//! Spawns tasks that exit immediately. An operation is one task, from its spawn to its exit.
 
 use procession::{Context, Runtime};
 
@@ -8,7 +8,7 @@ use crate::tasks::Tasks;
 use crate::verdict::{Shape, best, cpu, tokio};
 
 pub(super) const ROWS: &[Workload] = &[
-    // From the thread that measures.
+    // The measuring thread spawns the tasks.
     Workload {
         name: "spawn-outside",
         ops: 1_000_000,
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Workload] = &[
         judged: &[cpu(&[tokio(0.40), best(1.0)])],
         runs: runs!(ours_outside, tasks: tasks_outside),
     },
-    // All of them from one task, which does not pause.
+    // One task spawns all tasks without a pause.
     Workload {
         name: "spawn-inside",
         ops: 1_000_000,

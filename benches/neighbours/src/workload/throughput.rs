@@ -1,5 +1,5 @@
-//! Savina's fork-join throughput: one sends to 60 in turn, without pause; each ends after as many messages as the
-//! others. An operation is one message.
+//! Savina's fork-join throughput: one process sends to 60 receivers in turn, without a pause. Each receiver exits after
+//! its share of the messages. An operation is one message.
 
 use procession::{Context, Runtime};
 
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
 
 const RECEIVERS: u64 = 60;
 
-/// What a message makes its receiver do.
+/// The computation of a receiver for each message.
 fn compute(i: u64) -> f64 {
     std::hint::black_box((i as f64 * 37.2).sin())
 }

@@ -1,5 +1,5 @@
-//! Timers: very many that sleep at once, timers that are nearly always taken back, and how late a sleep ends. They are
-//! tokio's own and async-io's; an operation is one timer.
+//! Timers: many concurrent sleeps, timers that are cancelled before they fire, and the lateness of sleeps. tokio uses
+//! its own timers, and async-executor those of async-io. An operation is one timer.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
@@ -17,7 +17,7 @@ use crate::tasks::{Tasks, Tokio};
 use crate::verdict::{Judged, Quantity, Shape, best, cpu, tokio};
 use crate::waits::WAITS;
 
-/// The first is on ours, the second on the others.
+/// Builds `runs`: the first function is for procession, the second one for the neighbours.
 macro_rules! runs {
     ($ours:expr, $theirs:expr) => {
         &[
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Workload] = &[
     },
 ];
 
-/// Tasks that have timers.
+/// A task runtime with timers.
 trait Timers: Tasks {
     fn sleep(time: Duration) -> impl Future + Send;
 }
@@ -79,12 +79,13 @@ impl Timers for Arc<Executor<'static>> {
     }
 }
 
-/// The i-th of a row of numbers that look like chance, below `below`; the same in each round.
+/// Returns the i-th number of a pseudorandom sequence below `below`. The sequence is the same in each round.
 fn scattered(i: u64, below: u64) -> u64 {
     (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below
 }
 
-// ---- A million sleep at once, each in a task of its own, 500 of them due in each millisecond of two seconds
+// ---- A million concurrent sleeps, each in a task of its own. About 500 of them are due in each millisecond of two
+// seconds.
 
 fn nap(i: u64, n: u64) -> Duration {
     Duration::from_micros(scattered(i, n * 2))
@@ -117,7 +118,8 @@ fn sleep<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- The same timers without the tasks: one makes them all, whose wakers count, and they are dropped when all have fired
+// ---- The same timers without the tasks: one task creates all timers, their wakers count, and they are dropped when
+// all have fired.
 
 struct Counted;
 
@@ -127,18 +129,18 @@ impl Wake for Counted {
     }
 }
 
-/// After some time in which all are made.
+/// The delay is at least one second, in which all timers are created.
 fn alarm(i: u64, n: u64) -> Duration {
     Duration::from_secs(1) + nap(i, n)
 }
 
-/// Polls all of them once.
+/// Polls all sleeps once.
 fn hold<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let waker = Waker::from(Arc::new(Counted));
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            // Whoever is slow to make them all.
+            // The timer fired before all timers were created, because the runtime is slow.
             DONE.one();
         }
     }
@@ -167,7 +169,7 @@ fn fire<T: Timers>(on: &T, n: u64) {
     drop(receive.recv());
 }
 
-// ---- While 1,000 others wait, timers of some seconds are set and taken back: what a time limit does that is met
+// ---- While 1,000 other timers wait, timers of some seconds are set and cancelled, like timeouts that do not elapse.
 
 const LIVE: u64 = 1_000;
 
@@ -175,7 +177,7 @@ fn limit(i: u64) -> Duration {
     Duration::from_millis(1_000 + scattered(i, 9_000))
 }
 
-/// Polls it once, and drops it.
+/// Polls the sleep once, and drops it.
 async fn give_up(sleep: impl Future) {
     let mut sleep = pin!(sleep);
     poll_fn(|cx| {
@@ -185,7 +187,7 @@ async fn give_up(sleep: impl Future) {
     .await;
 }
 
-/// Polls all of them once.
+/// Polls all sleeps once.
 async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     poll_fn(|cx| {
@@ -196,7 +198,7 @@ async fn start<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
     live
 }
 
-/// An hour and more.
+/// A delay of more than an hour.
 fn long(i: u64) -> Duration {
     Duration::from_secs(3_600 + i)
 }
@@ -227,8 +229,9 @@ fn cancel<T: Timers>(on: &T, n: u64) {
     DONE.wait();
 }
 
-// ---- How late a sleep ends, in a runtime that has little to do: 100 tasks, some milliseconds each time. Ours and tokio's
-// are told in ticks of a millisecond, so half of one is the least; async-io asks the system for each moment.
+// ---- Lateness of sleeps in a runtime that is mostly idle: 100 tasks sleep some milliseconds each time. procession and
+// tokio have ticks of a millisecond, so their average lateness is at least half a millisecond. async-io uses the exact
+// deadline.
 
 const SLEEPERS: u64 = 100;
 

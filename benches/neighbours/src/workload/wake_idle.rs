@@ -1,5 +1,5 @@
-//! A message from outside for a runtime that is asleep: how long until its receiver runs. The verdict is that time. An
-//! operation is one such message.
+//! Latency of a message from another thread to an idle runtime: the time until its receiver runs. An operation is one
+//! such message.
 
 use std::sync::mpsc;
 use std::thread;
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Workload] = &[Workload {
     runs: runs!(ours, tasks: tasks, actors: actors),
 }];
 
-/// After so long nobody looks for work any more.
+/// Pause before each message. It is long enough for all workers to park.
 const IDLE: Duration = Duration::from_micros(300);
 
 fn awake(sent: Instant) {
@@ -33,7 +33,7 @@ fn awake(sent: Instant) {
     DONE.one();
 }
 
-/// `n` times: lets it fall asleep, and sends.
+/// Repeats `n` times: pauses until the runtime is idle, then sends a message.
 fn each(n: u64, send: impl Fn(Instant)) {
     for _ in 0..n {
         thread::sleep(IDLE);

@@ -1,4 +1,4 @@
-//! Yielding: 1,000 tasks, each of which goes to the back of the queue again and again. An operation is one yield.
+//! Yields: each of 1,000 tasks repeatedly goes to the back of the queue. An operation is one yield.
 
 use procession::{Context, Runtime};
 

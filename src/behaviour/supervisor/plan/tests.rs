@@ -42,7 +42,7 @@ use Action::{Start, Stop};
 use RestartPolicy::{Permanent, Temporary, Transient};
 
 #[test]
-fn children_start_in_order_each_when_the_one_before_has() {
+fn each_child_starts_after_the_previous_child_has_started() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     assert_eq!(next(&mut plan, at(0)), []);
@@ -57,7 +57,7 @@ fn children_start_in_order_each_when_the_one_before_has() {
 }
 
 #[test]
-fn one_for_one_restarts_the_one_that_died() {
+fn one_for_one_restarts_only_the_child_that_exited() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 3]);
     assert_eq!(bring_up(&mut plan, at(0)), [0, 1, 2]);
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -68,7 +68,7 @@ fn one_for_one_restarts_the_one_that_died() {
 }
 
 #[test]
-fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
+fn one_for_all_stops_the_other_children_in_reverse_and_starts_all_in_order() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -82,7 +82,7 @@ fn one_for_all_stops_the_others_in_reverse_and_starts_all_in_order() {
 }
 
 #[test]
-fn rest_for_one_leaves_those_before_alone() {
+fn rest_for_one_keeps_earlier_children_running() {
     let mut plan = plan(Strategy::RestForOne, &[Permanent; 4]);
     bring_up(&mut plan, at(0));
     plan.exited(1, Over::Ended, &boom(), at(5), || 0);
@@ -94,7 +94,7 @@ fn rest_for_one_leaves_those_before_alone() {
 }
 
 #[test]
-fn two_that_die_at_once_are_one_restart_of_the_group_each() {
+fn exits_during_a_group_restart_are_no_further_restarts() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(5), || 0);
@@ -106,7 +106,7 @@ fn two_that_die_at_once_are_one_restart_of_the_group_each() {
 }
 
 #[test]
-fn transient_and_temporary_children() {
+fn transient_children_restart_only_after_failures_and_temporary_children_never() {
     let mut plan = plan(Strategy::OneForOne, &[Transient, Temporary, Permanent]);
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(1), || 0);
@@ -131,7 +131,7 @@ fn transient_and_temporary_children() {
 }
 
 #[test]
-fn a_temporary_child_that_goes_with_the_others_does_not_come_back() {
+fn a_temporary_child_that_is_stopped_with_its_group_is_not_restarted() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent, Temporary, Transient]);
     bring_up(&mut plan, at(0));
     plan.exited(0, Over::Ended, &boom(), at(1), || 0);
@@ -143,7 +143,7 @@ fn a_temporary_child_that_goes_with_the_others_does_not_come_back() {
 }
 
 #[test]
-fn past_the_intensity_it_stops_all_and_gives_up() {
+fn a_supervisor_past_its_intensity_stops_all_children_and_fails() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     for ms in 1..=3 {
@@ -159,7 +159,7 @@ fn past_the_intensity_it_stops_all_and_gives_up() {
 }
 
 #[test]
-fn failed_starts_count() {
+fn failed_starts_count_as_restarts() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent]);
     for ms in 0..3 {
         assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
@@ -172,7 +172,7 @@ fn failed_starts_count() {
 }
 
 #[test]
-fn a_refused_first_start_stops_those_before_it() {
+fn a_refused_first_start_stops_the_earlier_children() {
     for over in [Over::Refused, Over::Unmade, Over::Ended] {
         let mut plan = plan(Strategy::OneForOne, &[Permanent, Permanent, Temporary]);
         for id in 0..2 {
@@ -199,7 +199,7 @@ fn a_refused_first_start_stops_those_before_it() {
 }
 
 #[test]
-fn a_refused_restart_counts_and_waits() {
+fn a_refused_restart_counts_and_is_delayed() {
     let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
     for (over, backoff, waits) in [
         (Over::Refused, None, [1, 1, 1]),
@@ -226,7 +226,7 @@ fn a_refused_restart_counts_and_waits() {
 }
 
 #[test]
-fn a_refused_start_of_a_new_child_is_its_end() {
+fn an_added_child_is_removed_if_its_start_fails() {
     for over in [Over::Refused, Over::Unmade, Over::Ended] {
         let mut plan = plan(Strategy::OneForAll, &[Permanent]);
         bring_up(&mut plan, at(0));
@@ -273,7 +273,7 @@ fn a_refused_start_on_request_leaves_the_child_down() {
 }
 
 #[test]
-fn a_restart_on_request_begins_the_back_off_anew() {
+fn a_requested_restart_resets_the_backoff() {
     let backoff = Backoff::new(MS(10), MS(80)).jitter(false);
     let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
     plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
@@ -297,7 +297,7 @@ fn a_restart_on_request_begins_the_back_off_anew() {
 }
 
 #[test]
-fn backoff_waits_and_begins_anew_after_a_stable_life() {
+fn the_backoff_grows_and_is_reset_after_a_stable_instance() {
     let backoff = Backoff::new(MS(10), MS(40)).jitter(false).reset_after(MS(100));
     let mut plan = Plan::new(Strategy::OneForOne, Intensity::new(100, MS(1)));
     plan.add(Policy { restart: Permanent, backoff: Some(backoff) }, false, at(0));
@@ -314,7 +314,7 @@ fn backoff_waits_and_begins_anew_after_a_stable_life() {
 }
 
 #[test]
-fn a_group_waits_for_the_one_that_backs_off() {
+fn a_group_waits_for_the_backoff_of_the_failed_child() {
     let backoff = Backoff::new(MS(10), MS(40)).jitter(false);
     let mut plan = Plan::new(Strategy::RestForOne, Intensity::new(100, MS(1)));
     for backoff in [Some(backoff), None] {
@@ -341,7 +341,7 @@ fn a_group_waits_for_the_one_that_backs_off() {
 }
 
 #[test]
-fn children_come_and_go_while_it_runs() {
+fn children_can_be_added_stopped_restarted_and_removed() {
     let mut plan = plan(Strategy::OneForOne, &[Permanent; 2]);
     bring_up(&mut plan, at(0));
     let third = plan.add(Policy { restart: Permanent, backoff: None }, false, at(1));
@@ -362,7 +362,7 @@ fn children_come_and_go_while_it_runs() {
 }
 
 #[test]
-fn a_shutdown_stops_in_reverse_whatever_goes_on() {
+fn a_shutdown_during_the_start_stops_children_in_reverse() {
     let mut plan = plan(Strategy::OneForAll, &[Permanent; 3]);
     assert_eq!(next(&mut plan, at(0)), [Start(0)]);
     plan.started(0, at(0));
@@ -384,7 +384,7 @@ fn a_shutdown_stops_in_reverse_whatever_goes_on() {
 /// Children exit at random times, one after another. A simple model predicts which children are stopped and started, in
 /// which order and at which time, and which exit exceeds the intensity.
 #[test]
-fn random_deaths_do_as_the_model_says() {
+fn random_exits_match_the_model() {
     for seed in 0..3_000 {
         let mut rng = Rng::seeded(seed);
         let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][rng.below(3)];
@@ -455,7 +455,7 @@ fn random_deaths_do_as_the_model_says() {
 /// Random events in random order. No child has two instances at a time, stops run from the last child to the first, and
 /// the plan terminates.
 #[test]
-fn no_child_ever_has_two_lives() {
+fn a_child_never_has_two_instances() {
     for seed in 0..2_000 {
         let mut rng = Rng::seeded(seed);
         let strategy = [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne][rng.below(3)];

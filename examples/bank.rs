@@ -1,9 +1,9 @@
-//! Transfers between account processes under a storm of kills: at the end all the money is there, to the cent.
+//! Account processes transfer money while random accounts are killed. At the end the total is the same, to the cent.
 //!
-//! An account that is killed is started again from what it had on the disk, which is all that it ever acts on: it saves
-//! before it sends, sends again until that is acknowledged, and takes nothing twice.
+//! A killed account is restarted from its data on disk, and it acts on saved data only. It saves before it sends,
+//! resends until the receiver acknowledges, and credits each payment only once.
 
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use procession::{
 };
 
 const NAMES: [&str; 6] = ["ada", "bill", "carl", "dora", "emil", "fay"];
-/// In cents, as all amounts are.
+/// Initial balance. All amounts are in cents.
 const OPENING: u64 = 100_000;
 const TELLERS: usize = 4;
 const KILLS: u64 = 300;
@@ -27,20 +27,21 @@ fn account(owner: Owner) -> Name<Msg> {
     Name::new(owner)
 }
 
-// ---- The disk: what outlives a process
+// ---- The disk: data that outlives a process
 
-/// What is known of an account.
+/// Data of an account.
 #[derive(Clone, Default)]
 struct Book {
     balance: u64,
-    /// Debited, and not acknowledged yet: to whom, how much, by number.
+    /// Payments that are debited and not acknowledged yet: receiver and amount, by number.
     sent: BTreeMap<u64, (Owner, u64)>,
     next: u64,
-    /// Credited: from whom, by his number.
+    /// Credited payments: sender, and the sender's number.
     taken: BTreeSet<(Owner, u64)>,
 }
 
-/// Reads an account, for a new life: what an earlier one writes from now on is refused, though it be under way.
+/// Reads an account for a new instance. From then on, writes of earlier instances are refused, even if they are already
+/// in progress.
 struct Load(Owner);
 impl Command for Load {
     type Reply = (u64, Book);
@@ -51,7 +52,7 @@ impl Command for Save {
     type Reply = ();
 }
 
-/// Each account with the number of its present life.
+/// Data of each account, with the number of its present instance.
 #[derive(Default)]
 struct Disk(Mutex<BTreeMap<Owner, (u64, Book)>>);
 
@@ -83,7 +84,7 @@ enum Msg {
         amount: u64,
     },
     Credited(u64),
-    /// The balance, and how many payments are under way.
+    /// Returns the balance, and the number of payments that are not acknowledged.
     Look(Reply<(u64, usize)>),
 }
 
@@ -103,7 +104,7 @@ impl Account {
         Ok(ctx.perform(Save(self.owner, self.life, self.book.clone())).await?)
     }
 
-    /// Whoever is dead now gets it when it lives again.
+    /// Sends a payment. If the receiver is dead, the payment is sent again after its restart.
     fn send(&mut self, ctx: &Context<Msg>, number: u64) {
         let Some(&(to, amount)) = self.book.sent.get(&number) else { return };
         let _ = ctx.send(account(to), Msg::Credit { from: self.owner, number, amount });
@@ -167,10 +168,10 @@ impl Server for Account {
     }
 }
 
-// ---- Those around it
+// ---- Tellers, kills and the check
 
-/// Has payments made until the day is over; says how many were confirmed, and of how many nobody knows: whoever was to
-/// make them died first, or before he said so.
+/// Makes payments until the token is cancelled. Returns the number of confirmed payments, and the number of payments
+/// with unknown result: the account was killed before the payment, or before its reply.
 async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     let any = || NAMES[ctx.random() as usize % NAMES.len()];
     let (mut confirmed, mut unknown) = (0, 0);
@@ -187,7 +188,7 @@ async fn teller(ctx: Context) -> Result<(u64, u64), Exit> {
     Ok((confirmed, unknown))
 }
 
-/// Kills whom it meets.
+/// Kills random accounts.
 async fn storm(ctx: Context) -> Result<(), Exit> {
     let mut kills = 0;
     while kills < KILLS {
@@ -202,7 +203,7 @@ async fn storm(ctx: Context) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Returns what an account has once nothing that it has sent is under way.
+/// Returns the balance of an account as soon as all its payments are acknowledged.
 async fn settled(host: &Host, owner: Owner) -> u64 {
     loop {
         match host.call(account(owner), Msg::Look).await {
@@ -220,7 +221,7 @@ fn main() -> Result {
         .handle_async(move |Save(owner, life, book): Save| {
             let disk = Arc::clone(&writes);
             async move {
-                // It takes its time, so that kills come in between.
+                // The delay lets kills happen between a request and its write.
                 smol::future::yield_now().await;
                 disk.save(owner, life, book)
             }
@@ -240,7 +241,7 @@ fn main() -> Result {
     let done = rt.block_on(futures::future::try_join_all(tellers))?;
     let (confirmed, unknown) = done.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
 
-    // Nobody sends anything new: when nobody has anything under way, nobody will be credited any more.
+    // No new payments are made. When no account has payments left to be acknowledged, no balance changes any more.
     for owner in NAMES {
         rt.block_on(settled(&rt, owner));
     }

@@ -1,10 +1,11 @@
-//! Rooms and users over TCP, on threads of the standard library: a user who crashes leaves, and the room stays.
+//! Chat rooms over TCP, with sockets on threads of the standard library. A user that crashes leaves its room, and the
+//! room continues.
 //!
 //!     cargo run --example chat             a server, with clients of its own that check what they read
-//!     cargo run --example chat -- 4000     a server on that port of this machine: try `nc 127.0.0.1 4000`
+//!     cargo run --example chat -- 4000     a server on that local port: try `nc 127.0.0.1 4000`
 //!
-//! The first line of a client is its name. Each further one joins a room (`/join tea`), quits (`/quit`), crashes whoever
-//! sends it (`/crash`), or is said to the room.
+//! The first line of a client is its name. Each further line joins a room (`/join tea`), quits (`/quit`), crashes the
+//! sender (`/crash`), or is sent to the room.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Result as IoResult, Write};
@@ -15,12 +16,12 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::{Address, Context, Event, Exit, Host, Mailbox, MailboxCapacity, Next, Pid, Result, Runtime, Server};
 
-/// The longest line in bytes; what is longer comes as several.
+/// Maximum length of a line in bytes. A longer line is split.
 const LINE: u64 = 1_024;
-/// How many lines wait for a client that does not read; then it misses some.
+/// Maximum number of lines that wait for a client that does not read. Further lines are dropped.
 const BEHIND: usize = 1_000;
 
-// ---- A room, and who is in it: a name, and the way to the socket
+// ---- A room, with the name of each user and the address of its socket
 
 enum InRoom {
     Join(Pid, String, Address<String>),
@@ -34,7 +35,7 @@ struct Room(BTreeMap<Pid, (String, Address<String>)>);
 impl Room {
     fn tell(&self, line: &str) {
         for (_, socket) in self.0.values() {
-            // Whoever does not take it is on its way out, or far behind.
+            // A send fails if the user is exiting, or if its queue is full.
             let _ = socket.send(line.to_owned());
         }
     }
@@ -90,7 +91,7 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
                     ctx.send(last, InRoom::Leave(ctx.pid()))?;
                 }
                 let join = InRoom::Join(ctx.pid(), name.clone(), socket.clone());
-                // The room is nobody's child: it stays when this user goes.
+                // The room is not a child of this user, so it continues when the user exits.
                 let process = ctx.host().process().name(format!("room {name_of_room}"));
                 room = Some(process.spawn_or_send(join, |ctx| Room::default().serve(ctx))?);
             }
@@ -100,7 +101,7 @@ async fn user(mut ctx: Context<String>, name: String, socket: Address<String>) -
     }
 }
 
-// ---- Sockets, and the threads that wait for them
+// ---- Sockets, and the threads that read and write them
 
 fn read_line(from: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
@@ -108,7 +109,7 @@ fn read_line(from: &mut impl BufRead) -> Option<String> {
     (length > 0).then(|| line.trim_end().to_owned())
 }
 
-/// Writes what comes, until the user has ended or nobody reads any more.
+/// Writes lines to the socket, until the user has exited or the client has closed the connection.
 fn write_lines(mut mailbox: Mailbox<String>, mut socket: &TcpStream) {
     while let Event::Message(line) = block_on(mailbox.event()) {
         if socket.write_all((line + "\n").as_bytes()).is_err() {
@@ -128,7 +129,7 @@ fn converse(host: &Host, socket: &TcpStream) {
     thread::scope(|s| {
         s.spawn(|| write_lines(mailbox, socket));
         while let Some(line) = read_line(&mut lines) {
-            // Waits for room: whoever sends faster than it is handled is slowed down.
+            // Waits for room in the mailbox, which slows down a client that sends too fast.
             if block_on(user.send_wait(line)).is_err() {
                 break;
             }
@@ -137,7 +138,7 @@ fn converse(host: &Host, socket: &TcpStream) {
     });
 }
 
-/// Serves so many clients, to the end of the last.
+/// Serves the given number of clients. Returns when the last one has disconnected.
 fn listen(host: &Host, listener: &TcpListener, clients: usize) -> IoResult<()> {
     thread::scope(|s| {
         for socket in listener.incoming().take(clients) {
@@ -168,7 +169,7 @@ impl Client {
         self.socket.write_all(format!("{text}\n").as_bytes())
     }
 
-    /// `None` at the end.
+    /// Returns the next line, or `None` at the end of the stream.
     fn hear(&mut self) -> IoResult<Option<String>> {
         let mut line = String::new();
         let length = self.lines.read_line(&mut line)?;
@@ -176,7 +177,7 @@ impl Client {
     }
 }
 
-/// All of them hear this next.
+/// Checks that the next line of each client begins with `wanted`.
 fn all_hear(clients: &mut [&mut Client], wanted: &str) -> IoResult<()> {
     for client in clients {
         let heard = client.hear()?;
@@ -186,7 +187,7 @@ fn all_hear(clients: &mut [&mut Client], wanted: &str) -> IoResult<()> {
     Ok(())
 }
 
-/// How many clients there are, one after another or at once.
+/// Total number of connections.
 const CLIENTS: usize = 5;
 
 fn check(port: u16) -> IoResult<()> {
@@ -201,7 +202,7 @@ fn check(port: u16) -> IoResult<()> {
     ada.say("hello")?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "ada: hello")?;
 
-    // Only who crashes is gone.
+    // Only the user that crashes leaves.
     carl.say("/crash")?;
     all_hear(&mut [&mut ada, &mut bill], "* carl leaves: panicked")?;
     assert_eq!(carl.hear()?, None, "he was hung up on");
@@ -210,7 +211,7 @@ fn check(port: u16) -> IoResult<()> {
     let mut carl = Client::enter(port, "carl", "tea")?;
     all_hear(&mut [&mut ada, &mut bill, &mut carl], "* carl joins")?;
 
-    // All talk at once, and all hear the same.
+    // All three clients talk concurrently, and all receive the lines in the same order.
     const LINES: usize = 100;
     let talk = |client: &mut Client| -> IoResult<Vec<String>> {
         (0..LINES).try_for_each(|n| client.say(&format!("line {n}")))?;
@@ -229,7 +230,7 @@ fn check(port: u16) -> IoResult<()> {
     }
     println!("{} lines, heard by three in one order", ada_heard.len());
 
-    // One moves, one quits, one hangs up.
+    // One client changes its room, one quits, one disconnects.
     ada.say("/join coffee")?;
     all_hear(&mut [&mut bill, &mut carl], "* ada leaves")?;
     all_hear(&mut [&mut ada, &mut dora], "* ada joins")?;

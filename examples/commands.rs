@@ -1,6 +1,6 @@
-//! Commands and the ways to answer them: at once, by a future, by blocking, later from a thread, and by name.
+//! Commands and the ways to answer them: inline, by a future, by a blocking closure, later from a thread, and by name.
 
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Command for Unheard {
 async fn body(ctx: Context) -> Result<(), Exit> {
     println!("1 + 2 = {}", ctx.perform(Add(1, 2)).await?);
 
-    // Several in flight; each is resolved by its own answer, in whatever order they come.
+    // Several commands are in flight. Each future resolves with its own answer, in any order.
     let mut slow: FuturesUnordered<_> = (1..=3).map(|n| ctx.perform(Slow(n))).collect();
     let mut sum = 0;
     while let Some(n) = slow.next().await {
@@ -52,11 +52,11 @@ async fn body(ctx: Context) -> Result<(), Exit> {
     }
     println!("from another thread: {}", ctx.perform(Later(7)).await?);
 
-    // A command by name, as a host of scripts has them.
+    // A command by name, as a scripting host uses it.
     let shouted = ctx.perform(NamedCommand::new("shout").arg("hello".to_owned())).await?;
     println!("{}", shouted.downcast::<String>().unwrap_or_default());
 
-    // Nobody answers in time; the handler sees that nobody waits any more.
+    // The answer is too late. The handler sees that the command is cancelled.
     let late = ctx.perform(Later(60_000)).timeout(Duration::from_millis(5)).await;
     assert!(matches!(late, Err(Failure::TimedOut)));
     let missing = ctx.perform(Unheard).await;
@@ -71,7 +71,7 @@ fn main() -> procession::Result {
         .handle_blocking(|c: ReadFile| std::fs::read(c.0))
         .handler(|c: Later, done: Completion<u64>| {
             std::thread::spawn(move || {
-                // Works until it is done, or nobody waits for it any more.
+                // Works until the result is ready or the command is cancelled.
                 for _ in 0..c.0 {
                     std::thread::sleep(Duration::from_millis(1));
                     if done.is_cancelled() {

@@ -1,11 +1,11 @@
-//! A process written by hand: events in, output out, one step at a time. It counts, asks a handler for something, and
-//! says what it counted when it is asked to end.
+//! A hand-written process: events in, output out, one step at a time. It counts, performs commands, and returns its
+//! count when it is cancelled.
 
 use std::time::Duration;
 
 use procession::{Command, Event, Events, Exit, InitError, Next, Process, Reply, Runtime, Start, StepOutput, Tag};
 
-/// What the counter wants from the world: how long a text is.
+/// Command that asks for the length of a text.
 struct Measure(String);
 
 impl Command for Measure {
@@ -21,7 +21,7 @@ enum Msg {
 #[derive(Default)]
 struct Counter {
     count: u64,
-    /// The measurements that are under way.
+    /// Tags of the measurements in flight.
     measuring: Vec<Tag<Measure>>,
 }
 

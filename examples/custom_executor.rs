@@ -1,5 +1,5 @@
-//! The runtime inside somebody else's executor: no thread of its own, driven by whoever polls it. The executor here is
-//! the single-threaded pool of the `futures` crate; any other does as well.
+//! A runtime inside another executor. It has no worker threads; a future that the executor polls drives it. The
+//! executor here is the single-threaded pool of the `futures` crate, but any executor works.
 
 use futures::executor::LocalPool;
 use futures::task::{LocalSpawnExt, SpawnExt};
@@ -21,11 +21,11 @@ fn main() -> procession::Result {
     let server = rt.spawn(server).address();
 
     let mut pool = LocalPool::new();
-    // One task of the pool drives the processes …
+    // One task of the pool drives the processes.
     let lender = std::rc::Rc::clone(&rt);
     let (finish, finished) = futures::channel::oneshot::channel::<()>();
     let driving = pool.spawner().spawn_local_with_handle(async move { lender.run(finished).await })?;
-    // … and others talk to them.
+    // Other tasks of the pool call the processes.
     let asking: Vec<_> = (1..=3)
         .map(|n| {
             let server = server.clone();
@@ -40,7 +40,7 @@ fn main() -> procession::Result {
     finish.send(()).expect("the driver waits for it");
     pool.run_until(driving).expect("it was told to finish, not dropped");
 
-    // The other way round: futures of any kind run on the runtime, through the trait that they know.
+    // Conversely, the runtime runs plain futures through the trait `SpawnExt`.
     let spawner = rt.host().clone();
     let answer = rt.block_on(spawner.spawn_with_handle(async { 6 * 7 })?);
     assert_eq!(answer, 42);

@@ -1,9 +1,9 @@
-//! Go's G, M and P, watched: a few workers, tens of processes, and every transition that they go through, in order.
+//! Observes the scheduler: a few workers, tens of processes, and all their state transitions, in order.
 //!
-//! Processes here compute, wait for mail, sleep, and ask the blocking pool for something. An observer writes down each
-//! change of state; at the end every process must have gone through legal ones only, from new to complete.
+//! The processes compute, wait for messages, sleep, and use the blocking pool. An observer records each state
+//! transition. At the end the program checks that all transitions are legal and that each process is complete.
 
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Observer for Log {
     }
 }
 
-/// The arrows of the diagram above `State`.
+/// Returns whether the diagram of `ProcessState` contains this transition.
 fn is_legal(from: Option<ProcessState>, to: ProcessState) -> bool {
     use ProcessState::*;
     matches!(
@@ -53,7 +53,7 @@ impl Command for Wait {
     type Reply = ();
 }
 
-/// Passes a token on to the next one, works a little, and does one more thing of its own kind.
+/// Receives a token, yields, does one operation that depends on its kind, and passes the token on.
 async fn player(mut ctx: Context<u64>, kind: usize, next: Option<Address<u64>>) -> Result<u64, Exit> {
     let token = ctx.receive().await?;
     for _ in 0..3 {
@@ -78,7 +78,7 @@ fn main() -> procession::Result {
         .handle_blocking(|c: Wait| std::thread::sleep(c.0))
         .build()?;
 
-    // Several rings' worth of players; each passes its token to the one that was spawned before it.
+    // The players form several chains. Each player passes its token to the player that was spawned before it.
     let mut players = Vec::new();
     let mut next: Option<Address<u64>> = None;
     for kind in 0..PROCESSES {

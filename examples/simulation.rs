@@ -1,7 +1,8 @@
-//! A protocol that loses money now and then, found by trying orders, and the one that does not; a year of it in no time.
+//! Simulation finds an order of events in which a wrong protocol loses money, and finds none for a correct one. Then it
+//! simulates a year within a moment.
 //!
-//! Two clerks move money between two accounts, whose balances are processes of their own. The first protocol reads a
-//! balance, and then writes it; the second tells the account what to do.
+//! Two clerks move money between two accounts, which are processes. The wrong protocol reads a balance and then writes
+//! it. The correct protocol sends the change to the account.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
@@ -26,7 +27,7 @@ async fn account(mut ctx: Context<Account>, mut balance: i64) -> Result<(), Exit
     }
 }
 
-/// Reads, then writes: what the other clerk did in between is lost.
+/// Reads the balance, then writes the new one. A change by the other clerk in between is lost.
 async fn careless(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
     let balance = account.call(Account::Read).await?;
     account.send(Account::Write(balance + amount))?;
@@ -37,7 +38,7 @@ async fn careful(account: &Address<Account>, amount: i64) -> Result<(), Exit> {
     Ok(account.send(Account::Add(amount))?)
 }
 
-/// Two clerks make a transfer a day, each for some days; nothing may come or go.
+/// Two clerks make one transfer per day for some days. Fails if the total has changed.
 async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> {
     let [a, b] = [70, 30].map(|balance| host.spawn(move |ctx| account(ctx, balance)).address());
     let clerks = [1, -2].map(|amount| {
@@ -63,7 +64,8 @@ async fn transfers(host: Host, days: i64, is_careful: bool) -> Result<(), Exit> 
 }
 
 fn main() -> procession::Result {
-    // Each seed is another order. The first that fails is shrunk, and ends with a panic that says how to see it again.
+    // Each seed gives another order of events. `check` shrinks the first failing run, and panics with a message that
+    // tells how to repeat it.
     panic::set_hook(Box::new(|_| ()));
     let found = panic::catch_unwind(AssertUnwindSafe(|| check(0..1_000, |host| transfers(host, 2, false))));
     let _ = panic::take_hook();

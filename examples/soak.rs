@@ -1,11 +1,11 @@
-//! Everything at once, for as long as it is told to: processes that come, go, panic, are killed and cancelled, messages and
-//! calls to whoever lives or does not, commands of every kind with handlers that answer, fail, panic, dawdle and forget,
-//! streams that are left half read, sleeps that are given up. At the end the books must balance: whoever was spawned has
-//! ended, every message that was accepted was read or is a dead letter, and memory stayed flat.
+//! A load test of all features, for a given time. Processes are spawned, exit, panic, are killed and cancelled. They
+//! send messages and calls to living and dead processes. Handlers answer, fail, panic, wait, or drop their completions.
+//! Streams are dropped half read, and sleeps are cancelled. At the end each process must have exited. Each accepted
+//! message must have been read or be a dead letter, and the memory must not have grown.
 //!
 //! `cargo run --release --example soak -- [SECONDS [WORKERS [SEED]]]`
 
-// What the crate's own code may not use, programs around it may.
+// The lints protect the crate itself; a program around it may use these types and methods.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use procession::*;
 
-/// How many processes the monkeys know at a time, and how many monkeys there are.
+/// Maximum number of processes that the monkeys know at a time. `MONKEYS` is the number of monkeys.
 const KNOWN: usize = 2_000;
 const MONKEYS: usize = 8;
 
@@ -28,7 +28,7 @@ enum Msg {
     End,
 }
 
-/// What a handler is to do.
+/// Behaviour of a handler.
 #[derive(Clone, Copy)]
 enum Whim {
     Answer,
@@ -84,7 +84,7 @@ fn build(workers: usize, seed: u64) -> Result<Runtime, BuildError> {
                 Whim::Drop => drop(answer),
                 Whim::Panic => panic!("at whim"),
                 Whim::Wait => host.clone().spawn_future(async move {
-                    // Until nobody waits for it any more.
+                    // Waits until the command is cancelled.
                     answer.cancelled().await;
                     drop(answer);
                 }),
@@ -122,7 +122,7 @@ struct Books {
     known: Mutex<Vec<Address<Msg>>>,
 }
 
-/// An ordinary process of this world.
+/// A process that the monkeys send to, call and kill.
 async fn citizen(mut ctx: Context<Msg>, books: Arc<Books>) -> Result<(), Exit> {
     loop {
         let message = ctx.receive().await?;
@@ -166,7 +166,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                         let at = pick(KNOWN as u64) as usize;
                         let former = std::mem::replace(&mut known[at], new.address());
                         drop(known);
-                        // Whoever is forgotten ends, or it would wait for ever.
+                        // A process that no monkey knows would wait forever, so it is cancelled.
                         let _ = ctx.host().cancel(former.pid(), "forgotten", Duration::from_millis(5));
                     }
                 }
@@ -185,7 +185,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                 counter.fetch_add(1, Relaxed);
             }
             (8, Some(target)) => {
-                // It may be gone already.
+                // The process may already have exited.
                 match pick(4) {
                     0 => drop(ctx.host().kill(target.pid())),
                     1 => drop(ctx.host().cancel(target.pid(), "at whim", limit)),
@@ -206,7 +206,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
                 }
             }
             (14, _) => {
-                // Several at once, of which the first wins and the others are given up.
+                // Two futures race. The sleep wins, and the command is cancelled.
                 let both = futures::future::select(ctx.perform(Slow(Whim::Wait)), Box::pin(ctx.sleep(limit))).await;
                 drop(both);
             }
@@ -216,7 +216,7 @@ async fn monkey(ctx: Context, books: Arc<Books>) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Resident memory in bytes, where the system says so.
+/// Resident memory in bytes, if the system reports it.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
@@ -274,7 +274,7 @@ fn main() -> ExitCode {
         let (accepted, dead) = (counters.messages, counters.dead_letters);
         wrong.push(format!("{accepted} messages accepted, {} read and {dead} dead letters", read(&books.read)));
     }
-    // The first third is for warming up.
+    // The first third of the time is the warm-up.
     let memory = &memory[memory.len() / 3..];
     if let (Some(first), Some(last)) = (memory.first(), memory.last()) {
         println!("resident: {} MB after a third, {} MB at the end", first >> 20, last >> 20);

@@ -1,4 +1,5 @@
-//! A tree of supervisors that crashes on purpose, mends itself, gives up where that does not help, and ends in order.
+//! A supervision tree whose processes crash on purpose. It restarts them, fails when restarts do not help, and exits in
+//! order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ const STOVE: Name<()> = Name::new("stove");
 const COOK: Name<Order> = Name::new("cook");
 const DOOR: Name<()> = Name::new("door");
 
-/// Cooks until it burns something. What was ordered and not begun waits in its mailbox, which is kept.
+/// Cooks until a dish burns. The mailbox is kept, so the next instance receives the remaining orders.
 async fn cook(mut ctx: Context<Order>, served: Arc<AtomicU64>) -> Result<(), Exit> {
     println!("  cook {} begins", ctx.pid());
     loop {
@@ -37,14 +38,15 @@ async fn stove(mut ctx: Context<()>) -> Result<(), Exit> {
     ended
 }
 
-/// Falls shut whenever it is opened.
+/// Fails whenever it is opened.
 async fn door(mut ctx: Context<()>) -> Result<(), Exit> {
     ctx.receive().await?;
     Err(Exit::failed("it fell shut"))
 }
 
 fn kitchen(served: &Arc<AtomicU64>) -> Supervisor {
-    // Without its stove no cook can go on: who comes after the one that ended is restarted with it.
+    // No cook can work without the stove. With rest-for-one, the children after a terminated child are restarted with
+    // it.
     Supervisor::rest_for_one()
         .intensity(5, Duration::from_secs(10))
         .child(STOVE, stove)
@@ -85,7 +87,7 @@ fn main() -> procession::Result {
     println!("\nthe door can't be mended:");
     let mut opened = 0;
     while !restaurant.is_finished() {
-        // Nobody has the name while it is mended.
+        // The name is free until the door is restarted.
         opened += u64::from(rt.send(DOOR, ()).is_ok());
         std::thread::yield_now();
     }

@@ -8,10 +8,10 @@
 //!    └───────── Add(words of one shard) ───────────▶ shards
 //! ```
 //!
-//! The walker keeps a bounded number of mappers alive; files are read in chunks and folders in pieces, and a mapper
-//! that has gathered a few thousand words hands them on, and waits until they are taken, before it reads more: memory is
-//! bounded by the distinct words (and the longest of them). `cargo run --release --example wordcount -- --help` says what
-//! it can.
+//! The walker keeps a bounded number of mappers alive. Files are read in chunks, and folders are listed in parts. A
+//! mapper that has gathered a few thousand words passes them to a shard, and waits for the shard before it reads more.
+//! So the memory is bounded by the distinct words and the length of the longest word. `cargo run --release --example
+//! wordcount -- --help` prints the options.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -50,22 +50,22 @@ be read is named on stderr and counted, the others go on. A word is held in memo
 Exit status: 0; 1 if something could not be read (or the result not
 written); 2 for wrong arguments or a missing DIR; 130 after Ctrl-C.";
 
-/// How much of a file is read at a time.
+/// Number of bytes that one command reads.
 const CHUNK: usize = 64 * 1024;
-/// How many entries of a folder are listed at a time.
+/// Number of entries of a folder that one command lists.
 const LISTED: usize = 256;
-/// After so many distinct words a mapper hands on what it has.
+/// Number of distinct words at which a mapper passes on the words that it has gathered.
 const GATHERED: usize = 4096;
 const SHARDS: usize = 8;
 const TOP: usize = 20;
-/// How long an interrupted run may take to clean up.
+/// Time for an interrupted run to clean up.
 const GRACE: Duration = Duration::from_secs(5);
 
 type Counts = HashMap<Box<[u8]>, u64>;
 
-// ---- What processes want from the world; blocking handlers answer.
+// ---- Commands of the processes, which blocking handlers answer.
 
-/// The next entries of a folder. The open folder goes back and forth.
+/// Returns the next entries of a folder. The open folder is passed back and forth.
 struct ListDir(Listing);
 
 enum Listing {
@@ -76,7 +76,7 @@ enum Listing {
 struct Listed {
     folders: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    /// Entries that could not be looked at.
+    /// Errors of single entries, with the path of the folder.
     failed: Vec<(PathBuf, io::Error)>,
     rest: Option<Listing>,
 }
@@ -96,7 +96,7 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
     let mut listed = Listed { folders: Vec::new(), files: Vec::new(), failed: Vec::new(), rest: None };
     for _ in 0..LISTED {
         let Some(entry) = entries.next() else { return Ok(listed) };
-        // The type of the entry itself: a link is none of ours, nor is a pipe, which would block us for ever.
+        // The type of the entry itself. Links are skipped, and so are pipes, which would block forever.
         match entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) {
             Ok((path, kind)) if kind.is_dir() => listed.folders.push(path),
             Ok((path, kind)) if kind.is_file() => listed.files.push(path),
@@ -108,7 +108,7 @@ fn list_dir(ListDir(listing): ListDir) -> <ListDir as Command>::Reply {
     Ok(listed)
 }
 
-/// The next chunk of a file. The open file and the buffer go back and forth.
+/// Returns the next chunk of a file. The open file and the buffer are passed back and forth.
 enum ReadFile {
     Open(PathBuf),
     More(File, Vec<u8>),
@@ -118,7 +118,7 @@ impl Command for ReadFile {
     type Reply = (File, Vec<u8>);
 }
 
-/// An empty chunk is the end.
+/// An empty chunk means the end of the file.
 fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     let (mut file, mut chunk) = match command {
         ReadFile::Open(path) => (File::open(path)?, vec![0; CHUNK]),
@@ -135,9 +135,9 @@ fn read_file(command: ReadFile) -> io::Result<(File, Vec<u8>)> {
     Ok((file, chunk))
 }
 
-// ---- Cutting words: the part that both kinds of mapper share.
+// ---- Cutting words: the common part of both kinds of mapper.
 
-/// What became of one file.
+/// Result of one file, or the sum of several.
 #[derive(Default)]
 struct Totals {
     files: u64,
@@ -155,7 +155,7 @@ impl Totals {
     }
 }
 
-/// Cuts chunks into words and gathers them by shard; a word that a chunk's end cuts waits for the next chunk.
+/// Splits chunks into words, and counts them by shard. A word at the end of a chunk is continued with the next chunk.
 struct Cutter {
     shards: Shards,
     bar: ProgressBar,
@@ -194,7 +194,7 @@ impl Cutter {
             return;
         }
         self.totals.words += 1;
-        // FNV-1a: the shard of a word must be the same in every run.
+        // FNV-1a, because the shard of a word must be the same for all mappers.
         let hash = self.word.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -209,7 +209,8 @@ impl Cutter {
         self.word.clear();
     }
 
-    /// Takes what a read gave; returns the next read, or nothing at the end of the file, or where it `stops` before.
+    /// Handles the result of a read. Returns the next read, or `None` at the end of the file, after an error, or if it
+    /// `stops`.
     fn handle_read(&mut self, path: &Path, read: Result<(File, Vec<u8>), Failure>, stops: bool) -> Option<ReadFile> {
         match read {
             Ok((file, chunk)) if !chunk.is_empty() => {
@@ -219,7 +220,8 @@ impl Cutter {
                 }
             }
             Ok(_) => self.totals.files = 1,
-            // What was read of it counts. What is said goes past the bar, or they would share a line.
+            // The part of the file before the error counts. The message suspends the progress bar, because both would
+            // share a line.
             Err(failure) => {
                 self.totals.unreadable = 1;
                 self.bar.suspend(|| match failure.error::<io::Error>() {
@@ -233,7 +235,8 @@ impl Cutter {
         None
     }
 
-    /// What has to be handed on before anything more is read: the largest part, if there is much, or at the end.
+    /// Returns the part that must be passed on before the next read: the largest one, if enough words were gathered or
+    /// the file has ended.
     fn part(&mut self) -> Option<(Address<ToShard>, Counts)> {
         if self.distinct < if self.ended { 1 } else { GATHERED } {
             return None;
@@ -255,7 +258,8 @@ async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Total
     let mut next = Some(ReadFile::Open(path.clone()));
     while let Some(read) = next {
         next = cutter.handle_read(&path, ctx.perform(read).await, ctx.is_cancelled());
-        // It waits until the shard has taken it: mailboxes have no bound, and shards may be the slower ones.
+        // Waits until the shard has taken the words. Mailboxes have no bound, and the shards may be slower than the
+        // mappers.
         while let Some((shard, counts)) = cutter.part() {
             ctx.call(&shard, |taken| ToShard::Add(counts, taken)).await?;
         }
@@ -263,7 +267,7 @@ async fn mapper(ctx: Context, path: PathBuf, mut cutter: Cutter) -> Result<Total
     Ok(cutter.totals)
 }
 
-/// The same by hand.
+/// The same as a hand-written process.
 struct Mapper {
     path: PathBuf,
     cutter: Cutter,
@@ -310,7 +314,7 @@ impl Process for Mapper {
     }
 }
 
-// ---- The walker: finds the files, keeps a bounded number of mappers alive.
+// ---- The walker: finds the files, and keeps a bounded number of mappers alive.
 
 struct Walk {
     root: PathBuf,
@@ -355,7 +359,7 @@ async fn map_files(
             Ok(listed) => {
                 (failed, files) = (listed.failed, listed.files);
                 folders.extend(listed.folders.into_iter().map(Listing::Start));
-                // The rest of this folder before others: one is open at a time.
+                // The rest of this folder comes before other folders, so only one folder is open at a time.
                 folders.extend(listed.rest);
             }
             Err(error) => failed.push(error),
@@ -400,7 +404,7 @@ impl Walk {
     }
 }
 
-/// A mapper of either kind.
+/// A mapper of one of the two kinds.
 enum Mapping {
     Body(JoinHandle<Totals>),
     ByHand(JoinHandle<Totals, ()>),
@@ -412,7 +416,7 @@ impl Mapping {
             Mapping::Body(handle) => handle.pid(),
             Mapping::ByHand(handle) => handle.pid(),
         };
-        // One that has ended already needs no telling.
+        // The mapper may have exited already.
         let _ = ctx.host().cancel(pid, "interrupted", GRACE);
     }
 }
@@ -428,7 +432,7 @@ impl Future for Mapping {
     }
 }
 
-// ---- Shards: each counts its part of the words.
+// ---- Shards: each counts a part of the words.
 
 enum ToShard {
     Add(Counts, Reply<()>),
@@ -446,7 +450,7 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
                 taken.send(());
             }
             ToShard::Report(reply) => {
-                // Only what is reported is copied: there may be many words, and long ones.
+                // Copies only the reported words: there may be many words, and long ones.
                 let mut top: Vec<_> = counts.iter().collect();
                 keep_top(&mut top);
                 let top = top.into_iter().map(|(word, count)| (word.clone(), *count)).collect();
@@ -456,13 +460,13 @@ async fn shard(mut ctx: Context<ToShard>) -> Result<(), Exit> {
     }
 }
 
-/// The most frequent words, ties by word.
+/// Keeps the most frequent words; words with the same count are ordered alphabetically.
 fn keep_top<W: Ord, N: Ord>(words: &mut Vec<(W, N)>) {
     words.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     words.truncate(TOP);
 }
 
-// ---- The collector: keeps the totals; asked at the end, it asks the shards.
+// ---- The collector: adds up the totals, and asks the shards at the end.
 
 struct Outcome {
     totals: Totals,
@@ -480,7 +484,7 @@ async fn collector(
     while let Either::Left((more, _)) = select(ctx.receive(), &mut done).await {
         totals.add(more?);
     }
-    // Whatever the walker has sent was sent before it ended.
+    // The walker has exited, so all its messages have been sent.
     while let Some(more) = ctx.try_receive() {
         totals.add(more);
     }
@@ -579,7 +583,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
             Either::Left((walked, _)) => return walked.map(|()| false),
             Either::Right(_) => {}
         }
-        // It has a moment to let go of what is under way; what there is then is what there is.
+        // The walker has some time to stop its mappers. The result contains the files that were counted until then.
         if rt.cancel(walker.pid(), "interrupted", GRACE).is_ok() {
             let _ = walker.await;
         }
@@ -594,7 +598,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
     }
     let printed = if json { outcome.json() } else { format!("{outcome}{counters}\n") };
     let written = match io::stdout().write_all(printed.as_bytes()) {
-        // Whoever reads may have gone: that is no reason to complain.
+        // The reader of the output may have closed the pipe, which is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(Path::new("stdout"), &error);
             false
@@ -609,7 +613,7 @@ fn count(arguments: Arguments) -> procession::Result<ExitCode> {
 }
 
 fn progress() -> ProgressBar {
-    // On a terminal only: in a pipe it draws nothing.
+    // indicatif draws the bar on a terminal only.
     let style = ProgressStyle::with_template("{spinner} {bar:40} {pos} of {len} files found, {per_sec}");
     ProgressBar::new(0).with_style(style.expect("the template is right"))
 }
@@ -626,7 +630,7 @@ impl Display for Outcome {
 }
 
 impl Outcome {
-    /// Words are letters: nothing needs an escape.
+    /// The words consist of letters, so they need no escapes.
     fn json(&self) -> String {
         let Totals { files, unreadable, bytes, words } = &self.totals;
         let top = self.top.iter().map(|(word, count)| format!("[\"{}\",{count}]", String::from_utf8_lossy(word)));

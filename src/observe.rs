@@ -120,14 +120,14 @@ impl fmt::Display for Unobserved {
 /// in a method is caught and ignored.
 ///
 /// ```
-/// # use procession::{Observer, State, Transition};
+/// # use procession::{Observer, ProcessState, Transition};
 /// # use std::sync::atomic::{AtomicUsize, Ordering};
 /// #[derive(Default)]
 /// struct Ended(AtomicUsize);
 ///
 /// impl Observer for Ended {
 ///     fn transition(&self, t: &Transition) {
-///         if t.to == State::Complete {
+///         if t.to == ProcessState::Complete {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
 ///     }

@@ -480,7 +480,7 @@ impl Builder {
     /// ```
     /// # fn enter() -> impl Drop { struct Guard; impl Drop for Guard { fn drop(&mut self) {} } Guard }
     /// let rt = procession::Runtime::builder()
-    ///     .around_worker(|work| {
+    ///     .wrap_threads(|work| {
     ///         let _guard = enter();
     ///         work();
     ///     })

@@ -67,7 +67,7 @@ use crate::task::spawn::ProcessBuilder;
 ///     }
 /// }
 /// let rt = Runtime::new()?;
-/// let pool = rt.process().name("squares").spawn_pool(Pool::new(4, squares).up_to(8))?;
+/// let pool = rt.process().name("squares").spawn_pool(Pool::new(4, squares).max_size(8))?;
 /// assert_eq!(rt.block_on(pool.call(|reply| (12, reply)))?, 144);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```

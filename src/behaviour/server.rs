@@ -86,7 +86,7 @@ use crate::process::exit::{Exit, Reason};
 ///         }
 ///     }
 ///
-///     async fn timeout(&mut self, _: &mut Context<Msg>) -> Result<Next<()>, Exit> {
+///     async fn handle_timeout(&mut self, _: &mut Context<Msg>) -> Result<Next<()>, Exit> {
 ///         self.door = Door::Shut;
 ///         self.waiting.drain(..).for_each(|reply| reply.send(self.opened));
 ///         Ok(Next::Wait)

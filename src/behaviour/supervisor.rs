@@ -92,7 +92,7 @@ const NEWS_AT_ONCE: usize = 256;
 /// rt.block_on(tree.started())?;
 /// let first = rt.whereis(COUNTER).expect("it has started");
 /// rt.send(COUNTER, Msg::Crash)?;
-/// rt.block_on(rt.ended(first));
+/// rt.block_on(rt.exited(first));
 /// // Until the child has been restarted, the name is free.
 /// let seven = loop {
 ///     if let Ok(n) = rt.block_on(rt.call(COUNTER, Msg::Get)) {
@@ -100,7 +100,7 @@ const NEWS_AT_ONCE: usize = 256;
 ///     }
 /// };
 /// assert_eq!(seven, 7);
-/// println!("{}", rt.block_on(rt.tree(&tree))?);
+/// println!("{}", rt.block_on(rt.supervision_tree(&tree))?);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[must_use = "a supervisor does nothing before it is spawned"]

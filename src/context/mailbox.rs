@@ -246,7 +246,7 @@ impl<M: Send + 'static> Mailbox<M> {
     ///
     /// ```
     /// # use procession::{Context, Exit, Runtime};
-    /// Stashes the messages that arrive before "open", and handles them after it.
+    /// // Stashes the messages that arrive before "open", and handles them after it.
     /// async fn door(mut ctx: Context<&'static str>) -> Result<Vec<&'static str>, Exit> {
     ///     loop {
     ///         match ctx.receive().await? {

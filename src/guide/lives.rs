@@ -24,8 +24,8 @@
 //!     let mut told = Vec::new();
 //!     while told.len() < 2 {
 //!         match ctx.event().await {
-//!             Event::Exit { reason, .. } => told.push(format!("linked: {reason}")),
-//!             Event::Down { monitor, reason, .. } if monitor == watch => told.push(format!("monitored: {reason}")),
+//!             Event::Exit { exit, .. } => told.push(format!("linked: {exit}")),
+//!             Event::Down { monitor, exit, .. } if monitor == watch => told.push(format!("monitored: {exit}")),
 //!             _ => {}
 //!         }
 //!     }

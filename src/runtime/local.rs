@@ -39,7 +39,7 @@ use crate::task::join::JoinHandle;
 /// use std::{cell::RefCell, rc::Rc};
 /// # use procession::{Context, Exit, Runtime};
 /// let rt = Runtime::new()?;
-/// let local = rt.local();
+/// let local = rt.local_set();
 /// let sum = Rc::new(RefCell::new(0));
 /// let own = Rc::clone(&sum);
 /// let adder = local.spawn(async move |mut ctx: Context<i32>| -> Result<(), Exit> {

@@ -349,11 +349,11 @@ struct Method<M: Send + 'static, T> {
 /// process, or its events and its output belong to different processes.
 ///
 /// ```
-/// use procession::{Context, Exit, Methods, Runtime};
+/// use procession::{Context, Exit, EntryPoints, Runtime};
 ///
 /// async fn serve(_: Context, port: u16) -> Result<u32, Exit> { Ok(u32::from(port)) }
 /// async fn migrate(_: Context, from: u32) -> Result<u32, Exit> { Ok(from + 1) }
-/// let app = || Methods::new().method("serve", serve).method("migrate", migrate);
+/// let app = || EntryPoints::new().entry("serve", serve).entry("migrate", migrate);
 ///
 /// let rt = Runtime::new()?;
 /// assert_eq!(rt.block_on(rt.execute(app(), "migrate", 3_u32))?, 4);

@@ -271,7 +271,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     /// async fn parent(mut ctx: Context) -> Result<(), Exit> {
     ///     let (child, watch) = ctx.spawn_monitor(async |_: Context| Err::<(), _>("no luck"));
     ///     match ctx.event().await {
-    ///         Event::Down { monitor, pid, reason: Exit::Failed(_) } => {
+    ///         Event::Down { monitor, pid, exit: Exit::Failed(_) } => {
     ///             assert_eq!((monitor, pid), (watch, child.pid()));
     ///             Ok(())
     ///         }

@@ -1,4 +1,5 @@
-//! SPEC 10.1, 7.2: the same processes in virtual time, in an order that a seed decides.
+//! Sections 10.1 and 7.2 of the specification: a simulation runs processes in virtual time, in an order that a seed
+//! decides.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Runs a scenario under a seed; what it gives, and the trace.
+/// Runs a scenario under a seed. Returns its output and the trace.
 fn under<F: Future>(seed: u64, scenario: impl FnOnce(Host) -> F) -> (F::Output, String) {
     let mut simulation = Simulation::new(seed);
     let host = simulation.host().clone();
@@ -27,7 +28,7 @@ fn under<F: Future>(seed: u64, scenario: impl FnOnce(Host) -> F) -> (F::Output, 
     (output, simulation.trace())
 }
 
-/// What the panic says that `f` ends with.
+/// Returns the message of the panic of `f`.
 fn panic_of<T>(f: impl FnOnce() -> T) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(_) => panic!("it does not panic"),
@@ -55,7 +56,7 @@ impl StreamCommand for Numbers {
     type Item = u64;
 }
 
-/// A host with handlers of every kind.
+/// Returns a host with handlers of every kind.
 fn tools(host: &Host) -> Host {
     let clock = host.clone();
     let tools = HostBuilder::new("tools")
@@ -96,7 +97,7 @@ async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
 
 const ADDER: Name<Ask> = Name::new("adder");
 
-/// A little of everything. What comes of it is the same in any order; the last number is the time, in ms.
+/// Uses many features. Its result is the same in any order. The last number is 1 if an hour has passed.
 async fn of_all_kinds(host: Host) -> Result<Vec<u64>, Exit> {
     let begun = host.now();
     let tools = tools(&host);
@@ -137,8 +138,8 @@ async fn of_all_kinds(host: Host) -> Result<Vec<u64>, Exit> {
     Ok(all)
 }
 
-/// 10.1: the same seed, the same trace, to the byte; another seed, another one. What a program that is right computes is
-/// the same, and the same as on threads.
+/// 10.1: the same seed gives the same trace, byte for byte, and another seed gives another trace. A correct program
+/// computes the same result under every seed.
 #[test]
 fn the_same_seed_is_the_same_trace() {
     within(60, || {
@@ -155,7 +156,7 @@ fn the_same_seed_is_the_same_trace() {
     });
 }
 
-/// 10.1, 1.4: a scenario needs the host alone, so one runs in both.
+/// 10.1, 1.4: a scenario needs only the host, so it runs in a runtime and in a simulation.
 #[test]
 fn a_scenario_runs_in_both() {
     async fn scenario(host: Host) -> Result<u64, Exit> {
@@ -179,13 +180,13 @@ fn a_scenario_runs_in_both() {
             sums.borrow_mut().push(sum);
             Ok::<_, Exit>(())
         });
-        // Some seeds are run twice.
+        // `check` runs some seeds twice.
         let sums = sums.into_inner();
         assert!(sums.len() > 50 && sums.iter().all(|&sum| sum == 10), "{sums:?}");
     });
 }
 
-/// 10.1, 7.2, 7.1: time is virtual: what takes long takes no time, and is exact to the tick.
+/// 10.1, 7.2, 7.1: time is virtual: a long sleep takes no real time, and is exact to the tick.
 #[test]
 fn time_passes_when_nobody_is_ready() {
     let (_, trace) = under(1, async |host: Host| {
@@ -206,7 +207,7 @@ fn time_passes_when_nobody_is_ready() {
         });
         ticks.await?;
         never.await?;
-        // In the middle of a tick: at the end of it, never early.
+        // A sleep that ends within a tick returns at the end of the tick, never early.
         let begun = host.now();
         host.sleep(Duration::from_micros(1_001)).await;
         assert_eq!(host.now() - begun, ms(2));
@@ -215,7 +216,8 @@ fn time_passes_when_nobody_is_ready() {
     assert!(trace.starts_with("0ns the scenario runs\n360000s the scenario runs\n"), "{trace}");
 }
 
-/// 7.2: where somebody is always ready, time passes too: who polls until a moment comes there, and so does who sleeps.
+/// 7.2: time also advances while a process is always runnable. A process that polls until a time reaches it, and so
+/// does a process that sleeps.
 #[test]
 fn time_passes_beside_who_never_sleeps() {
     within(60, || {
@@ -235,7 +237,8 @@ fn time_passes_beside_who_never_sleeps() {
     });
 }
 
-/// 10.1, 7.2: all choices come from the seed: of three that are ready, each order comes, and a body's chance differs.
+/// 10.1, 7.2: all choices come from the seed. Three runnable processes run in every order under some seed, and their
+/// random numbers differ.
 #[test]
 fn every_order_comes() {
     let orders: BTreeSet<_> = (0..100)
@@ -259,7 +262,7 @@ fn every_order_comes() {
     assert_eq!(orders.len(), 6);
 }
 
-/// 10.1: everything has its turns on the thread that runs the simulation, blocking work too.
+/// 10.1: processes, handlers and blocking closures run on the thread that runs the simulation.
 #[test]
 fn it_takes_one_thread() {
     let here = thread::current().id();
@@ -298,14 +301,15 @@ fn it_takes_one_thread() {
     ));
 }
 
-/// 10.1, 9.2: what can never end is told, with who waits for what, and not waited for.
+/// 10.1, 9.2: a scenario that can never end is reported by a panic. The panic names the waiting processes and what they
+/// wait for.
 #[test]
 fn who_waits_for_ever_is_told() {
     let mut simulation = Simulation::new(1);
     let adder = simulation.spawn(adder);
     let text = panic_of(|| simulation.run(pending::<()>()));
     assert!(text.contains("can never end") && text.contains("<0.0.1> was waiting for mail"), "{text}");
-    // It is as it was.
+    // The simulation still works.
     assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
     let mut simulation = Simulation::new(1);
     assert!(panic_of(|| simulation.run(pending::<()>())).contains("no process left"));
@@ -313,7 +317,8 @@ fn who_waits_for_ever_is_told() {
     assert!(panic_of(|| simulation.run(pending::<()>())).contains("and 10 more"));
 }
 
-/// 10.1: a panic in a process is in the trace; one in the scenario goes to who runs it, and what is there goes on.
+/// 10.1: a panic in a process is in the trace. A panic in the scenario reaches the caller of `run`, and the processes
+/// continue.
 #[test]
 fn panics_are_told() {
     let mut simulation = Simulation::new(1);
@@ -325,7 +330,7 @@ fn panics_are_told() {
     assert_eq!(simulation.run(adder.call(Ask::Total)).unwrap(), 0);
 }
 
-/// A scenario with a race: two who read, then write.
+/// A scenario with a race: two processes read a number, and then write it.
 async fn lost_update(host: Host) -> Result<(), Exit> {
     let total = Arc::new(AtomicUsize::new(0));
     let one = |_| {
@@ -342,7 +347,8 @@ async fn lost_update(host: Host) -> Result<(), Exit> {
     if total.load(SeqCst) == 2 { Ok(()) } else { Err(Exit::failed("an update was lost")) }
 }
 
-/// 10.3: a seed that fails is told with how it is run again, shrunk, and its trace; run again it fails in the same way.
+/// 10.3: a failing seed is reported with the code that runs it again, the shrunk number of choices, and its trace. Run
+/// again, it fails in the same way.
 #[test]
 fn a_failing_seed_is_shrunk_and_run_again() {
     let text = panic_of(|| check(0..1_000, lost_update));
@@ -362,17 +368,17 @@ fn a_failing_seed_is_shrunk_and_run_again() {
     let (failed, trace) = run(choices);
     assert!(failed && text.ends_with(&trace), "{text}");
     assert!(choices == 0 || !run(choices - 1).0);
-    // The seeds before it pass.
+    // All smaller seeds pass.
     check(0..seed, lost_update);
     assert_eq!(panic_of(|| check(seed..seed + 1, lost_update)), text);
-    // Panics are failures, and so is what never ends.
+    // A panic is a failure, and so is a scenario that never ends.
     assert!(
         panic_of(|| check(0..1, async |host: Host| assert_ne!(host.node(), 0, "it is wrong"))).contains("it is wrong")
     );
     assert!(panic_of(|| check(0..1, async |_: Host| pending::<()>().await)).contains("can never end"));
 }
 
-/// 10.1, 6.5: it ends in order, within its deadline, and says who was left.
+/// 10.1, 6.5: a simulation shuts down in order, within its deadline, and lists the processes that are left.
 #[test]
 fn it_is_shut_down() {
     let mut simulation = Simulation::new(1);
@@ -407,8 +413,8 @@ fn it_is_shut_down() {
     assert!(futures::executor::block_on(late).is_ok());
 }
 
-/// 10.1, 8.3: dropped, it kills what is left, whose destructors run once; what is asked of it then is refused, and nobody waits
-/// for its time.
+/// 10.1, 8.3: a dropped simulation kills the remaining processes, and their destructors run once. Later operations on
+/// its host are refused, and sleeps complete immediately.
 #[test]
 fn dropped_it_leaves_nothing() {
     struct Counts(Arc<AtomicUsize>);
@@ -451,7 +457,8 @@ fn dropped_it_leaves_nothing() {
     });
 }
 
-/// 10.1, 8.2, 8.3: it runs wherever there is a thread: inside a process of a runtime, and inside one of another simulation.
+/// 10.1, 8.2, 8.3: a simulation runs on any thread: inside a process of a runtime, and inside a process of another
+/// simulation.
 #[test]
 fn it_runs_inside_other_runtimes() {
     fn nests(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
@@ -464,7 +471,7 @@ fn it_runs_inside_other_runtimes() {
                     simulation.run(inner)?
                 }
             };
-            // It is itself again.
+            // The process belongs to the outer simulation or runtime again.
             let child = ctx.spawn(adder);
             child.send(Ask::Add(inner + 1))?;
             ctx.sleep(ms(1)).await;

@@ -1,7 +1,8 @@
 //! Runs a test again in an operating system process of its own, for faults that end or hang a whole program.
 //!
-//! A test calls [`role`] first. In the child that returns the argument, and the test does what it is about. In the parent
-//! it returns nothing, and the test calls [`again`] with its own name and checks what the child printed and how it ended.
+//! A test calls [`role`] first. In the child, `role` returns the argument, and the test causes the fault. In the
+//! parent, `role` returns `None`. The parent calls [`again`] with its own test function, and checks the output and the
+//! exit status of the child.
 
 #![allow(dead_code)] // Test binaries that include this file use different parts of it.
 
@@ -13,53 +14,53 @@ use std::time::{Duration, Instant};
 
 const ROLE: &str = "PROCESSION_SUBPROCESS";
 
-/// The argument that the parent gave to [`again`], if this is the child.
+/// Returns the argument that the parent gave to [`again`], or `None` in the parent.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// How a child ended, and all that it printed.
+/// Exit status and output of a child.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// Nothing if the child did not end in time and was killed.
+    /// `None` if the child did not exit in time and was killed.
     pub(crate) status: Option<ExitStatus>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Ran {
-    /// The child passed its test.
+    /// Asserts that the child passed its test.
     #[track_caller]
     pub(crate) fn passed(&self) -> &Self {
         assert!(self.status.is_some_and(|status| status.success()), "the child did not pass: {self:#?}");
         self
     }
 
-    /// The child ended in time, by an error or a signal.
+    /// Asserts that the child exited in time, with an error or by a signal.
     #[track_caller]
     pub(crate) fn died(&self) -> &Self {
         assert!(self.status.is_some_and(|status| !status.success()), "the child did not die in time: {self:#?}");
         self
     }
 
-    /// The signal that ended the child.
+    /// Signal that ended the child.
     #[cfg(unix)]
     pub(crate) fn signal(&self) -> Option<i32> {
         std::os::unix::process::ExitStatusExt::signal(&self.status?)
     }
 }
 
-/// Runs `test`, a test function of this binary, in a child in which [`role`] returns `argument`. The child is killed if it
-/// has not ended after `seconds`, times `TEST_PATIENCE`.
+/// Runs the test function `test` of this binary in a child in which [`role`] returns `argument`. The child is killed if
+/// it has not exited after `seconds` times `TEST_PATIENCE`.
 #[track_caller]
 pub(crate) fn again<F: Fn()>(test: F, argument: &str, seconds: u64) -> Ran {
     again_with(test, argument, seconds, |_| {})
 }
 
-/// As [`again`], with a child that `prepare` has set up.
+/// Like [`again`], but `prepare` sets up the command of the child.
 #[track_caller]
 pub(crate) fn again_with<F: Fn()>(_: F, argument: &str, seconds: u64, prepare: impl FnOnce(&mut Command)) -> Ran {
-    // A function's type is named by its path, which begins with the name of the binary.
+    // The name of a function's type is its path, which begins with the name of the binary.
     let (_, test) = std::any::type_name::<F>().split_once("::").expect("a test function");
     let mut command = Command::new(std::env::current_exe().expect("the path of this binary"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -70,7 +71,7 @@ pub(crate) fn again_with<F: Fn()>(_: F, argument: &str, seconds: u64, prepare: i
     ran
 }
 
-/// Runs a command with a time limit.
+/// Runs a command. Kills it if it has not exited after `seconds` times `TEST_PATIENCE`.
 pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     let patience = std::env::var("TEST_PATIENCE").map_or(1, |times| times.parse().expect("a number"));
     let deadline = Instant::now() + Duration::from_secs(seconds) * patience;
@@ -79,7 +80,7 @@ pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     let stdout = gather(child.stdout.take().expect("piped"));
     let stderr = gather(child.stderr.take().expect("piped"));
     let status = wait(&mut child, deadline);
-    // A grandchild that still runs keeps the pipes open: do not wait for it for ever.
+    // A grandchild that still runs keeps the pipes open, so reading has a time limit too.
     let rest = |from: mpsc::Receiver<Vec<u8>>| {
         let mut all = Vec::new();
         while let Ok(part) =
@@ -92,7 +93,7 @@ pub(crate) fn run(command: &mut Command, seconds: u64) -> Ran {
     Ran { status, stdout: rest(stdout), stderr: rest(stderr) }
 }
 
-/// How the child ended. A child that has not ended at the deadline is killed.
+/// Returns the exit status of the child, or `None` if the child was killed at the deadline.
 fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().expect("the state of the child") {
@@ -105,7 +106,7 @@ fn wait(child: &mut Child, deadline: Instant) -> Option<ExitStatus> {
     None
 }
 
-/// Reads what a child prints, on a thread of its own: a child with a full pipe would wait.
+/// Reads the output of a child on another thread: a child with a full pipe would block.
 fn gather(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (to, parts) = mpsc::channel();
     thread::spawn(move || {
@@ -117,7 +118,7 @@ fn gather(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     parts
 }
 
-/// The helper reports a child that passes, one that fails, one that aborts and one that hangs.
+/// The helper reports a child that passes, a child that fails, a child that aborts and a child that hangs.
 #[test]
 fn children_end_in_every_way() {
     match role().as_deref() {

@@ -1,5 +1,5 @@
-//! SPEC 6.4, 6.5: supervisors: who is started, stopped and restarted, in which order; and a shutdown that goes down the
-//! trees first.
+//! Sections 6.4 and 6.5 of the specification: supervisors start, stop and restart their children in a defined order. A
+//! shutdown stops the supervision trees first.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
@@ -22,7 +22,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What a child is told to do.
+/// Instruction to a child.
 enum Do {
     Add(u64),
     Sum(Reply<u64>),
@@ -32,7 +32,7 @@ enum Do {
     Who(Reply<Pid>),
 }
 
-/// What happened, in order.
+/// The events of a test, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -46,7 +46,7 @@ impl Log {
     }
 }
 
-/// Tells when a life is over, whatever ended it.
+/// Logs the end of an instance, whatever ended it.
 struct Over(Log, &'static str);
 
 impl Drop for Over {
@@ -69,7 +69,7 @@ async fn obey(mut ctx: Context<Do>) -> Result<(), Exit> {
     }
 }
 
-/// A child that notes when it begins and when it is over.
+/// Returns a child that logs its start and its end.
 fn noted(name: Name<Do>, log: &Log) -> Child {
     let log = log.clone();
     Child::new(name, move |ctx| {
@@ -82,7 +82,7 @@ fn noted(name: Name<Do>, log: &Log) -> Child {
     })
 }
 
-/// Asks until it is answered: between two lives nobody has the name.
+/// Calls a child until it answers, and returns its pid. Between two instances no process has the name.
 async fn who(host: &Host, name: Name<Do>) -> Pid {
     loop {
         match host.call(name, Do::Who).await {
@@ -92,7 +92,7 @@ async fn who(host: &Host, name: Name<Do>) -> Pid {
     }
 }
 
-/// Has a child end, and returns when it has another life.
+/// Makes a child exit. Returns the pid of its next instance.
 async fn another_life(host: &Host, name: Name<Do>, how: Do) -> Pid {
     let before = who(host, name).await;
     host.send(name, how).unwrap();
@@ -114,7 +114,7 @@ async fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// 6.4: a child that ends is started again, under its name; the supervisor has started when its children have.
+/// 6.4: a child that exits is restarted under its name. The supervisor has started when its children have started.
 #[test]
 fn a_child_is_restarted_under_its_name() {
     everywhere(async |host| {
@@ -129,14 +129,14 @@ fn a_child_is_restarted_under_its_name() {
         host.kill(killed).unwrap();
         host.exited(killed).await;
         until(|| host.whereis(A).is_none_or(|pid| pid != killed)).await;
-        // Four are more than three within five seconds.
+        // Four restarts exceed the default intensity of three within five seconds.
         let exit = tree.await.unwrap_err();
         let gave_up = exit.error::<RestartIntensityExceeded>().unwrap();
         assert_eq!((gave_up.child.as_str(), gave_up.restarts), ("a", 3));
         assert!(matches!(gave_up.last, Exit::Killed));
         assert_eq!((host.whereis(A), host.whereis(B)), (None, None));
     });
-    // Those five seconds slide.
+    // The five seconds are a sliding window.
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
         for _ in 0..10 {
@@ -155,7 +155,7 @@ fn a_child_is_restarted_under_its_name() {
     });
 }
 
-/// 6.4: each starts when the one before it says that it has; they stop in reverse.
+/// 6.4: each child starts when the child before it has started. The children stop in reverse order.
 #[test]
 fn children_start_in_order_and_stop_in_reverse() {
     everywhere(async |host| {
@@ -195,7 +195,8 @@ fn children_start_in_order_and_stop_in_reverse() {
     });
 }
 
-/// 6.4: one for all: all the others are stopped from the last to the first, and started from the first to the last.
+/// 6.4: one-for-all: all other children are stopped from the last to the first. Then all children start from the first
+/// to the last.
 #[test]
 fn one_for_all_restarts_all() {
     everywhere(async |host| {
@@ -210,7 +211,7 @@ fn one_for_all_restarts_all() {
     });
 }
 
-/// 6.4: rest for one: those after it go with it, those before it stay.
+/// 6.4: rest-for-one: the children after the exited one are restarted with it. The children before it stay.
 #[test]
 fn rest_for_one_restarts_those_after() {
     everywhere(async |host| {
@@ -226,7 +227,7 @@ fn rest_for_one_restarts_those_after() {
     });
 }
 
-/// 6.4: a transient child is restarted when it fails, a temporary one never, and it is forgotten.
+/// 6.4: a transient child is restarted when it fails. A temporary child is never restarted, and is forgotten.
 #[test]
 fn restart_policies_are_kept() {
     everywhere(async |host| {
@@ -241,7 +242,8 @@ fn restart_policies_are_kept() {
             host.exited(pid).await;
         }
         until(|| host.whereis(A).is_none() && host.whereis(B).is_none()).await;
-        // Its own mail comes after the news of its children only by chance: it is asked until it has heard.
+        // A call may overtake the exit of a child, so the test repeats the call until the supervisor has received the
+        // exit.
         let family = loop {
             let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
             if family.children.len() == 1 && family.children[0].state == ChildState::Stopped {
@@ -252,13 +254,13 @@ fn restart_policies_are_kept() {
         assert_eq!(family.children[0].name.as_deref(), Some("a"));
         assert_eq!(family.children[0].restarts, 1);
         assert!(matches!(family.children[0].last, Some(Exit::Normal)));
-        // One that is down can be had again.
+        // A stopped child can be restarted by request.
         let pid = tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(pid));
     });
 }
 
-/// 6.4: a start that fails counts as a restart: a factory panics, or a body ends too soon.
+/// 6.4: a failed start counts as a restart: a factory panics, or a body exits before it has started.
 #[test]
 fn failed_starts_count() {
     everywhere(async |host| {
@@ -271,7 +273,7 @@ fn failed_starts_count() {
         let never_ready =
             Child::new(C, async |_: Context<Do>| Err::<(), _>("not today")).options(ProcessBuilder::manual_start);
         for (child, last) in [(panics, "no process"), (never_ready, "not today")] {
-            // The first one has to be stopped before the tree ends, which does not count as a start.
+            // The first child has to be stopped before the supervisor exits. This does not count as a start.
             let tree = Supervisor::one_for_one().intensity(4, SECOND * 60).add(Child::unnamed(obey)).add(child);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
@@ -294,7 +296,7 @@ impl Process for Raw {
     }
 }
 
-/// 6.4: children are added, stopped, restarted, removed, counted and listed while it runs.
+/// 6.4: children are added, stopped, restarted, deleted, counted and listed while the supervisor runs.
 #[test]
 fn children_come_and_go() {
     timed(async |host, late| {
@@ -302,12 +304,12 @@ fn children_come_and_go() {
         let ask = |child| tree.call(|reply| SupervisorMessage::StartChild(child, reply));
         let a = ask(Child::new(A, obey)).await.unwrap().unwrap();
         assert_eq!(host.whereis(A), Some(a));
-        // Of the same name: it stays as it was.
+        // A child of the same name is refused, and the first child stays.
         assert!(matches!(ask(Child::new(A, obey)).await.unwrap(), Err(Exit::Refused(_))));
-        // One that fails at its first start is none.
+        // A child that fails at its first start is not added.
         let fails = Child::new(B, async |_: Context<Do>| Err::<(), _>("no")).options(ProcessBuilder::manual_start);
         assert!(matches!(ask(fails).await.unwrap(), Err(Exit::Failed(_))));
-        // It does not heed its cancel.
+        // This child ignores its cancellation.
         let raw = ask(Child::unnamed_process(|| Raw).shutdown(ms(10))).await.unwrap().unwrap();
         let body = ask(Child::unnamed(obey)).await.unwrap().unwrap();
         assert_eq!(tree.call(SupervisorMessage::CountChildren).await.unwrap(), 3);
@@ -334,7 +336,8 @@ fn children_come_and_go() {
     });
 }
 
-/// 6.4, 2.3: mail waits in a mailbox that is kept, across lives and in between, in its order; without, it is lost.
+/// 6.4, 2.3: a kept mailbox outlives the instances of its child. Messages wait in it between two instances, and are
+/// read in order.
 #[test]
 fn a_kept_mailbox_outlives_its_child() {
     timed(async |host, late| {
@@ -364,7 +367,7 @@ fn a_kept_mailbox_outlives_its_child() {
             }
             host.send(A, Do::Add(n)).unwrap();
         }
-        // A call that waits behind crashes is answered by a later life.
+        // A call that waits behind messages that make the child panic is answered by a later instance.
         assert_eq!(host.call(A, Do::Sum).await.unwrap(), 7);
         late.check(host.now(), begun + ms(2 + 4 + 8 + 16 + 32));
         assert_eq!(read.take(), (0..50).map(|n: u64| n.to_string()).collect::<Vec<_>>());
@@ -372,7 +375,7 @@ fn a_kept_mailbox_outlives_its_child() {
         let family = tree.call(SupervisorMessage::WhichChildren).await.unwrap();
         assert_eq!((family.children[0].restarts, family.children[0].pid), (5, Some(address)));
 
-        // Killed by the pid that everybody knows, it begins anew.
+        // After a kill by its pid, the child starts again with another pid.
         let until = host.now() + ms(64);
         host.kill(address).unwrap();
         loop {
@@ -393,8 +396,8 @@ fn a_kept_mailbox_outlives_its_child() {
     });
 }
 
-/// 6.4, 2.3: many senders, a child that is killed again and again: with a kept mailbox each message is read once, and those
-/// of one sender in their order.
+/// 6.4, 2.3: several processes send to a child that fails repeatedly. With a kept mailbox each message is read once,
+/// and the messages of one sender arrive in order.
 #[test]
 fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
     everywhere(async |host| {
@@ -408,7 +411,7 @@ fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
                 loop {
                     if let Do::Add(n) = ctx.receive().await? {
                         reads.lock().unwrap().push(n);
-                        // After it was noted, so that nothing that was taken is lost.
+                        // The child fails after it has recorded the message, so no received message is lost.
                         if n % 97 == 13 {
                             return Err::<(), _>(Exit::failed("again"));
                         }
@@ -441,7 +444,8 @@ fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
     });
 }
 
-/// 6.4: each child has its own time to end, and is killed then; with none it is killed at once.
+/// 6.4: each child has its own shutdown time, and is killed when this time has passed. With a time of zero it is killed
+/// immediately.
 #[test]
 fn each_child_has_its_own_time_to_end() {
     timed(async |host, late| {
@@ -471,7 +475,7 @@ fn each_child_has_its_own_time_to_end() {
         late.check(host.now(), end);
         assert_eq!(log.take(), ["-c", "b heard enough", "-b", "-a"]);
 
-        // The supervisor's own deadline is theirs too.
+        // The supervisor's own deadline also limits its children.
         let tree = Supervisor::one_for_one().add(stubborn(B, &log, SECOND * 3600));
         let tree = started(&host, tree).await;
         let soon = host.now() + ms(20);
@@ -480,7 +484,7 @@ fn each_child_has_its_own_time_to_end() {
         until(|| host.whereis(B).is_none()).await;
         late.check(host.now(), soon);
     });
-    // If nothing is said, it has five seconds.
+    // The default shutdown time is five seconds.
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().add(Child::unnamed_process(|| Raw))).await;
         let begun = host.now();
@@ -490,7 +494,7 @@ fn each_child_has_its_own_time_to_end() {
     });
 }
 
-/// 6.4: back-off: each restart waits longer, and nobody else waits with it.
+/// 6.4: with a backoff, each restart of the child waits longer.
 #[test]
 fn a_backoff_grows() {
     timed(async |host, late| {
@@ -514,7 +518,7 @@ fn a_backoff_grows() {
     });
 }
 
-/// 6.4: a restart that is requested begins the back-off of the child anew, also while the child waits for its next life.
+/// 6.4: a requested restart resets the backoff of the child, also while the child waits for its next instance.
 #[test]
 fn a_requested_restart_resets_the_back_off() {
     timed(async |host, late| {
@@ -528,7 +532,7 @@ fn a_requested_restart_resets_the_back_off() {
         let tree = started(&host, Supervisor::one_for_one().intensity(1_000, SECOND).add(child)).await;
         let restart =
             async || tree.call(|reply| SupervisorMessage::RestartChild(A.into(), reply)).await.unwrap().unwrap();
-        // The waits after each of four ends.
+        // Asserts the delay after each of four exits.
         let dies = async |waits: [u64; 4]| {
             for wait in waits {
                 let died = host.now();
@@ -539,7 +543,7 @@ fn a_requested_restart_resets_the_back_off() {
         dies([5, 10, 20, 40]).await;
         restart().await;
         dies([5, 10, 20, 40]).await;
-        // The next life would begin after 80 ms. It begins at once instead.
+        // The next instance would start after 80 ms. It starts immediately instead.
         let (pid, now) = (who(&host, A).await, host.now());
         host.send(A, Do::Fail).unwrap();
         host.exited(pid).await;
@@ -549,7 +553,7 @@ fn a_requested_restart_resets_the_back_off() {
     });
 }
 
-/// 6.4: nested: one that gives up is restarted by the one above, with all its children.
+/// 6.4: a supervisor that exceeds its intensity is restarted by the supervisor above it, with all its children.
 #[test]
 fn what_one_can_not_mend_the_next_one_does() {
     everywhere(async |host| {
@@ -582,8 +586,8 @@ fn what_one_can_not_mend_the_next_one_does() {
     });
 }
 
-/// 6.4, 6.1: a supervisor that is killed takes its children with it, and the one above begins no other life of it before
-/// they are gone, however long they take: nobody ever lives twice.
+/// 6.4, 6.1: a killed supervisor takes its children with it. The supervisor above it starts the next instance only when
+/// they have exited, however long they take. So a child never has two instances at the same time.
 #[test]
 fn nobody_lives_twice() {
     within(60, || {
@@ -644,7 +648,7 @@ fn nobody_lives_twice() {
     });
 }
 
-/// 6.4, 6.3: the abnormal end of whoever it is linked to ends it, in order; a normal one does not.
+/// 6.4, 6.3: a supervisor exits in order after the abnormal exit of a linked process. A normal exit does not end it.
 #[test]
 fn it_ends_in_order_with_whom_it_is_linked_to() {
     everywhere(async |host| {
@@ -662,7 +666,7 @@ fn it_ends_in_order_with_whom_it_is_linked_to() {
         let tree = told.await.unwrap();
         log.take();
         let friend = host.spawn(obey);
-        // A normal end of somebody else changes nothing.
+        // The normal exit of another linked process changes nothing.
         let other = host.spawn(async move |ctx: Context<Do>| ctx.link(tree.pid()).map(|()| tree).map_err(Exit::from));
         let tree = other.await.unwrap();
         parent.send(Do::End).unwrap();
@@ -673,7 +677,7 @@ fn it_ends_in_order_with_whom_it_is_linked_to() {
     });
 }
 
-/// 6.4: ten thousand that are all killed are all back.
+/// 6.4: ten thousand children that are all killed are all restarted.
 #[test]
 fn all_are_back_after_all_were_killed() {
     timed(async |host, late| {
@@ -699,12 +703,12 @@ fn all_are_back_after_all_were_killed() {
     });
 }
 
-/// 6.5: a shutdown goes down the trees first: supervisors end their children in reverse, the rest is told when they are
-/// done, and clean-up that needs the rest finds it there.
+/// 6.5: a shutdown stops the trees first: supervisors stop their children in reverse order. The other processes are
+/// cancelled after that, so a child can still use them when it cleans up.
 #[test]
 fn a_shutdown_goes_down_the_trees_first() {
     fn plant(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
-        // Nobody's child: the others still need it while they end.
+        // This process has no supervisor: the children still need it while they exit.
         let store_log = log.clone();
         let store = host.process().name("store").spawn(async move |mut ctx: Context<Do>| {
             let _over = Over(store_log.clone(), "store");
@@ -754,8 +758,8 @@ fn a_shutdown_goes_down_the_trees_first() {
     }
 }
 
-/// 6.5: a child that does not end is killed when its time is over, and one that never returns is reported; without
-/// supervisors, and with one that begins meanwhile, all are told.
+/// 6.5: a child that ignores its cancellation is killed when its shutdown time has passed. A child that never returns
+/// is listed.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
     fn plant(host: &Host) -> JoinHandle<(), SupervisorMessage> {
@@ -805,13 +809,13 @@ fn a_shutdown_keeps_to_its_deadline() {
     });
 }
 
-/// 6.5: while a tree goes down, a branch that was not told yet mends itself.
+/// 6.5: while a tree shuts down, a branch that was not stopped yet still restarts its children.
 #[test]
 fn a_branch_that_was_not_told_yet_mends_itself() {
     fn plant(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
         let below = || Supervisor::one_for_one().child(A, obey);
         let (inside, noted) = (host.clone(), Arc::clone(mended));
-        // The last one is told first, and takes its time.
+        // The last child is stopped first. It exits only after `A` has been restarted.
         let last = Child::new(B, move |mut ctx: Context<Do>| {
             let (host, noted) = (inside.clone(), Arc::clone(&noted));
             async move {

@@ -1,5 +1,5 @@
-//! What the operating system does to a program: threads that do not start, `fork`, signals. Each test runs in a program of
-//! its own.
+//! Effects of the operating system on a program: threads that can't be started, `fork`, and signals. Each test runs in
+//! an operating system process of its own.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use procession::*;
 use crate::subprocess::{again, role};
 use crate::two;
 
-/// Answers each request with the next number.
+/// Answers each request with the next number, from 0.
 async fn counts(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     let mut count = 0;
     loop {
@@ -25,7 +25,7 @@ async fn counts(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-/// Calls `server` until `stop`, and returns how often.
+/// Calls `server` until `stop` is set. Returns the number of calls.
 async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>) -> Result<u64, Exit> {
     let mut calls = 0;
     while !stop.load(SeqCst) {
@@ -36,14 +36,14 @@ async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>)
     Ok(calls)
 }
 
-/// Ends the child itself if it hangs, also where its parent does not know it. In a forked child no timer of the parent is
-/// left, so it sets its own.
+/// Sets a timer that ends this operating system process if it hangs, also if the test does not know it. A forked child
+/// does not inherit the timer of its parent, so it sets its own.
 fn ends_by_itself(seconds: u32) {
-    // SAFETY: `alarm` only sets a timer, whose signal ends this program by default.
+    // SAFETY: `alarm` has no precondition. It only sets a timer, whose signal ends this program by default.
     unsafe { libc::alarm(seconds) };
 }
 
-/// How the forked child ended: its exit code, or nothing if it was killed by a signal.
+/// Waits for a forked child. Returns its exit code, or `None` if a signal killed it.
 fn wait_for(child: libc::pid_t) -> Option<i32> {
     let mut status = 0;
     // SAFETY: `status` is a live, exclusively borrowed integer, which `waitpid` may write.
@@ -51,14 +51,16 @@ fn wait_for(child: libc::pid_t) -> Option<i32> {
     libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
 }
 
-/// Forks. The child calls `f` and exits with 7; the parent gets the child's id.
+/// Forks. The child calls `f`, and exits with 7, or with 8 if `f` panics. The parent gets the pid of the child.
 fn fork(f: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child calls `f`, which only does what the documentation of the crate allows there, and then leaves.
+    // SAFETY: the child calls only `f`, and then `_exit`. Each `f` of this file does nothing, or runs while all other
+    // threads of the runtime are parked. So no lock that the child needs has an owner that does not exist in the child.
     match unsafe { libc::fork() } {
         0 => {
             ends_by_itself(60);
             let code = if catch_unwind(AssertUnwindSafe(f)).is_ok() { 7 } else { 8 };
-            // SAFETY: `_exit` may be called in a forked child of a program with threads: it runs no destructor and no exit handler.
+            // SAFETY: `_exit` may be called in a forked child of a program with threads: it runs no destructor and no
+            // exit handler.
             unsafe { libc::_exit(code) }
         }
         child => {
@@ -68,8 +70,8 @@ fn fork(f: impl FnOnce()) -> libc::pid_t {
     }
 }
 
-/// 11: a program that forks while its runtime works goes on as before. The child may exit at once or run another program,
-/// and it may keep or drop what it got of the runtime: nothing of that hangs.
+/// 11: a program that forks while its runtime works continues as before. The child may exit immediately, or run another
+/// program.
 #[test]
 fn a_running_program_may_fork() {
     if role().is_none() {
@@ -86,16 +88,16 @@ fn a_running_program_may_fork() {
         })
         .collect();
     for _ in 0..20 {
-        // From a thread outside, while the workers work.
+        // Forks on a thread outside the runtime, while the workers work.
         let child = fork(|| {});
         assert_eq!(wait_for(child), Some(7));
-        // From a step on a worker.
+        // Forks in a step on a worker.
         let child = block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(fork(|| {})))).unwrap();
         assert_eq!(wait_for(child), Some(7));
         // The child runs another program.
         let status = Command::new("true").stdin(Stdio::null()).status().unwrap();
         assert!(status.success());
-        // The children changed nothing here.
+        // The children changed nothing in this program.
         let before = server_count(&rt, &server);
         while server_count(&rt, &server) < before + 50 {}
     }
@@ -111,15 +113,15 @@ fn server_count(rt: &Runtime, server: &JoinHandle<(), Reply<u64>>) -> u64 {
     block_on(rt.call(server.pid(), |reply| reply)).unwrap()
 }
 
-/// 11: in a forked child no worker exists, so nothing runs there by itself. Dropping the runtime there returns after its
-/// patience of a second.
+/// 11: a forked child has no workers, so no process runs there by itself. Dropping the runtime there returns after its
+/// timeout of one second.
 #[test]
 fn a_forked_child_has_no_workers() {
     if role().is_none() {
         again(a_forked_child_has_no_workers, "", 120).passed();
         return;
     }
-    // Without a monitor, parked workers do nothing, so they hold no lock: the child can use what it got.
+    // Without a monitor, parked workers do nothing and hold no lock. So the child can use its copy of the runtime.
     let parked = Arc::new(AtomicUsize::new(0));
     let (more, less) = (parked.clone(), parked.clone());
     let rt = Runtime::builder()
@@ -163,17 +165,18 @@ extern "C" fn on_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Has SIGUSR1 counted, and system calls interrupted by it.
+/// Counts the signals SIGUSR1. Without `SA_RESTART`, the signal interrupts system calls.
 fn count_signals() {
-    // SAFETY: the structure is plain data, and zeros are valid in all of its fields.
+    // SAFETY: `sigaction` is plain data, and zero is a valid value of each of its fields.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_signal as *const () as usize;
-    // SAFETY: the action is valid, and its handler only adds to an atomic, which a signal handler may do.
+    // SAFETY: `action` is live and initialised, and a null pointer requests no former action. The handler only adds to
+    // an atomic, which is async-signal-safe.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
 }
 
-/// 11: signals interrupt workers, the thread that lends itself and the blocking pool, asleep and at work, without a
-/// restart of the system call. No message is lost, and no timer fires early or never.
+/// 11: signals interrupt the workers and a guest thread, parked and running, without a restart of the system call. No
+/// message is lost, and no timer fires early or never.
 #[test]
 fn signals_to_its_threads_change_nothing() {
     if role().is_none() {
@@ -196,9 +199,10 @@ fn signals_to_its_threads_change_nothing() {
     let (ended, aims) = (done.clone(), threads.clone());
     let shoots = thread::spawn(move || {
         while !ended.load(SeqCst) {
-            // Under the lock no worker ends: the ids stay valid.
+            // While this lock is held, no worker exits, so the ids stay valid.
             for &thread in aims.lock().unwrap().iter() {
-                // SAFETY: the thread exists, and SIGUSR1 has a handler.
+                // SAFETY: the thread exists: a worker removes its id under the lock before it exits, and the test's
+                // thread joins this one. SIGUSR1 has a handler.
                 assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
             }
             thread::sleep(Duration::from_micros(100));
@@ -212,7 +216,7 @@ fn signals_to_its_threads_change_nothing() {
             rt.spawn(|ctx: Context| calls(ctx, to, stop))
         })
         .collect();
-    // This thread works for the runtime, sleeps with it, and waits for it.
+    // This thread is a guest thread, blocks outside the runtime, or waits for the blocking pool.
     for round in 0..50 {
         let sleeps = rt.spawn(async move |ctx: Context| {
             let (begun, time) = (ctx.now(), Duration::from_millis(round % 7));
@@ -223,7 +227,7 @@ fn signals_to_its_threads_change_nothing() {
         assert!(on_time.unwrap(), "a timer fired early");
         assert_eq!(block_on(rt.spawn_blocking(move || round)).unwrap(), round);
     }
-    // Each thread was hit many times.
+    // Waits until the threads have received many signals.
     while SIGNALS.load(SeqCst) < 1_000 {
         thread::yield_now();
     }
@@ -236,8 +240,8 @@ fn signals_to_its_threads_change_nothing() {
     shoots.join().unwrap();
 }
 
-/// 11: a program that is stopped and continued goes on where it was: timers that were due meanwhile fire once, and an
-/// interval that skips what it missed does not fire in a burst.
+/// 11: a program that is stopped and continued works as before. Timers that were due meanwhile fire once. An interval
+/// that skips missed ticks does not fire in a burst.
 #[test]
 fn a_stopped_program_goes_on() {
     if role().is_none() {
@@ -258,7 +262,7 @@ fn a_stopped_program_goes_on() {
             interval.tick().await;
             counted.fetch_add(1, SeqCst);
         }
-        // The ticks that the stop swallowed are gone.
+        // The number of ticks if none is skipped. Ticks that are due while the program is stopped are skipped.
         Ok::<_, Exit>((ctx.now() - begun).as_millis() as u64 / 20 + 1)
     });
     let sleeps: Vec<_> = (0..50)
@@ -291,7 +295,7 @@ fn a_stopped_program_goes_on() {
 
 const MIB: usize = 1 << 20;
 
-/// From here on, this program gets no more than `more` bytes of address space.
+/// Limits the address space of this program to its present size plus `more` bytes. Returns the former limit.
 #[cfg(target_os = "linux")]
 fn limit_memory(more: usize) -> libc::rlimit {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -299,10 +303,11 @@ fn limit_memory(more: usize) -> libc::rlimit {
     let mut former = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `former` is a live, exclusively borrowed `rlimit`, which `getrlimit` writes.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut former) }, 0);
-    // SAFETY: `sysconf` has no precondition, and this name is known to it.
+    // SAFETY: `sysconf` has no precondition, and `_SC_PAGESIZE` is a name that it knows.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let limit = libc::rlimit { rlim_cur: (pages * page + more) as libc::rlim_t, rlim_max: former.rlim_max };
-    // SAFETY: `limit` is a live, initialised `rlimit`, which `setrlimit` only reads. Allocations over the limit fail, which is what is tested.
+    // SAFETY: `limit` is a live, initialised `rlimit`, which `setrlimit` only reads. Allocations beyond the limit fail,
+    // which the test intends.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
     former
 }
@@ -313,7 +318,7 @@ fn unlimit_memory(former: libc::rlimit) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &former) }, 0);
 }
 
-/// A builder of workers with stacks so large that few fit, and what its handler holds.
+/// Returns a builder of workers with stacks so large that few fit, and a reference to the value that its handler holds.
 #[cfg(target_os = "linux")]
 fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Arc<()>) {
     struct Ask;
@@ -338,13 +343,13 @@ fn large_stacks(workers: usize, threads: &Arc<[AtomicUsize; 2]>) -> (Builder, Ar
     (builder, held)
 }
 
-/// 4.1, 11: if a worker's thread can not be started, the build fails. The threads that were started have ended then, and
-/// nothing that the builder held is kept. A smaller runtime can be built afterwards.
+/// 4.1, 11: if the thread of a worker can't be started, the build fails. By then the started threads have exited, and
+/// every value of the builder is dropped. Afterwards a smaller runtime can be built.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_build_without_threads_leaves_nothing_behind() {
     let Some(role) = role() else {
-        // Room for no thread, for one, and for three.
+        // The limit has room for no thread, for one thread, and for three threads.
         for fit in ["0", "1", "3"] {
             again(a_build_without_threads_leaves_nothing_behind, fit, 120).passed();
         }
@@ -365,7 +370,7 @@ fn a_build_without_threads_leaves_nothing_behind() {
     assert_eq!(block_on(rt.spawn(async |_: Context| Ok::<_, Exit>(1))).unwrap(), 1);
 }
 
-/// 4.1: a runtime that is to grow and gets no thread works on with those that it has, and grows once it can.
+/// 4.1: a runtime that should grow, but gets no thread, continues with its present threads. It grows when it can.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_runtime_without_more_threads_works_on() {
@@ -380,7 +385,7 @@ fn a_runtime_without_more_threads_works_on() {
         let handles: Vec<_> = (0..100).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(n))).collect();
         handles.into_iter().map(|handle| block_on(handle).unwrap()).sum::<u64>()
     };
-    // The monitor has its thread before the limit.
+    // The thread of the monitor has started before the limit is set.
     assert_eq!(work(&rt), 4950);
     let former = limit_memory(256 * MIB);
     rt.set_workers(8);
@@ -396,7 +401,7 @@ fn a_runtime_without_more_threads_works_on() {
     assert_eq!((threads[1].load(SeqCst), Arc::strong_count(&held)), (4, 1));
 }
 
-/// 11: a blocking closure for which no thread can be started is refused with the reason, and runs nowhere.
+/// 11: if no thread can be started for a blocking closure, the closure is refused with the reason, and does not run.
 #[cfg(target_os = "linux")]
 #[test]
 fn blocking_work_without_a_thread_is_refused() {
@@ -404,14 +409,15 @@ fn blocking_work_without_a_thread_is_refused() {
         again(blocking_work_without_a_thread_is_refused, "", 120).passed();
         return;
     }
-    // A thread allocates its signal stack before its hook runs. So the workers are past that before the limit.
+    // A thread allocates its signal stack before its hook runs. So both workers have their signal stacks before the
+    // limit is set.
     let started = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&started);
     let rt = Runtime::builder().workers(2).on_thread_start(move || _ = hook.fetch_add(1, SeqCst)).build().unwrap();
     while started.load(SeqCst) < 2 {
         thread::yield_now();
     }
-    // Less than the stack of a thread.
+    // The limit is smaller than the stack of a thread.
     let former = limit_memory(MIB);
     let refused = block_on(rt.spawn_blocking(|| 1));
     unlimit_memory(former);

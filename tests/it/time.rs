@@ -1,5 +1,5 @@
-//! SPEC 7: sleeps, timeouts, intervals and what is sent later: on the virtual clock, where all is exact, and on the
-//! real one.
+//! Section 7 of the specification: sleeps, timeouts, intervals and delayed messages. They are tested on the virtual
+//! clock, where all times are exact, and on the real clock.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,31 +17,31 @@ use procession::*;
 
 use crate::{everywhere, step_aside, two, within};
 
-/// Answered by nobody.
+/// Command that is never answered.
 struct Never;
 impl Command for Never {
     type Reply = ();
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Nearly all the time that there is.
+/// Nearly the whole range of the clock.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// How late something may be.
+/// How late an event may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Late(Duration);
 
 impl Late {
-    /// As on a runtime, where nothing is early.
+    /// For a runtime: an event may be late by any time, but never early.
     pub(crate) const ANY: Self = Self(Duration::MAX);
-    /// As in a simulation.
+    /// For a simulation: no event is late.
     const NOT: Self = Self(Duration::ZERO);
 
-    /// Fails unless now is when it was due.
+    /// Fails if `now` is before `due`, or too late after it.
     #[track_caller]
     pub(crate) fn check(self, now: Instant, due: Instant) {
         assert!(now >= due && now - due <= self.0, "due at {due:?}, and it is {now:?}");
@@ -52,7 +52,8 @@ impl Late {
     }
 }
 
-/// Runs a scenario as [`everywhere`] does, first on a runtime, then in simulations, and tells it how late things may be.
+/// Runs a scenario as [`everywhere`] does, first on a runtime and then in simulations. Tells the scenario how late
+/// events may be.
 pub(crate) fn timed<F>(scenario: impl Fn(Host, Late) -> F + Send + Sync + 'static)
 where
     F: Future<Output = ()>,
@@ -64,8 +65,8 @@ where
     });
 }
 
-/// 7.1: whom the timers of one tick wake is queued together; a waker among theirs that waits for one of those, on this very
-/// thread, waits for nobody in vain.
+/// 7.1: the tasks that the timers of one tick wake are queued together. A foreign waker of the same tick may block on
+/// one of these tasks, on the thread that fires the timers. It does not wait forever.
 #[test]
 fn a_waker_may_wait_for_whom_the_same_tick_woke() {
     struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
@@ -77,7 +78,8 @@ fn a_waker_may_wait_for_whom_the_same_tick_woke() {
         }
     }
     within(60, || {
-        // A machine may be so slow that the moment is past when the second one begins: then a later one is tried.
+        // On a slow machine the time may have passed before the second process polls its sleep. Then a later time is
+        // tried.
         for time in [50, 500, 5_000, 20_000].map(ms) {
             let rt = Arc::new(Runtime::builder().workers(1).build().unwrap());
             let at = rt.host().now() + time;
@@ -85,7 +87,7 @@ fn a_waker_may_wait_for_whom_the_same_tick_woke() {
             let (done, told) = mpsc::channel();
             let sees = rt.clone();
             let holder = rt.spawn(async move |ctx: Context| {
-                // On the same wheel, behind the other.
+                // This timer is in the same wheel, behind the other one.
                 let waker = Waker::from(Arc::new(Waits(Mutex::new(Some((sees, sleeper))), done)));
                 let mut sleep = ctx.host().sleep(ms(1));
                 sleep.reset(at);
@@ -102,7 +104,7 @@ fn a_waker_may_wait_for_whom_the_same_tick_woke() {
     });
 }
 
-/// 7.1: no sleep ends early, whatever its length, and in virtual time none ends late; how late they are is printed.
+/// 7.1: no sleep ends early, whatever its length. In virtual time no sleep ends late. The delays are printed.
 #[test]
 fn no_sleep_ends_early() {
     timed(async |host, exact| {
@@ -119,7 +121,7 @@ fn no_sleep_ends_early() {
                         } else {
                             ctx.sleep_until(until).await
                         }
-                        // At the first tick that is not before its time.
+                        // A sleep ends at the first tick that is not before its deadline.
                         let ticks = (until - begun).as_nanos().div_ceil(ms(1).as_nanos());
                         let tick = begun + ms(u64::try_from(ticks).unwrap());
                         exact.check(ctx.now(), if exact.is_exact() { tick } else { until });
@@ -139,7 +141,7 @@ fn no_sleep_ends_early() {
     });
 }
 
-/// 7.1, 11: a sleep of zero, and one until a moment that has passed, is over at once.
+/// 7.1, 11: a sleep of zero, or until a time that has passed, completes immediately.
 #[test]
 fn a_sleep_of_zero_is_over_at_once() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -156,7 +158,7 @@ fn a_sleep_of_zero_is_over_at_once() {
     assert_eq!(rt.counters().polls, 1);
 }
 
-/// 7.1, 11: an enormous duration never ends, and overflows nothing.
+/// 7.1, 11: a sleep of an enormous duration never ends, and nothing overflows.
 #[test]
 fn an_enormous_sleep_never_ends() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -183,7 +185,7 @@ fn an_enormous_sleep_never_ends() {
     });
 }
 
-/// 7.1: in a sleep that is waited for beside others the nearest deadline comes first, in whatever order they were set.
+/// 7.1: concurrent sleeps end in the order of their deadlines, in whatever order they began.
 #[test]
 fn deadlines_come_in_order() {
     struct Note {
@@ -232,7 +234,7 @@ fn deadlines_come_in_order() {
     check(0..10, |host| scenario(host, Late::NOT));
 }
 
-/// 7.1: very many at once.
+/// 7.1: a hundred thousand processes sleep at the same time, until deadlines within one millisecond.
 #[test]
 fn a_hundred_thousand_sleep_at_once() {
     within(120, || {
@@ -255,7 +257,7 @@ fn a_hundred_thousand_sleep_at_once() {
     });
 }
 
-/// 7.1: a sleep that is dropped leaves nothing behind: its waker is let go of, and nobody wakes for it.
+/// 7.1: a dropped sleep leaves nothing behind: its waker is dropped, and is never woken.
 #[test]
 fn a_dropped_sleep_leaves_nothing_behind() {
     struct Count(AtomicUsize);
@@ -275,7 +277,7 @@ fn a_dropped_sleep_leaves_nothing_behind() {
         host.sleep(3 * HOUR).await;
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
 
-        // Polled with another waker it wakes that one, and lets the former go.
+        // A sleep that is polled with another waker wakes this waker, and drops the former one.
         let mut sleep = Box::pin(host.sleep(HOUR));
         let until = sleep.deadline();
         assert!(sleep.as_mut().poll(&mut Cx::from_waker(&waker)).is_pending());
@@ -285,11 +287,11 @@ fn a_dropped_sleep_leaves_nothing_behind() {
     });
 }
 
-/// 7.1: a sleep that begins where another was given up ends in its own time, though it may have that one's timer: not
-/// when the other would have, and not with it.
+/// 7.1: a sleep after a dropped sleep may reuse its timer, but ends at its own deadline. It does not end at the
+/// deadline of the dropped sleep.
 #[test]
 fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
-    /// Lets it begin, and gives it up.
+    /// Polls a sleep once, and drops it.
     async fn give_up(sleep: impl Future) {
         let mut sleep = pin!(sleep);
         assert!(futures::poll!(&mut sleep).is_pending());
@@ -299,7 +301,8 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
             host.spawn(async move |ctx: Context| {
                 for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
                     give_up(ctx.sleep(ms(former))).await;
-                    // On the real clock it fires meanwhile, or before the next one begins, or neither.
+                    // On the real clock the old timer fires during this pause, before the next sleep begins, or not at
+                    // all.
                     if !late.is_exact() {
                         thread::sleep(ms(kept));
                     }
@@ -308,14 +311,15 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
                     sleep.await;
                     late.check(ctx.now(), until);
                 }
-                // Limits that never pass, then one that does.
+                // Many sleeps are dropped in time, and then one timeout passes.
                 for _ in 0..100 {
                     give_up(ctx.sleep(ms(4))).await;
                 }
                 let until = ctx.now() + ms(8);
                 assert!(ctx.timeout(ms(8), std::future::pending::<()>()).await.is_err());
                 late.check(ctx.now(), until);
-                // The first poll of one that was made before the other was given up.
+                // The second sleep is created before the first one is dropped, and is polled for the first time
+                // afterwards.
                 let (first, second) = (ctx.sleep(ms(2)), ctx.sleep(ms(6)));
                 let until = second.deadline();
                 let mut first = Box::pin(first);
@@ -324,10 +328,10 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
                 drop(first);
                 second.await;
                 late.check(ctx.now(), until);
-                // From hand to hand, within one step and from step to step.
+                // The deadline of one sleep is reset many times, within one step and from step to step.
                 let mut sleep = ctx.sleep(ms(3));
                 for n in 0..10 {
-                    // On the real clock it may be over, if the machine is slow.
+                    // On the real clock the sleep may have ended, if the machine is slow.
                     assert!(futures::poll!(&mut sleep).is_pending() || !late.is_exact());
                     sleep.reset(ctx.now() + ms(3 + n % 3));
                     if n % 4 == 3 {
@@ -346,7 +350,7 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
     });
 }
 
-/// 7.1: the timer of a sleep that is given up is gone when the step ends, unless the next sleep has it.
+/// 7.1: the timer of a dropped sleep is removed when the step ends, unless the next sleep reuses it.
 #[test]
 fn a_sleep_that_is_given_up_wakes_nobody_after_its_step() {
     check(0..10, async |host: Host| {
@@ -356,7 +360,7 @@ fn a_sleep_that_is_given_up_wakes_nobody_after_its_step() {
         });
         body.await.unwrap();
         assert_eq!(host.counters().polls, 2);
-        // Taken over, it does once at most.
+        // A reused timer wakes the process at most once more.
         let body = async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
             let sleep = ctx.sleep(5 * HOUR);
@@ -366,12 +370,12 @@ fn a_sleep_that_is_given_up_wakes_nobody_after_its_step() {
         };
         host.spawn(body).await.unwrap();
         assert!((2 + 2..=2 + 3).contains(&host.counters().polls));
-        // One whose steps are counted is not woken once too often.
+        // A process with a step limit does not run one step too many.
         host.process().limits(Limits::new().steps(2)).spawn(body).unwrap().await.unwrap();
     });
 }
 
-/// 7.1: a sleep is cancelled with its process: what the process was given is let go of with it.
+/// 7.1: a sleep is cancelled when its process exits, and the values of the process are dropped.
 #[test]
 fn a_sleep_is_cancelled_with_its_process() {
     struct Naps;
@@ -407,7 +411,7 @@ fn a_sleep_is_cancelled_with_its_process() {
     });
 }
 
-/// 7.1, 1.2: a hand-written process sleeps by a yield, which is completed like any other, and can be cancelled.
+/// 7.1, 1.2: a hand-written process sleeps by a yield, which is completed like any other yield, and can be cancelled.
 #[test]
 fn a_hand_written_process_sleeps_by_a_yield() {
     struct Naps {
@@ -447,7 +451,7 @@ fn a_hand_written_process_sleeps_by_a_yield() {
     });
 }
 
-/// 7.1: a timeout polls its future first: what is there in time is not lost because the clock was looked at late.
+/// 7.1: a timeout polls its future first. So a result that is there is not lost, even if the timeout has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
     check(0..10, async |host: Host| {
@@ -459,7 +463,7 @@ fn a_timeout_polls_its_future_first() {
             let late = ctx.timeout(2 * HOUR, std::future::pending::<()>()).await;
             assert!(matches!(late, Err(Failure::TimedOut)));
             assert_eq!(ctx.now() - begun, 2 * HOUR);
-            // Both are over when it is polled for the first time, and for the second.
+            // For one future the first poll comes after both times, and for the other one the second poll.
             let both = |value| ctx.timeout(HOUR, ctx.sleep(HOUR).map(move |()| value));
             let (first, mut second) = (both(6), pin!(both(7)));
             assert!(futures::poll!(&mut second).is_pending());
@@ -472,7 +476,7 @@ fn a_timeout_polls_its_future_first() {
     });
 }
 
-/// 3.5, 2.6: a yield and a call can be given a time, inside a process and, for calls, outside.
+/// 3.5, 2.6: a command and a call can have a time limit inside a process. A call can have a time limit outside too.
 #[test]
 fn yields_and_calls_time_out() {
     timed(async |host, late| {
@@ -507,7 +511,7 @@ fn yields_and_calls_time_out() {
     });
 }
 
-/// 4.5, 7.1: with all workers asleep until a far deadline, a nearer one set from outside wakes in time.
+/// 4.5, 7.1: all workers are parked until a far deadline. A nearer deadline that is set from outside is met.
 #[test]
 fn a_nearer_deadline_from_outside_is_kept() {
     within(120, || {
@@ -516,7 +520,7 @@ fn a_nearer_deadline_from_outside_is_kept() {
             let _far = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3600)).await);
             let mut late = Duration::ZERO;
             for n in 0..100 {
-                // Nothing changes any more: they sleep. Or they don't, every other time.
+                // In every other round the test waits until the counters stay equal, so that the workers are parked.
                 let mut still = if n % 2 == 0 { 0 } else { 50 };
                 let mut before = rt.counters();
                 while still < 50 {
@@ -527,7 +531,7 @@ fn a_nearer_deadline_from_outside_is_kept() {
                 }
                 let (longer, shorter) = (rt.sleep(ms(4)), rt.sleep(Duration::from_micros(n % 3 * 500)));
                 let until = shorter.deadline();
-                // The longer one is set first: the shorter one has to wake whoever waits for that.
+                // The longer sleep is set first. The shorter one has to wake the thread that waits for the longer one.
                 let first = block_on(futures::future::select(longer, shorter));
                 assert!(matches!(first, futures::future::Either::Right(_)) || rt.now() - until >= ms(3));
                 assert!(rt.now() >= until);
@@ -538,8 +542,8 @@ fn a_nearer_deadline_from_outside_is_kept() {
     });
 }
 
-/// 4.5, 7.1: the same for the thread that wakes sleeps whose runtime is gone, and threads that a foreign executor lends:
-/// it sleeps until a far deadline, and a nearer one is kept, also when another runtime was just dropped.
+/// 4.5, 7.1: one thread wakes the sleeps of runtimes that were dropped. It waits for a far deadline, and a nearer one
+/// is still met. The same holds for a guest thread of a foreign executor, and just after another runtime was dropped.
 #[test]
 fn a_nearer_deadline_is_kept_after_a_runtime_was_dropped() {
     within(60, || {
@@ -549,18 +553,18 @@ fn a_nearer_deadline_is_kept_after_a_runtime_was_dropped() {
         drop(gone);
         assert!((&mut far).now_or_never().is_none());
         for round in 0..50 {
-            // Another sleep wakes the thread, which then sleeps until the far deadline again.
+            // Another sleep wakes the thread, which then waits for the far deadline again.
             let (dropped, kept) = (empty(), two());
             let (near, other) = (dropped.sleep(ms(1)), dropped.sleep(HOUR));
             drop(dropped);
             assert!(other.now_or_never().is_none());
             block_on(near);
             block_on(kept.sleep(ms(1)));
-            // Here a foreign executor polls the runtime, which has no thread of its own.
+            // Here a foreign executor polls the runtime, which has no workers.
             let lent = empty();
             let sleeps = lent.spawn(async |ctx: Context| ctx.sleep(ms(1)).await);
             block_on(lent.run(sleeps)).unwrap_or_else(|exit| panic!("round {round}: {exit}"));
-            // A lent thread that keeps a far deadline leaves.
+            // A guest thread leaves the runtime while it waits for a far deadline.
             let mut leaves = Box::pin(lent.run(lent.sleep(HOUR)));
             assert!(leaves.as_mut().now_or_never().is_none());
             drop(leaves);
@@ -573,8 +577,8 @@ fn a_nearer_deadline_is_kept_after_a_runtime_was_dropped() {
     });
 }
 
-/// 4.5, 7.1: a worker that kept the time and has a long step hands the time-keeping to a worker that is asleep. No monitor
-/// puts another thread in its place here.
+/// 4.5, 7.1: a worker that was the timekeeper runs a long step. A parked worker takes over the timekeeping. The monitor
+/// starts no replacement thread here.
 #[test]
 fn a_due_timer_does_not_wait_for_a_long_step() {
     within(60, || {
@@ -587,7 +591,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
             });
             let first = rt.spawn(async move |ctx: Context| {
                 ctx.sleep(ms(5)).await;
-                // Its thread is kept until the other one has run.
+                // Blocks its worker until the other process has run.
                 assert_eq!(told.recv(), Err(mpsc::RecvError));
             });
             block_on(first).unwrap();
@@ -596,7 +600,7 @@ fn a_due_timer_does_not_wait_for_a_long_step() {
     });
 }
 
-/// 7.2: the clock never goes back, is everybody's, and is at hand in a body and outside.
+/// 7.2: the clock never goes back. It is the same for bodies and outside.
 #[test]
 fn the_clock_never_goes_back() {
     everywhere(async |host| {
@@ -617,7 +621,7 @@ fn the_clock_never_goes_back() {
     });
 }
 
-/// 7.2: chance is the runtime's: the same seed gives one process the same numbers.
+/// 7.2: random numbers come from the seed of the runtime: the same seed gives a process the same numbers.
 #[test]
 fn chance_comes_from_the_seed() {
     let numbers = |seed| {
@@ -629,9 +633,9 @@ fn chance_comes_from_the_seed() {
     assert_ne!(numbers(1), numbers(2));
 }
 
-// ---- Intervals, and messages that are sent later
+// ---- Intervals and delayed messages
 
-/// 7.1: an interval ticks at equal distances, never early; a tick that is given up is not lost.
+/// 7.1: an interval ticks at equal distances, and never early. A tick is not lost if its future is dropped.
 #[test]
 fn an_interval_ticks_at_equal_distances() {
     check(0..10, async |host: Host| {
@@ -640,7 +644,7 @@ fn an_interval_ticks_at_equal_distances() {
             let mut every = ctx.interval_at(begun + ms(200), ms(150));
             let mut ticks = Vec::new();
             for _ in 0..5 {
-                // Polled once and given up.
+                // Polled once and dropped.
                 assert!(futures::poll!(pin!(every.tick())).is_pending());
                 let tick = every.tick().await;
                 assert_eq!(ctx.now(), tick);
@@ -652,11 +656,11 @@ fn an_interval_ticks_at_equal_distances() {
     });
 }
 
-/// 7.1: ticks that nobody waited for come at once, or are lost, as is wanted.
+/// 7.1: missed ticks arrive in a burst, delay the later ticks, or are skipped, as the policy says.
 #[test]
 fn missed_ticks_follow_the_policy() {
     check(0..10, async |host: Host| {
-        // When each was due, and when it came.
+        // The due time and the actual time of each tick, in ms.
         let policies = [
             (MissedTickBehavior::Burst, [(10, 45), (20, 45), (30, 45), (40, 45), (50, 50), (60, 60)]),
             (MissedTickBehavior::Delay, [(10, 45), (55, 55), (65, 65), (75, 75), (85, 85), (95, 95)]),
@@ -678,7 +682,7 @@ fn missed_ticks_follow_the_policy() {
     });
 }
 
-/// 7.1: a period of zero is refused where it is asked for.
+/// 7.1: a period of zero is refused by the call that sets it.
 #[test]
 fn a_period_of_zero_is_refused() {
     let rt = two();
@@ -692,7 +696,7 @@ fn a_period_of_zero_is_refused() {
     }
 }
 
-/// 7.1: a message is sent later, not early, unless it is taken back; then it is said what was left.
+/// 7.1: a delayed message is not sent early. It can be cancelled, which returns the remaining time.
 #[test]
 fn messages_are_sent_later_or_taken_back() {
     check(0..10, async |host: Host| {
@@ -710,7 +714,7 @@ fn messages_are_sent_later_or_taken_back() {
             }
             assert_eq!(ctx.cancel_timer(late), Some(ms(60_000 - 20)));
             assert_eq!((ctx.cancel_timer(late), ctx.cancel_timer(second)), (None, None));
-            // What was taken back does not come, nor what is to come never.
+            // The cancelled message is not sent, and the message with the maximal delay is not sent either.
             ctx.sleep(FOR_EVER).await;
             assert_eq!(ctx.try_receive(), None);
             Ok(read)
@@ -719,7 +723,7 @@ fn messages_are_sent_later_or_taken_back() {
     });
 }
 
-/// 7.1: timers go with their process: what it would have sent is dropped with it, and never sent.
+/// 7.1: timers are cancelled when their process exits. Their messages are dropped, and are never sent.
 #[test]
 fn timers_go_with_their_process() {
     everywhere(async |host| {
@@ -741,7 +745,7 @@ fn timers_go_with_their_process() {
     });
 }
 
-/// 7.1: a message is sent again and again, until that is taken back, or nobody is there to take it.
+/// 7.1: a periodic message is sent until it is cancelled, or until its receiver has exited.
 #[test]
 fn messages_are_sent_again_and_again() {
     check(0..10, async |host: Host| {
@@ -767,7 +771,7 @@ fn messages_are_sent_again_and_again() {
     });
 }
 
-/// 7.1: very many in one tick, with cancels against them: each is sent or taken back, never both, never neither.
+/// 7.1: many timers of one tick race their cancellations. Each message is either sent or cancelled.
 #[test]
 fn a_storm_in_one_tick_against_its_cancels() {
     within(120, || {
@@ -784,7 +788,7 @@ fn a_storm_in_one_tick_against_its_cancels() {
             Ok::<_, Exit>(cancelled)
         });
         let mut all = rt.block_on(storm).unwrap();
-        // The turn that fires them may still be under way on the other worker.
+        // The turn that fires the timers may still run on the other worker.
         while (all.len() as u64) < count {
             all.push(rt.block_on(mailbox.receive()).unwrap());
         }
@@ -794,8 +798,8 @@ fn a_storm_in_one_tick_against_its_cancels() {
     });
 }
 
-/// 6.2: a deadline ends a process that listens, one that does not, and one that never began; one that is done in time
-/// hears nothing of it.
+/// 6.2: a deadline ends a process that listens, a process that ignores it, and a process that is spawned after it. A
+/// process that exits in time is not affected.
 #[test]
 fn a_process_ends_by_its_deadline() {
     check(0..10, async |host: Host| {
@@ -821,8 +825,8 @@ fn a_process_ends_by_its_deadline() {
     });
 }
 
-/// 7.1: a timer of a process that has ended is over at once, also if the process had no timer before: its message is dropped,
-/// and is neither sent nor kept.
+/// 7.1: a timer of a process that has exited is dropped immediately, also if the process had no timer before. Its
+/// message is dropped, and is never sent.
 #[test]
 fn a_process_that_has_ended_sets_no_timer() {
     for ends_first in [true, false] {

@@ -1,6 +1,7 @@
-//! SPEC 6.3, 6.4: random trees of supervisors, with links among their leaves, under storms of kills and whatever else ends
-//! a life, against an executable model: who dies of what, who is told, who is stopped and started in which order, how
-//! often, and who gives up.
+//! Sections 6.3 and 6.4 of the specification: random trees of supervisors, with links among their leaves, are compared
+//! with an executable model. The test kills, stops and restarts processes, and makes them fail. The model predicts
+//! which processes exit and why, the notifications, the order and number of starts, and which supervisors exceed their
+//! intensity.
 
 mod model;
 
@@ -15,7 +16,7 @@ use crate::within;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-// ---- Chance
+// ---- Random choices
 
 struct Chance(u64);
 
@@ -43,7 +44,7 @@ impl Chance {
         self.of(&[Policy::Permanent, Policy::Permanent, Policy::Transient, Policy::Temporary])
     }
 
-    /// A tree of at most three levels.
+    /// Returns a random tree of at most three levels.
     fn tree(&mut self) -> Model {
         let mut model = Model::default();
         model.nodes.push(Node::new(None, Policy::Permanent, Some(Keeps::new(self.strategy(), self.below(6) as u32))));
@@ -71,9 +72,9 @@ impl Chance {
     }
 }
 
-// ---- The real one
+// ---- The running tree
 
-/// What a leaf, or whoever watches, is told.
+/// Instruction to a leaf or to the watcher.
 enum Do {
     End,
     Fail,
@@ -82,21 +83,22 @@ enum Do {
     Watch(Pid, Place),
 }
 
-/// What was seen.
+/// The observed events.
 #[derive(Default)]
 struct Seen {
     starts: BTreeMap<Place, u32>,
-    /// By supervisor, what its leaves told.
+    /// By supervisor, the log of its leaves.
     logs: BTreeMap<Place, Vec<String>>,
-    /// By leaf, how its lives were over: as a monitor told it, and as a link did. `None` of one that was over already.
+    /// By leaf, how its instances ended, as a monitor and as a link reported it. `None` if the instance had ended
+    /// before.
     downs: BTreeMap<Place, Vec<Option<End>>>,
     exits: BTreeMap<Place, Vec<Option<End>>>,
 }
 
-/// The tree that runs.
+/// The running tree.
 #[derive(Clone)]
 struct Stage {
-    /// As it was drawn.
+    /// The tree as it was drawn.
     drawn: Arc<Model>,
     seen: Arc<Mutex<Seen>>,
     watcher: Pid,
@@ -177,7 +179,7 @@ async fn leaf(
     }
 }
 
-/// Is linked to each life of each leaf, and monitors it.
+/// Monitors each instance of each leaf, and links to it.
 async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
     let mut places = BTreeMap::new();
     ctx.trap_exit(true);
@@ -186,7 +188,7 @@ async fn watch(mut ctx: Context<Do>, seen: Arc<Mutex<Seen>>) {
             Event::Message(Do::Watch(pid, place)) => {
                 places.insert(pid, place);
                 ctx.monitor(pid);
-                // That it is over by then comes as an exit.
+                // If the leaf has already exited, the watcher receives an exit event.
                 let _ = ctx.link(pid);
             }
             Event::Down { pid, exit: reason, .. } => {
@@ -213,13 +215,13 @@ fn how(exit: &Exit) -> Option<End> {
     })
 }
 
-// ---- What is done, to both
+// ---- Actions on the tree and on the model
 
 #[derive(Debug, Clone)]
 enum Act {
     Begin,
     Link(Place, Place),
-    /// All at once.
+    /// Kills the nodes one after the other, without a turn in between.
     Kill(Vec<Place>),
     Tell(Place, End),
     Stop(Place),
@@ -317,7 +319,7 @@ fn siblings(model: &Model, a: Place, b: Place) -> bool {
     model.nodes[a].parent == model.nodes[b].parent
 }
 
-/// Any child of a supervisor that lives, down or up.
+/// Returns a child of a supervisor that is up. The child is up or down.
 fn known(chance: &mut Chance, model: &Model) -> Place {
     let all: Vec<Place> = (1..model.nodes.len())
         .filter(|&place| {
@@ -328,9 +330,9 @@ fn known(chance: &mut Chance, model: &Model) -> Place {
     chance.of(&all)
 }
 
-// ---- Both, side by side
+// ---- Comparison of the tree and the model
 
-/// Runs all that can run.
+/// Runs everything that can run.
 fn settle(rt: &Runtime) {
     let quiet = rt.spawn(async |ctx: Context| {
         for _ in 0..400 {
@@ -340,10 +342,10 @@ fn settle(rt: &Runtime) {
     rt.block_on(quiet).unwrap();
 }
 
-/// What can be seen of a tree from outside, in both.
+/// The state of a tree that can be observed from outside, for the model and for the running tree.
 #[derive(Debug, PartialEq)]
 struct View {
-    /// By supervisor that lives: its children, whether they do, and how often they were restarted.
+    /// By running supervisor: its children, whether each one is up, and how often each one was restarted.
     families: BTreeMap<Place, Vec<(String, bool, u64)>>,
     logs: BTreeMap<Place, Vec<String>>,
     ends: BTreeMap<Place, Vec<Option<End>>>,
@@ -390,12 +392,13 @@ impl View {
         }
         let mut seen = stage.seen();
         let (logs, ends) = (std::mem::take(&mut seen.logs), std::mem::take(&mut seen.downs));
-        // Whoever is linked and monitors is told the same by both.
+        // A link and a monitor of one process report the same exits.
         assert_eq!(ends, std::mem::take(&mut seen.exits));
         Self { families, logs, ends, root: life }
     }
 
-    /// Whether this, of a model, is what was seen; of whom it was told too late to say how it ended, any end is.
+    /// Whether this view of a model matches the observed view. An observed `None` was reported too late, and matches
+    /// any exit.
     fn is_seen_as(&self, seen: &Self) -> bool {
         let same = |ends: &[Option<End>], seen: &[Option<End>]| {
             ends.len() == seen.len() && ends.iter().zip(seen).all(|(end, seen)| seen.is_none() || end == seen)
@@ -419,7 +422,8 @@ fn fill(families: &mut BTreeMap<Place, Vec<(String, bool, u64)>>, place: Place, 
     families.insert(place, family);
 }
 
-/// Plays a tree, and says after how many acts the model knew exactly what was to come, and after how many several things.
+/// Plays a tree. Returns the number of actions with exactly one possible outcome, and the number of actions with
+/// several.
 fn play(seed: u64) -> (usize, usize) {
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -480,8 +484,8 @@ fn forget_the_past(mut model: Model) -> Model {
     model
 }
 
-/// 6.3, 6.4: what random trees do is what the model says that they may do; most of the time it says just one thing.
-/// `PROCESSION_TREES` is how many are drawn.
+/// 6.3, 6.4: a random tree does what the model allows, and for most actions the model allows exactly one outcome. The
+/// environment variable `PROCESSION_TREES` is the number of trees. Default: 300.
 #[test]
 fn random_trees_do_as_the_model_says() {
     let seeds = std::env::var("PROCESSION_TREES").map_or(300, |seeds| seeds.parse().unwrap());

@@ -1,4 +1,5 @@
-//! SPEC 6.7: new code for a process that lives: what stays, what goes, and that what does not start changes nothing.
+//! Section 6.7 of the specification: new code for a running process. The tests check what an upgrade keeps, what it
+//! drops, and that a failed start changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ fn ask<T>(rt: &Runtime, process: &JoinHandle<T, Ask>) -> String {
     rt.block_on(process.call(|reply| reply)).expect("it answers")
 }
 
-/// Says who it is, for ever.
+/// Answers every message with its name and pid, forever.
 async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
     loop {
         let reply = ctx.receive().await?;
@@ -32,7 +33,7 @@ async fn serve(mut ctx: Context<Ask>, name: &'static str) -> Result<(), Exit> {
     }
 }
 
-/// Counts how many of it there are.
+/// Counts the live values of its type.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -48,7 +49,8 @@ impl Drop for Counted {
     }
 }
 
-/// 6.7: the pid, the mail, read ahead, aside or not, the names, links and monitors stay; what the old code held goes.
+/// 6.7: the pid, the messages, the names, links and monitors stay, also messages that were read ahead or stashed. The
+/// values of the old code are dropped.
 #[test]
 fn all_that_others_know_of_it_stays() {
     within(60, || {
@@ -57,7 +59,7 @@ fn all_that_others_know_of_it_stays() {
         let held = count.clone();
         let old = rt.process().name("it").spawn(async move |mut ctx: Context<u32>| {
             let _held = Counted::new(&held);
-            // One is put aside, one read, three are read ahead, and the rest comes later.
+            // One message is stashed, one is read, three are read ahead, and the remaining ones arrive later.
             let aside = ctx.receive().await?;
             ctx.stash(aside);
             assert_eq!(ctx.receive().await?, 1);
@@ -113,7 +115,7 @@ fn all_that_others_know_of_it_stays() {
     });
 }
 
-/// 6.7: what fails before it has started leaves the old one running, with its mail in order.
+/// 6.7: new code that fails before it has started leaves the old code running, with its messages in order.
 #[test]
 fn what_does_not_start_changes_nothing() {
     within(60, || {
@@ -123,7 +125,7 @@ fn what_does_not_start_changes_nothing() {
             let mut exits = vec![];
             let (ctx, exit) = ctx
                 .upgrade(async |mut ctx: Context<u32>| {
-                    // Read ahead, and given back; what was read is read.
+                    // Messages that the new code read ahead go back to the old code. A received message does not.
                     assert_eq!(ctx.receive().await?, 1);
                     Err::<Vec<String>, _>(Exit::failed("no disk"))
                 })
@@ -132,7 +134,7 @@ fn what_does_not_start_changes_nothing() {
             let (ctx, exit) =
                 ctx.upgrade(async |_: Context<u32>| -> Result<Vec<String>, Exit> { panic!("boom") }).await;
             exits.push(exit.to_string());
-            // Before its future is made.
+            // The new code panics before its future is created.
             let (ctx, exit) = ctx
                 .upgrade(|_: Context<u32>| {
                     assert!(std::hint::black_box(false), "early");
@@ -160,7 +162,8 @@ fn what_does_not_start_changes_nothing() {
     });
 }
 
-/// 6.7: one that is ready by hand is in its place when it says so; until then the old one can give it up.
+/// 6.7: new code with a manual start takes over when it calls `mark_started`. If it fails before, the old code
+/// continues.
 #[test]
 fn one_that_is_ready_by_hand_says_so_itself() {
     within(60, || {
@@ -172,7 +175,7 @@ fn one_that_is_ready_by_hand_says_so_itself() {
             ctx.mark_started();
             let (ctx, exit) = ctx
                 .upgrade(async |ctx: Context<Ask>| {
-                    // Looks as if it had started, and fails.
+                    // The new code runs for some turns without `mark_started`, and then fails.
                     for _ in 0..10 {
                         ctx.yield_now().await;
                     }
@@ -202,12 +205,13 @@ fn one_that_is_ready_by_hand_says_so_itself() {
     });
 }
 
-/// 6.7: a cancel, a kill and an end come to whoever is in charge; one that ends in its first poll has started.
+/// 6.7: a cancellation, a kill and an exit apply to the code in control. New code that returns in its first poll has
+/// started.
 #[test]
 fn ends_come_to_whoever_is_in_charge() {
     within(60, || {
         let rt = rt();
-        // A cancel while the new one starts ends that one, and the old one hears of it too.
+        // A cancellation while the new code starts ends the new code. The old code receives the cancellation too.
         let process = rt.process().manual_start().spawn(async |ctx: Context| {
             ctx.mark_started();
             let (mut ctx, exit) = ctx.upgrade(async |mut ctx: Context| ctx.receive().await.map(|_| 1)).await;
@@ -220,7 +224,7 @@ fn ends_come_to_whoever_is_in_charge() {
         rt.cancel(process.pid(), "enough", SECOND).expect("it lives");
         assert_eq!(rt.block_on(process).expect("it cleans up"), 2);
 
-        // Killed while the new one starts, and after it has: both are dropped.
+        // A kill drops the old and the new code, while the new code starts and after it has started.
         for by_hand in [true, false] {
             let count = Arc::new(AtomicUsize::new(0));
             let (old, new) = (count.clone(), count.clone());
@@ -245,7 +249,7 @@ fn ends_come_to_whoever_is_in_charge() {
         let at_once =
             rt.spawn(async |ctx: Context| Err::<u32, _>(ctx.upgrade(async |_: Context| Ok::<_, Exit>(7_u32)).await.1));
         assert_eq!(rt.block_on(at_once).expect("the new one ended well"), 7);
-        // One that fails when it has started ends the process.
+        // New code that fails after it has started ends the process.
         let late = rt.spawn(async |ctx: Context| {
             let body = async |ctx: Context| {
                 ctx.yield_now().await;
@@ -259,7 +263,8 @@ fn ends_come_to_whoever_is_in_charge() {
     });
 }
 
-/// 6.7: in a combinator, whose wakers go with it, the new one is woken all the same; and what was beside it goes.
+/// 6.7: in a combinator, whose wakers are dropped with it, the new code is still woken. The other futures of the
+/// combinator are dropped.
 #[test]
 fn it_works_inside_combinators() {
     within(60, || {
@@ -293,7 +298,7 @@ fn it_works_inside_combinators() {
     });
 }
 
-/// 6.7: in a combinator that polls only what was woken it comes to its end too.
+/// 6.7: an upgrade also completes in a combinator that polls only the futures that were woken.
 #[test]
 fn it_works_where_only_what_was_woken_is_polled() {
     within(60, || {
@@ -310,7 +315,7 @@ fn it_works_where_only_what_was_woken_is_polled() {
     });
 }
 
-/// 6.7, 4.6: one that is replaced without end lets others run, and can be killed.
+/// 6.7, 4.6: a process that upgrades itself endlessly lets other processes run, and can be killed.
 #[test]
 fn endless_upgrades_starve_nobody() {
     fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
@@ -329,7 +334,7 @@ fn endless_upgrades_starve_nobody() {
     });
 }
 
-/// 6.7: given up before it has started, the new one is dropped.
+/// 6.7: if the upgrade is dropped before the new code has started, the new code is dropped.
 #[test]
 fn an_upgrade_can_be_given_up_until_it_has_started() {
     within(60, || {
@@ -356,7 +361,7 @@ fn an_upgrade_can_be_given_up_until_it_has_started() {
     });
 }
 
-/// 6.7: polled elsewhere it says so.
+/// 6.7: an upgrade that is polled outside its process fails.
 #[test]
 fn it_is_for_the_turns_of_its_own_process() {
     within(60, || {
@@ -374,7 +379,7 @@ fn it_is_for_the_turns_of_its_own_process() {
     });
 }
 
-/// 6.7: a hundred thousand one after the other cost no more than one: nothing of the old stays.
+/// 6.7: a hundred thousand upgrades one after the other leave nothing of the old code behind.
 #[test]
 fn many_upgrades_leave_nothing_behind() {
     fn chain(ctx: Context, n: u32, count: Arc<AtomicUsize>) -> BoxFuture<'static, Result<usize, Exit>> {
@@ -401,7 +406,7 @@ fn many_upgrades_leave_nothing_behind() {
     });
 }
 
-/// 6.7: an entry point of several, and a process on a lent thread, are bodies like any other.
+/// 6.7: an entry point, and a body in a local set, can be upgraded like any other body.
 #[test]
 fn methods_and_local_bodies_are_upgraded_too() {
     within(60, || {
@@ -434,7 +439,7 @@ fn methods_and_local_bodies_are_upgraded_too() {
     });
 }
 
-/// A hand-written one: says which it is, and becomes the next.
+/// A hand-written process that replies with its name, and upgrades to another one on request.
 struct Raw {
     name: &'static str,
     log: Arc<std::sync::Mutex<Vec<String>>>,
@@ -496,7 +501,8 @@ impl Drop for Raw {
     }
 }
 
-/// 6.7: the same for hand-written ones: `init` runs at once, the unread events are the new one's, the last one is closed.
+/// 6.7: in an upgrade of a hand-written process `init` runs immediately, and the new process gets the unread events.
+/// Only the last process is closed.
 #[test]
 fn a_hand_written_process_becomes_another() {
     within(60, || {

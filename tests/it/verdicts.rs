@@ -1,4 +1,5 @@
-//! SPEC 9.5, 10.1: what fails a simulation: exits that are not observed, code that is not deterministic, deadlocks.
+//! Sections 9.5 and 10.1 of the specification: a check of a simulation fails because of unobserved exits, code that is
+//! not deterministic, and deadlocks.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,12 +21,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The message of the panic that `f` ends with; `None` if it does not panic.
+/// Returns the message of the panic of `f`, or `None` if it does not panic.
 fn panic_of(f: impl FnOnce()) -> Option<String> {
     catch_unwind(AssertUnwindSafe(f)).err().map(|panic| *panic.downcast::<String>().expect("a text"))
 }
 
-/// What a check of one seed says. `None` if the seed passes.
+/// Returns the report of a check of one seed, or `None` if the seed passes.
 fn verdict<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> Option<String> {
     panic_of(|| check(0..1, scenario))
 }
@@ -42,13 +43,13 @@ async fn waits(mut ctx: Context) -> Result<(), Exit> {
     ctx.receive().await.map(drop)
 }
 
-/// Lets all processes run that are ready.
+/// Runs all runnable processes.
 async fn settle(host: &Host) {
     host.sleep(ms(1)).await;
 }
 
-/// 10.1, 9.5: a process that panics, and whose exit nothing receives, fails the seed: its pid, its message and the location
-/// are in the report. One call allows it.
+/// 10.1, 9.5: a process that panics, and whose exit nothing receives, fails the seed. The report contains its pid, its
+/// message and the location. `allow_unobserved_exits` permits it.
 #[test]
 fn an_unobserved_panic_fails_the_seed() {
     const LINE: u32 = line!() + 3;
@@ -64,7 +65,7 @@ fn an_unobserved_panic_fails_the_seed() {
     assert!(text.contains(&place), "{place} is not in {text}");
     assert!(text.contains("<0.0.1> complete"), "{text}");
     Check::new(0..20).allow_unobserved_exits().run(scenario);
-    // It is told beside the failure of the scenario as well.
+    // The exit is also reported beside a failure of the scenario.
     let both = verdict(async |host: Host| {
         scenario(host).await;
         Err::<(), _>(Exit::failed("of its own"))
@@ -73,7 +74,7 @@ fn an_unobserved_panic_fails_the_seed() {
     assert!(both.contains("of its own; ") && both.contains("panicked: boom (at "), "{both}");
 }
 
-/// 9.5: whether an exit is observed, by how it could be received.
+/// 9.5: an exit is observed if a join handle, a link, a monitor or an owner receives it.
 #[test]
 fn an_exit_is_observed_if_something_receives_it() {
     let unobserved = |scenario: fn(Host) -> futures::future::BoxFuture<'static, Result<(), Exit>>, pids: &[&str]| {
@@ -97,7 +98,7 @@ fn an_exit_is_observed_if_something_receives_it() {
             )
         };
     }
-    // The join handle: dropped before the end and after it, alone and beside an address; taken, and taken late.
+    // Join handles: dropped before and after the exit, alone and beside an address; awaited in time, and awaited late.
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails)) });
     case!(["<0.0.1>"], async |host| { drop(host.spawn(fails_with_text)) });
     case!(["<0.0.1>"], async |host| {
@@ -123,7 +124,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         settle(&host).await;
         assert!(late.await.is_err());
     });
-    // Links: the exit is the linked process's now, which traps it, or dies of it in turn.
+    // Links: the linked process receives the exit. It traps the exit, or exits because of it.
     case!([], async |host| {
         let linked = host.spawn(async |mut ctx: Context| {
             ctx.trap_exit(true);
@@ -145,7 +146,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         assert!(matches!(linked.await, Err(Exit::Linked { .. })));
     });
-    // Monitors, set with the spawn or later; one that was taken back receives nothing.
+    // Monitors, set with the spawn or later. A monitor that was removed receives nothing.
     case!([], async |host| {
         let watches = host.spawn(async |mut ctx: Context| {
             drop(ctx.spawn_monitor(fails));
@@ -165,7 +166,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         });
         forgets.await?;
     });
-    // A future of the end that waits is a monitor.
+    // A pending future of the exit is a monitor.
     case!([], async |host| {
         let handle = host.spawn(fails);
         let ended = handle.exited();
@@ -177,7 +178,7 @@ fn an_exit_is_observed_if_something_receives_it() {
         let ended = handle.exited();
         drop((handle, ended));
     });
-    // Owners: a supervisor, a scope, a pool.
+    // Owners: a supervisor and a scope.
     case!([], async |host| {
         let child = Child::unnamed(fails).restart(RestartPolicy::Temporary);
         let tree = host.spawn_process(Supervisor::one_for_one().add(child));
@@ -225,7 +226,8 @@ fn an_exit_is_observed_if_something_receives_it() {
     });
 }
 
-/// 9.5: an end on request is no failure: a process that is cancelled or killed, and one that was linked to it.
+/// 9.5: an exit on request is no failure. This holds for a process that is cancelled or killed, and for a process that
+/// is linked with it.
 #[test]
 fn an_end_on_request_is_not_reported() {
     let verdict = verdict(async |host: Host| {
@@ -242,7 +244,7 @@ fn an_end_on_request_is_not_reported() {
         drop((cancelled, killed, aborted, linked));
         drop(host.execute(Waits, "", ()).now_or_never());
         settle(&host).await;
-        // What is left is killed with the simulation.
+        // The remaining process is killed with the simulation.
         drop(host.spawn(waits));
     });
     assert_eq!(verdict, None);
@@ -257,7 +259,7 @@ impl Process for Waits {
     }
 }
 
-/// 9.5: of a chain of links the last process to die is reported, once, with the first cause and its location.
+/// 9.5: of a chain of links only the process that exits last is reported, with the first cause and its location.
 #[test]
 fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
     fn links(ctx: Context, depth: u64) -> futures::future::BoxFuture<'static, Result<(), Exit>> {
@@ -278,7 +280,7 @@ fn the_last_of_a_chain_of_links_is_reported_with_the_first_cause() {
     assert!(text.contains(cause) && text.contains(&format!("(at {}:", file!())), "{text}");
 }
 
-/// 9.5: in a runtime each failure that nothing receives is counted once, though handles are dropped and taken at any moment.
+/// 9.5: a runtime counts each unobserved failure once, although handles are dropped and awaited at any time.
 #[test]
 fn on_threads_each_unobserved_exit_is_counted_once() {
     within(60, || {
@@ -291,7 +293,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
                 match (n as u64 + round) % 4 {
                     0 => assert!(rt.block_on(handle).is_err()),
                     1 => {
-                        // It may have ended, or be about to.
+                        // The process may have exited, or may be about to exit.
                         drop(handle);
                         expected += 1;
                     }
@@ -311,7 +313,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
             drop(addresses);
         }
         let host = rt.host().clone();
-        // A process that has not ended would be killed, which is no failure.
+        // A process that has not exited would be killed with the runtime, which is no failure.
         while host.counters().exited < 50 * 40 {
             thread::yield_now();
         }
@@ -320,7 +322,7 @@ fn on_threads_each_unobserved_exit_is_counted_once() {
     });
 }
 
-/// The message of a check of this scenario, which passes, and is not deterministic.
+/// Checks a scenario that passes but is not deterministic. Returns the report.
 fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
     let text = verdict(scenario).expect("a difference");
     assert!(text.starts_with("the scenario is not deterministic: two runs under seed 0 differ in step "), "{text}");
@@ -342,7 +344,7 @@ fn the_order_of_a_random_map_is_found() {
     assert!(text.contains("ms <0."), "the process is named: {text}");
 }
 
-/// 10.1: so is one that uses the system's time.
+/// 10.1: a scenario that uses the system's time is reported.
 #[test]
 fn real_time_is_found() {
     let begun = std::time::Instant::now();
@@ -352,7 +354,7 @@ fn real_time_is_found() {
     });
 }
 
-/// 10.1: so is one in which another thread takes part.
+/// 10.1: a scenario in which another thread takes part is reported.
 #[test]
 fn a_thread_is_found() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -367,7 +369,7 @@ fn a_thread_is_found() {
     });
 }
 
-/// 10.1: so is one that is woken from outside.
+/// 10.1: a scenario that is woken from outside is reported.
 #[test]
 fn a_foreign_wake_is_found() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
@@ -393,7 +395,7 @@ fn a_foreign_wake_is_found() {
     });
 }
 
-/// 10.1: a seed that fails is run twice as well: the difference and the failure are both told.
+/// 10.1: a failing seed is run twice too. The difference and the failure are both reported.
 #[test]
 fn a_failure_that_does_not_come_again_is_told_with_the_difference() {
     let runs = AtomicUsize::new(0);
@@ -407,7 +409,8 @@ fn a_failure_that_does_not_come_again_is_told_with_the_difference() {
     assert_eq!(runs.load(SeqCst), 2);
 }
 
-/// 10.1: of the seeds that pass, the first and about one in a hundred are run twice: the same ones each time.
+/// 10.1: of the seeds that pass, the first one and about one in a hundred are run twice. The selection is the same each
+/// time.
 #[test]
 fn some_passing_seeds_are_run_twice() {
     let twice = |seeds: std::ops::Range<u64>| {
@@ -427,8 +430,8 @@ fn some_passing_seeds_are_run_twice() {
     assert_eq!(twice(7..8).len(), 1);
 }
 
-/// 2.1, 10.1: a pid of one simulation prints as one of another, and leads nowhere in that, nor in a runtime; its text
-/// leads to the process of the simulation that runs.
+/// 2.1, 10.1: pids of two simulations may print the same text. A pid is valid only in its own simulation. The text
+/// resolves to the process of the simulation that runs.
 #[test]
 fn a_pid_belongs_to_one_simulation() {
     async fn counts(mut ctx: Context<u64>) -> Result<u64, Exit> {
@@ -464,7 +467,7 @@ fn a_pid_belongs_to_one_simulation() {
     assert_eq!(one.run(first).unwrap(), 3);
 }
 
-/// Waits for a message of the other process, which waits for one of this process.
+/// Waits for a message of the other process, which waits for a message of this process.
 async fn waits_for_the_other(mut ctx: Context<Pid>) -> Result<(), Exit> {
     let other = ctx.receive().await?;
     let answer = ctx.receive().await?;
@@ -480,7 +483,8 @@ async fn deadlock(host: &Host) -> Result<(), Exit> {
     other.await
 }
 
-/// 10.1: a periodic timer does not hide a deadlock: the processes that wait are named, those that tick are not.
+/// 10.1: a periodic timer does not hide a deadlock. The report names the processes that wait, but not the processes
+/// that tick.
 #[test]
 fn a_periodic_timer_does_not_hide_a_deadlock() {
     within(120, || {
@@ -508,7 +512,8 @@ fn a_periodic_timer_does_not_hide_a_deadlock() {
     });
 }
 
-/// 10.1: a long sleep beside a periodic timer is no deadlock; nor is a process that counts many ticks, if it is allowed to.
+/// 10.1: a long sleep beside a periodic timer is no deadlock. A process that counts many ticks is no deadlock if the
+/// limit allows it.
 #[test]
 fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
     const TICKS: u64 = 70_000;
@@ -536,7 +541,8 @@ fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
     });
 }
 
-/// 9.5: a process that is killed ends as `Killed`, so from the kill on it does not receive the panic of a linked process.
+/// 9.5: a process that is killed exits as `Killed`. So after the kill it does not receive the panic of a linked
+/// process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
     let text = verdict(async |host: Host| {
@@ -556,7 +562,8 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
     assert!(text.contains("receives an exit: <0.1.1> panicked: a bug"), "{text}");
 }
 
-/// 9.5: a process that is condemned by one failed process receives the failure of another one: its own exit reports a failure.
+/// 9.5: a process that has to exit because of one failed process also receives the failure of another one. Its own exit
+/// reports a failure.
 #[test]
 fn a_process_that_two_failures_condemn_receives_both() {
     let mut both_failed = 0;
@@ -581,7 +588,8 @@ fn a_process_that_two_failures_condemn_receives_both() {
                 first_run.get_or_init(|| failed.load(SeqCst));
             });
         });
-        // If the session ends before the second process runs, that one ends by its link, and nothing receives its exit.
+        // If the session exits before the second process runs, the link ends the second process, and nothing receives
+        // its exit.
         let both = *first_run.get().expect("the scenario ends") == 2;
         assert_eq!(text.is_none(), both, "{text:?}");
         both_failed += u64::from(both);
@@ -589,7 +597,7 @@ fn a_process_that_two_failures_condemn_receives_both() {
     assert!((1..20).contains(&both_failed), "{both_failed}");
 }
 
-/// 10.1: a time limit that is set and cancelled for each message does not hide a deadlock, though it is a day long.
+/// 10.1: a time limit of a day that is set and cancelled for each message does not hide a deadlock.
 #[test]
 fn a_cancelled_time_limit_does_not_hide_a_deadlock() {
     let text = within(60, || {
@@ -622,8 +630,8 @@ async fn panics_when_called(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
     panic!("boom");
 }
 
-/// 9.5: an exit is received although the scenario ends before the supervisor, the pool, the process or the future that awaits
-/// the join handle has run: under each seed.
+/// 9.5: an exit is observed under each seed, although the scenario ends before the receiver has run. The receiver is a
+/// supervisor, a pool, a process, or a future that awaits the join handle.
 #[test]
 fn an_exit_is_received_although_the_scenario_ends_first() {
     const WORK: Name<Reply<()>> = Name::new("work");
@@ -653,8 +661,8 @@ fn an_exit_is_received_although_the_scenario_ends_first() {
     });
 }
 
-/// 9.5: what a process does after the scenario has ended fails no seed, though it fails because of that end. A process that
-/// is linked to one that failed before does.
+/// 9.5: a failure after the scenario has ended fails no seed, also if the end of the scenario causes it. A failure
+/// before the end still fails the seed if a linked process receives it and exits afterwards.
 #[test]
 fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
     check(0..50, async |host: Host| {
@@ -665,7 +673,7 @@ fn a_failure_after_the_end_of_the_scenario_is_not_reported() {
         });
         caller.started().await
     });
-    // It is always ready, and does not hold up the end.
+    // This process is always runnable, and does not delay the end of the scenario.
     check(0..5, async |host: Host| {
         drop(host.spawn(async |ctx: Context| {
             while !ctx.is_cancelled() {

@@ -1,4 +1,4 @@
-//! SPEC 3 and 4.4: yields, handlers, completions, and the wakes that they owe.
+//! Sections 3 and 4.4 of the specification: yields, handlers, completions, and the wake-ups that completions cause.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use procession::*;
 
 use crate::{step_aside, two, within};
 
-/// Answered by whoever holds the completion.
+/// Command that is answered through its stored completion.
 struct Ask(u64);
 impl Command for Ask {
     type Reply = u64;
 }
 
-/// Where the handler of `Ask` leaves the completions.
+/// Handler of `Ask` that stores the completions.
 #[derive(Clone, Default)]
 struct Shelf(Arc<Mutex<Vec<(u64, Completion<u64>)>>>);
 
@@ -30,7 +30,7 @@ impl Shelf {
     }
 }
 
-/// Performs once and says how often it was stepped and which answers came.
+/// Performs one command. Records the number of its steps, and the answers.
 struct Once {
     tag: Option<Tag<Ask>>,
     steps: Arc<AtomicUsize>,
@@ -96,7 +96,7 @@ fn a_completion_after_the_step_queues_the_process_once() {
     drop(handle);
 }
 
-/// 4.4: the same from another thread.
+/// 4.4: a completion after the step, from another thread, queues the process exactly once.
 #[test]
 fn a_completion_from_another_thread_queues_the_process_once() {
     let shelf = Shelf::default();
@@ -123,7 +123,7 @@ fn an_inline_answer_does_not_go_round_the_queues() {
     assert_eq!(rt.counters().polls, 2);
 }
 
-/// 4.4: a completion during the step, from the same and from another thread, before it returns: exactly one more step.
+/// 4.4: a completion during a step causes exactly one more step. It comes from the same thread or from another one.
 #[test]
 fn a_completion_during_the_step_queues_the_process_once() {
     struct During {
@@ -173,7 +173,7 @@ fn a_completion_during_the_step_queues_the_process_once() {
     }
 }
 
-/// 3.3: an answer after the death is discarded and counted, and its value is dropped once.
+/// 3.3: an answer after the exit is discarded and counted, and its value is dropped once.
 #[test]
 fn a_completion_after_death_is_discarded() {
     struct Value(#[expect(dead_code)] Arc<()>);
@@ -199,7 +199,8 @@ fn a_completion_after_death_is_discarded() {
     assert_eq!((Arc::strong_count(&value), rt.counters().discarded), (1, 1));
 }
 
-/// 3.3: the untyped way refuses a dead pid, an unknown and a spent tag, and a wrong type, with the answer.
+/// 3.3: `complete_yield` refuses the pid of an exited process, an unknown tag, an answered tag and a wrong type. The
+/// error returns the answer.
 #[test]
 fn completing_by_tag_refuses_what_is_not_in_flight() {
     let shelf = Shelf::default();
@@ -226,7 +227,7 @@ fn completing_by_tag_refuses_what_is_not_in_flight() {
     assert_eq!(refused.refusal(), CompleteRefusal::NoProcess);
 }
 
-/// 3.3: many threads answer one yield by its tag; one of them counts.
+/// 3.3: several threads answer one yield by its tag. Exactly one answer is accepted.
 #[test]
 fn exactly_one_of_many_answers_counts() {
     let shelf = Shelf::default();
@@ -253,7 +254,7 @@ fn exactly_one_of_many_answers_counts() {
     }
 }
 
-/// 3.1: a yield without handler completes with a failure that names the command, and the process lives on.
+/// 3.1: a command without a handler completes with a failure that names the command. The process continues.
 #[test]
 fn a_command_without_handler_fails_by_name() {
     let rt = Runtime::builder().workers(0).build().unwrap();
@@ -267,7 +268,7 @@ fn a_command_without_handler_fails_by_name() {
     assert!(named.contains("fs.read"), "{named}");
 }
 
-/// 3.1: two handlers for one command, or one name, are an error when building that names it.
+/// 3.1: two handlers for one command or for one name are an error when building. The error names the command.
 #[test]
 fn a_duplicate_handler_is_an_error_when_building() {
     let twice = Runtime::builder().handle(|c: Ask| c.0).handle(|c: Ask| c.0).build().unwrap_err();
@@ -277,7 +278,7 @@ fn a_duplicate_handler_is_an_error_when_building() {
     assert!(matches!(&twice, BuildError::DuplicateHandler(name) if name == "x"), "{twice}");
 }
 
-/// 3.1: commands by name reach the handler of that name, with their payloads.
+/// 3.1: a named command reaches the handler of its name, with its payloads.
 #[test]
 fn commands_by_name_reach_their_handler() {
     let rt = Runtime::builder()
@@ -300,7 +301,7 @@ impl Command for Fail {
     type Reply = u64;
 }
 
-/// 3.2: handlers answer inline, later, by a future, by blocking; errors become failures, panics too.
+/// 3.2: a handler answers inline, later, by a future, or by a blocking closure. An error or a panic becomes a failure.
 #[test]
 fn every_kind_of_handler_answers_fails_and_panics() {
     fn behave(c: &Fail) -> Result<u64, std::io::Error> {
@@ -344,7 +345,7 @@ fn every_kind_of_handler_answers_fails_and_panics() {
     }
 }
 
-/// 3.3: a completion that is dropped unanswered says `Abandoned`.
+/// 3.3: a completion that is dropped without an answer completes the command with `Abandoned`.
 #[test]
 fn a_dropped_completion_is_abandoned() {
     let rt = Runtime::builder().workers(0).handler(|_: Ask, _: Completion<u64>| {}).build().unwrap();
@@ -355,7 +356,7 @@ fn a_dropped_completion_is_abandoned() {
     }
 }
 
-/// 3.3, 3.5: a handler sees that nobody waits any more: it can ask, and await it.
+/// 3.3, 3.5: a handler can query and await the cancellation of its command.
 #[test]
 fn a_handler_sees_the_cancellation() {
     let shelf = Shelf::default();
@@ -405,7 +406,7 @@ fn an_async_handler_ends_with_its_command() {
     hears.recv_timeout(Duration::from_secs(10)).expect("its future is dropped");
 }
 
-/// 3.4: answers that always come at once spend a budget; others run in between.
+/// 3.4: inline answers use up a budget, so other processes run in between.
 #[test]
 fn inline_answers_spend_a_budget() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0).build().unwrap();
@@ -420,7 +421,7 @@ fn inline_answers_spend_a_budget() {
     assert!(rt.counters().budget_yields <= 2);
 }
 
-/// 3.2: layers are handlers around handlers: they see the answer and may change it.
+/// 3.2: a layer is a handler around another handler. It sees the answer, and may change it.
 #[test]
 fn a_layer_intercepts_the_answer() {
     struct PlusOne<H>(H);
@@ -443,7 +444,8 @@ fn a_layer_intercepts_the_answer() {
     assert_eq!(rt.block_on(body).unwrap(), 42);
 }
 
-/// 3.2, 4.7: closures run on the blocking pool, which has a bound; results, panics and refusals come back.
+/// 3.2, 4.7: closures run on the blocking pool, whose size is bounded. The caller gets the result, the panic or the
+/// refusal.
 #[test]
 fn the_blocking_pool_runs_closures() {
     let rt = two();
@@ -461,13 +463,13 @@ fn the_blocking_pool_runs_closures() {
     assert!(refused.to_string().contains("blocking"), "{refused}");
 }
 
-/// A command of another kind.
+/// A command of another type.
 struct Other(u64);
 impl Command for Other {
     type Reply = u64;
 }
 
-/// A stream.
+/// A stream command.
 struct Count(u64);
 impl Command for Count {
     type Reply = ();
@@ -476,7 +478,7 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-/// What a step does next.
+/// What a step yields next.
 #[derive(Debug, Clone, Copy)]
 enum Now {
     Ask,
@@ -484,11 +486,11 @@ enum Now {
     Chosen,
     Stream,
     Sleep,
-    /// An `Ask` that is given up at once.
+    /// An `Ask` that is cancelled immediately.
     GiveUp,
 }
 
-/// Does all of it in its first step; then counts the answers, of which each may come once.
+/// Yields all of `moves` in its first step. Then counts the answers, of which each tag gets one.
 struct Script {
     moves: Vec<Now>,
     flying: std::collections::HashSet<Tag>,
@@ -529,8 +531,9 @@ impl Process for Script {
     }
 }
 
-/// 1.2: commands leave in the order in which a step yields them, of however many kinds, and however many of one kind come
-/// one after the other; one that is given up in that step is none of them; each has a tag of its own, and one answer.
+/// 1.2: commands are dispatched in the order in which a step yields them, with any number of types, and any number of
+/// commands of one type in a row. A command that is cancelled in the same step is not dispatched. Each command has its
+/// own tag and gets one answer.
 #[test]
 fn many_commands_of_a_step_leave_in_their_order() {
     for seed in 0..200_u64 {
@@ -550,7 +553,7 @@ fn many_commands_of_a_step_leave_in_their_order() {
                 replies.complete(());
             });
         let mut simulation = Simulation::with_host(seed, host).unwrap();
-        // Runs of the same, as long as they please.
+        // Random runs of the same command, of random lengths.
         let mut chance = seed;
         let mut draw = |below: u64| {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -570,7 +573,7 @@ fn many_commands_of_a_step_leave_in_their_order() {
     }
 }
 
-/// 1.2, 9.2: of many commands of a step as many are outstanding as were yielded, and not given up.
+/// 1.2, 9.2: the number of outstanding commands is the number of yielded commands that were not cancelled.
 #[test]
 fn what_a_step_yields_is_outstanding() {
     for count in 0..40 {
@@ -587,7 +590,7 @@ fn what_a_step_yields_is_outstanding() {
     }
 }
 
-/// 1.2, 4.8: what a step has yielded before it panics leaves as if it had returned, each command once.
+/// 1.2, 4.8: the commands that a step has yielded before it panics are dispatched, each one once.
 #[test]
 fn what_a_step_that_panics_has_yielded_leaves_too() {
     struct Falls(u64);
@@ -613,7 +616,7 @@ fn what_a_step_that_panics_has_yielded_leaves_too() {
     }
 }
 
-/// 3.5: a limit holds for any of many commands of a step.
+/// 3.5: any of many commands of a step may have a time limit.
 #[test]
 fn any_of_many_commands_may_have_a_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);
@@ -649,6 +652,6 @@ fn any_of_many_commands_may_have_a_limit() {
     left.sort_unstable();
     assert_eq!(left, (0..30).filter(|n| n % 3 != 0).collect::<Vec<_>>());
     assert_eq!(simulation.now() - begun, Duration::from_secs(27));
-    // The one of no time at all was over before it left.
+    // The command with a limit of zero timed out before it was dispatched.
     assert_eq!(shelf.0.lock().unwrap().drain(..).count(), 29);
 }

@@ -40,7 +40,7 @@ use crate::task::spawn::ProcessBuilder;
 /// clone what it captured, or it receives a clone of a seed ([`with_args`](Self::with_args)).
 ///
 /// ```
-/// use procession::{Backoff, Bound, Child, Context, Exit, Name, Restart};
+/// use procession::{Backoff, MailboxCapacity, Child, Context, Exit, Name, RestartPolicy};
 /// use std::time::Duration;
 ///
 /// const LOG: Name<String> = Name::new("log");
@@ -50,9 +50,9 @@ use crate::task::spawn::ProcessBuilder;
 ///     }
 /// }
 /// let child = Child::with_args(LOG, String::from("> "), log)
-///     .restart(Restart::Transient)
+///     .restart(RestartPolicy::Transient)
 ///     .backoff(Backoff::new(Duration::from_millis(10), Duration::from_secs(1)))
-///     .options(|process| process.mailbox(Bound::Reject(1_000)))
+///     .options(|process| process.mailbox_capacity(MailboxCapacity::Reject(1_000)))
 ///     .keep_mailbox();
 /// # let _ = child;
 /// ```

@@ -223,13 +223,13 @@ impl<M: Send + 'static> Address<M> {
 ///
 /// ```
 /// use futures::{StreamExt, stream};
-/// use procession::{Bound, Context, Exit, Runtime, SendError};
+/// use procession::{MailboxCapacity, Context, Exit, Runtime, SendError};
 ///
 /// async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
 ///     Ok(ctx.receive().await? + ctx.receive().await?)
 /// }
 /// let rt = Runtime::new()?;
-/// let sum = rt.process().mailbox(Bound::Reject(1)).spawn(sum)?;
+/// let sum = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(sum)?;
 /// rt.block_on(stream::iter([1, 2]).map(Ok::<_, SendError<u64>>).forward(sum.sink()))?;
 /// assert_eq!(rt.block_on(sum)?, 3);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())

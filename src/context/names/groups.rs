@@ -25,8 +25,8 @@ use crate::process::state::Ref;
 /// const ROOM: Group<&str> = Group::new("room");
 ///
 /// async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
-///     ctx.join(ROOM);
-///     ctx.ready();
+///     ctx.join_group(ROOM);
+///     ctx.mark_started();
 ///     ctx.receive().await
 /// }
 /// let rt = Runtime::new()?;
@@ -164,7 +164,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///     let (_, mut present) = ctx.monitor_group(ROOM);
     ///     assert!(present.is_empty());
     ///     let guest = ctx.spawn(async |mut ctx: Context<()>| {
-    ///         ctx.join(ROOM);
+    ///         ctx.join_group(ROOM);
     ///         ctx.receive().await
     ///     });
     ///     loop {
@@ -173,7 +173,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///                 present.push(pid);
     ///                 guest.send(())?;
     ///             }
-    ///             Event::Left { pid, .. } => {
+    ///             Event::UnfinishedProcess { pid, .. } => {
     ///                 assert_eq!(present, [pid]);
     ///                 return Ok(());
     ///             }

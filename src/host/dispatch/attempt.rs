@@ -97,12 +97,12 @@ impl<T: Send + 'static> Completion<T> {
     ///
     /// impl<C: Command + Clone, A: Handler<C>, B: Handler<C>> Handler<C> for Or<A, B> {
     ///     fn handle(&self, command: C, completion: Completion<C::Reply>) {
-    ///         let first = completion.ask(&self.0, command.clone());
+    ///         let first = completion.call_handler(&self.0, command.clone());
     ///         let other = Arc::clone(&self.1);
     ///         completion.host().clone().spawn_future(async move {
     ///             let answer = match first.await {
     ///                 Ok(reply) => Ok(reply),
-    ///                 Err(_) => completion.ask(&*other, command).await,
+    ///                 Err(_) => completion.call_handler(&*other, command).await,
     ///             };
     ///             completion.finish(answer);
     ///         });

@@ -122,9 +122,9 @@ impl ProcessBuilder {
     /// [`Limits::mailbox_capacity`] holds instead. Default: unbounded.
     ///
     /// ```
-    /// # use procession::{Bound, Context, SendErrorKind, Runtime};
+    /// # use procession::{MailboxCapacity, Context, SendErrorKind, Runtime};
     /// let rt = Runtime::builder().workers(0).build()?;
-    /// let slow = rt.process().mailbox(Bound::Reject(2)).spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
+    /// let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn(async |mut ctx: Context<u8>| ctx.receive().await)?;
     /// slow.send(1)?;
     /// slow.send(2)?;
     /// let refused = slow.send(3).unwrap_err();

@@ -1,9 +1,9 @@
-//! What a tree of supervisors does, as an executable model: a plain state, and the small steps that it can take. Where
-//! processes race it can take several, and [`Model::outcomes`] follows them all.
+//! An executable model of a tree of supervisors: a plain state, and the small steps that it can take. If processes
+//! race, several steps are possible, and [`Model::outcomes`] follows all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node of a tree, by its place; of two children of one supervisor the one with the higher place comes later.
+/// Index of a node. Of two children of one supervisor, the child with the higher index is later in the order.
 pub(super) type Place = usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,20 +20,20 @@ pub(super) enum Policy {
     Temporary,
 }
 
-/// How a life was over.
+/// How an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     Normal,
     Failed,
     Panicked,
     Killed,
-    /// It was told to end.
+    /// Its supervisor or the shutdown stopped it.
     Stopped,
-    /// A supervisor that had to restart too often.
+    /// A supervisor that exceeded its restart intensity.
     GaveUp,
 }
 
-/// Where a node is in its life.
+/// State of a node in its life cycle.
 ///
 /// ```text
 ///  Down ──▶ (Starting) ──▶ Up ──▶ Told ──▶ Over ──▶ Down, Gone
@@ -41,18 +41,18 @@ pub(super) enum End {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Life {
-    /// It has none.
+    /// The node has no instance.
     Down,
     /// A supervisor whose children have not all started yet.
     Starting,
     Up,
-    /// A leaf that was told to end, and will in a turn of its own.
+    /// A leaf that was asked to stop, and exits in its next turn.
     Told,
-    /// It will die of this in a turn of its own, and do nothing else.
+    /// The process exits for this reason in its next turn, and does nothing else before.
     Condemned(End),
-    /// It has ended, and its supervisor has not heard yet.
+    /// The instance has exited, and its supervisor has not processed the exit yet.
     Over(End),
-    /// It is no child any more.
+    /// The node is no child any more.
     Gone,
 }
 
@@ -61,7 +61,7 @@ impl Life {
         matches!(self, Self::Starting | Self::Up)
     }
 
-    /// As far as its supervisor has heard.
+    /// Whether its supervisor still counts it as alive.
     fn lives(self) -> bool {
         !matches!(self, Self::Down | Self::Gone)
     }
@@ -75,19 +75,19 @@ impl Life {
 pub(super) struct Node {
     pub(super) parent: Option<Place>,
     pub(super) policy: Policy,
-    /// Of a supervisor; others are leaves.
+    /// State of a supervisor. `None` for a leaf.
     pub(super) keeps: Option<Keeps>,
-    /// Which of its starts fail.
+    /// The numbers of its starts that fail.
     pub(super) fails: BTreeSet<u32>,
-    /// Was added while its supervisor ran, which therefore forgets it when it begins anew.
+    /// Set if the node was added while its supervisor ran. A restarted supervisor forgets it.
     pub(super) added: bool,
     pub(super) life: Life,
     starts: u32,
-    /// How often its supervisor has begun another life of it.
+    /// How often its supervisor has restarted it.
     pub(super) restarts: u64,
-    /// To siblings.
+    /// Linked siblings.
     links: BTreeSet<Place>,
-    /// How its lives were over, in order.
+    /// How its instances ended, in order.
     pub(super) ends: Vec<End>,
 }
 
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// What becomes of a child that was stopped.
+/// What follows when a stopped child has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     Stay,
@@ -116,22 +116,22 @@ enum Then {
     Forget,
 }
 
-/// What makes a node a supervisor.
+/// The state of a node that is a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Keeps {
     pub(super) strategy: Strategy,
-    /// How many restarts are allowed, and how many were.
+    /// Maximum number of restarts. `used` is the number of restarts so far.
     pub(super) most: u32,
     used: u32,
-    /// Who begins in turn, each when the one before has started; and who begins whatever the others do.
+    /// Children that start in order, each when the one before has started. The children in `due` start independently.
     turns: BTreeSet<Place>,
     due: BTreeSet<Place>,
-    /// Who is to be stopped, from the last to the first; and who was told, and has not ended yet.
+    /// Children to stop, from the last to the first. `told` is the child that was asked to stop and has not exited yet.
     stops: BTreeMap<Place, Then>,
     told: Option<Place>,
-    /// It ends so when all its children have.
+    /// The supervisor exits in this way when all its children have exited.
     ending: Option<End>,
-    /// What its leaves told: `+a` began, `?a` failed to, `-a` was told to stop.
+    /// Log of its leaves: `+a` has started, `?a` failed to start, `-a` was asked to stop.
     pub(super) log: Vec<String>,
 }
 
@@ -151,14 +151,14 @@ impl Keeps {
     }
 }
 
-/// What is called so: `a` for the first, and so on.
+/// Name of a node: `a` for the first one, and so on.
 pub(super) fn name(place: Place) -> &'static str {
     &"abcdefghijklmnopqrstuvwxyz"[place..=place]
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Model {
-    /// The first is the root; whoever is kept stands after its supervisor.
+    /// The first node is the root. A child stands after its supervisor.
     pub(super) nodes: Vec<Node>,
 }
 
@@ -171,7 +171,7 @@ impl Model {
         self.nodes[child].parent.expect("the root is nobody's child")
     }
 
-    /// Who is kept by it now.
+    /// Returns the present children of a supervisor.
     pub(super) fn children(&self, supervisor: Place) -> Vec<Place> {
         let is_child = |&place: &Place| {
             let node = &self.nodes[place];
@@ -180,25 +180,25 @@ impl Model {
         (supervisor + 1..self.nodes.len()).filter(is_child).collect()
     }
 
-    // ---- What is done to it
+    // ---- Actions from outside
 
-    /// Somebody begins the tree.
+    /// Starts the tree.
     pub(super) fn begin(&mut self) {
         self.start(0);
     }
 
-    /// Somebody ends it.
+    /// Cancels the root.
     pub(super) fn shut_down(&mut self) {
         self.end(0, End::Stopped);
     }
 
-    /// Two leaves of one supervisor are linked.
+    /// Links two leaves of one supervisor.
     pub(super) fn link(&mut self, a: Place, b: Place) {
         self.nodes[a].links.insert(b);
         self.nodes[b].links.insert(a);
     }
 
-    /// It will die of this, if not of something else.
+    /// Makes a process exit for this reason in its next turn, unless it already has to exit for another reason.
     pub(super) fn condemn(&mut self, place: Place, end: End) {
         let life = &mut self.nodes[place].life;
         if life.is_there() || *life == Life::Told {
@@ -206,7 +206,7 @@ impl Model {
         }
     }
 
-    /// One more child.
+    /// Adds a child.
     pub(super) fn add(&mut self, supervisor: Place, policy: Policy) {
         let place = self.nodes.len();
         let mut node = Node::new(Some(supervisor), policy, None);
@@ -215,7 +215,7 @@ impl Model {
         self.keeps(supervisor).turns.insert(place);
     }
 
-    /// A child is stopped by hand, and removed if that is said.
+    /// Stops a child by request, and also removes it if `remove` is set.
     pub(super) fn put_down(&mut self, child: Place, remove: bool) {
         let then = if remove || self.nodes[child].policy == Policy::Temporary { Then::Forget } else { Then::Stay };
         let above = self.above(child);
@@ -226,7 +226,7 @@ impl Model {
         }
     }
 
-    /// A child is begun anew by hand.
+    /// Restarts a child by request.
     pub(super) fn restart(&mut self, child: Place) {
         let above = self.above(child);
         if self.nodes[child].life.lives() {
@@ -236,21 +236,22 @@ impl Model {
         }
     }
 
-    // ---- What it does
+    // ---- Steps
 
     fn log(&mut self, leaf: Place, what: char) {
         let above = self.above(leaf);
         self.keeps(above).log.push(format!("{what}{}", name(leaf)));
     }
 
-    /// Begins a life.
+    /// Starts an instance.
     fn start(&mut self, place: Place) {
         let node = &mut self.nodes[place];
         node.starts += 1;
         if let Some(keeps) = &mut node.keeps {
             node.life = Life::Starting;
             *keeps = Keeps { log: std::mem::take(&mut keeps.log), ..Keeps::new(keeps.strategy, keeps.most) };
-            // Also those that were forgotten in its life before; not those that were added in it.
+            // A child that the previous instance forgot comes back. A child that was added to the previous instance
+            // does not.
             for child in place + 1..self.nodes.len() {
                 let node = &mut self.nodes[child];
                 if node.parent == Some(place) {
@@ -271,7 +272,7 @@ impl Model {
         }
     }
 
-    /// A supervisor has started when nobody waits for a turn there, and so its own turn is over.
+    /// A supervisor has started when no child waits for its turn to start. Then the supervisor's own turn is over.
     fn has_started(&mut self, supervisor: Place) {
         let node = &mut self.nodes[supervisor];
         if node.life == Life::Starting && node.keeps.as_ref().is_some_and(|keeps| keeps.turns.is_empty()) {
@@ -283,7 +284,7 @@ impl Model {
         }
     }
 
-    /// A supervisor is to end all that it keeps, and then so.
+    /// Makes a supervisor stop all its children, and then exit in this way.
     fn end(&mut self, supervisor: Place, end: End) {
         let living = self.children(supervisor).into_iter().filter(|&child| self.nodes[child].life.lives());
         let stops = living.map(|child| (child, Then::Stay)).collect();
@@ -294,7 +295,7 @@ impl Model {
         keeps.due.clear();
     }
 
-    /// The turn of one that was told to end or is condemned.
+    /// Takes the last turn of a process that was asked to stop or has to exit.
     fn take_last_turn(&mut self, place: Place) {
         let end = match self.nodes[place].life {
             Life::Condemned(end) => end,
@@ -305,7 +306,7 @@ impl Model {
         };
         self.nodes[place].life = Life::Over(end);
         if self.nodes[place].keeps.is_some() {
-            // What it keeps does not outlive it.
+            // The children of a supervisor do not outlive it.
             self.children(place).into_iter().for_each(|child| self.condemn(child, End::Killed));
             return;
         }
@@ -318,13 +319,13 @@ impl Model {
         }
     }
 
-    /// Whether nothing is left of a life: of a supervisor's, when nobody lives below.
+    /// Whether nothing of an instance remains. For a supervisor this includes all instances below it.
     fn is_over(&self, place: Place) -> bool {
         self.nodes[place].life.has_ended()
             && (self.nodes[place].keeps.is_none() || self.children(place).into_iter().all(|child| self.is_over(child)))
     }
 
-    /// A supervisor hears that a life is over which it has ended itself.
+    /// The supervisor processes the exit of a child that it has stopped.
     fn hear_of_stopped(&mut self, child: Place) {
         let above = self.above(child);
         let keeps = self.keeps(above);
@@ -338,7 +339,7 @@ impl Model {
         }
     }
 
-    /// A supervisor hears that a life is over, of itself.
+    /// The supervisor processes the exit of a child that it has not stopped.
     fn hear(&mut self, child: Place, end: End) {
         let above = self.above(child);
         let policy = self.nodes[child].policy;
@@ -375,7 +376,8 @@ impl Model {
         let Some(first) = group else { return };
         self.keeps(above).turns.insert(child);
         for other in self.children(above) {
-            // Whoever is down, by its policy or by hand, stays so; whoever waits for its turn waits.
+            // A child that is down, by its policy or by request, stays down. A child that waits for its turn continues
+            // to wait.
             if other != child && other >= first && self.nodes[other].life.lives() {
                 if self.nodes[other].policy == Policy::Temporary {
                     self.keeps(above).stops.insert(other, Then::Forget);
@@ -386,7 +388,7 @@ impl Model {
         }
     }
 
-    /// A supervisor tells the last of those that are to be stopped.
+    /// The supervisor asks the last child of `stops` to stop.
     fn tell(&mut self, supervisor: Place) {
         let keeps = self.keeps(supervisor);
         let (&child, _) = keeps.stops.last_key_value().expect("somebody is to be stopped");
@@ -394,19 +396,20 @@ impl Model {
         match self.nodes[child].life {
             Life::Up if self.nodes[child].keeps.is_none() => self.nodes[child].life = Life::Told,
             Life::Up | Life::Starting => self.end(child, End::Stopped),
-            // It is about to end anyway.
+            // The child is about to exit anyway.
             _ => {}
         }
     }
 
-    // ---- Which ways there are
+    // ---- Possible paths
 
-    /// A step that does the same whether it comes sooner or later than all others, if there is one.
+    /// Returns the state after a step that has the same effect before or after all other steps, if there is such a
+    /// step.
     fn quiet_step(&self) -> Option<Self> {
         let mut next = self.clone();
         for (place, node) in self.nodes.iter().enumerate() {
             let is_last_turn = matches!(node.life, Life::Told | Life::Condemned(_));
-            // As long as it has not come, a supervisor below goes on as before.
+            // Before this turn, a supervisor below continues as before.
             let goes_on = |&child: &Place| self.nodes[child].keeps.is_some() && self.nodes[child].life.is_there();
             if is_last_turn && node.links.is_empty() && !self.children(place).iter().any(goes_on) {
                 next.take_last_turn(place);
@@ -430,14 +433,14 @@ impl Model {
         None
     }
 
-    /// Whether its supervisor may hear that its life is over.
+    /// Whether the supervisor of a node may process its exit.
     fn is_heard(&self, place: Place) -> bool {
         let node = &self.nodes[place];
         let is_over = matches!(node.life, Life::Over(_)) && self.is_over(place);
         is_over && node.parent.is_some_and(|above| self.nodes[above].life.is_there())
     }
 
-    /// All the states that are one step from here.
+    /// Returns all states that are one step away.
     fn steps(&self) -> Vec<Self> {
         if let Some(next) = self.quiet_step() {
             return vec![next];
@@ -476,7 +479,7 @@ impl Model {
         next
     }
 
-    /// Every state in which nothing is left to do, by whatever way from here.
+    /// Returns every state without a next step that some path from here reaches.
     pub(super) fn outcomes(self) -> BTreeSet<Self> {
         let (mut seen, mut ends, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![self]);
         while let Some(state) = open.pop() {

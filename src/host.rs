@@ -212,7 +212,7 @@ impl Host {
     ///
     /// let rt = Runtime::builder().handle(|_: Erase| ()).build()?;
     /// let plugins = HostBuilder::new("plugins").handle(|log: Log| println!("{}", log.0)).max_processes(100);
-    /// let plugins = rt.add_host(plugins.limits(Limits::new().mail(1_000)))?;
+    /// let plugins = rt.add_host(plugins.limits(Limits::new().mailbox_capacity(1_000)))?;
     /// let plugin = plugins.spawn(async |ctx: Context| {
     ///     ctx.perform(Log("hello")).await?;
     ///     ctx.perform(Erase).await

@@ -16,7 +16,8 @@ fn two() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on this thread, with a runtime of two workers beside it. Drops the runtime afterwards.
+/// Runs a scenario on this thread, with a runtime of two workers beside it. The scenario owns the runtime and drops it at
+/// its end.
 fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
     block_on(scenario(two().build().expect("a runtime")));
 }

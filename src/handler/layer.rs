@@ -13,7 +13,7 @@
 //! let fetch = handler::future(async |Fetch(url)| if url.is_empty() { Err("no url") } else { Ok(url.len()) });
 //! let fetch = Timeout::new(fetch, Duration::from_secs(5));                 // each attempt
 //! let fetch = Retry::new(fetch, 3, Duration::from_millis(1)).jitter();     // after up to 1, 2 and 4 ms
-//! let fetch = ConcurrencyLimit::new(fetch, 10).queue(100);                 // ten at a time, retries included
+//! let fetch = ConcurrencyLimit::new(fetch, 10).queue_capacity(100);                 // ten at a time, retries included
 //! let rt = Runtime::builder().handler(fetch).build()?;
 //!
 //! assert_eq!(rt.block_on(rt.spawn(async |ctx: Context| ctx.perform(Fetch("a/b")).await))?, 3);

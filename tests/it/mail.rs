@@ -39,7 +39,7 @@ fn a_pid_prints_and_parses_back() {
     assert_eq!((stale.refusal(), stale.into_message()), (SendErrorKind::NoProcess, 1));
 }
 
-/// A message that owns a mailbox, which contains another such message.
+/// A message that owns a mailbox with the next message.
 struct Nested {
     _next: Option<Mailbox<Nested>>,
     dropped: Arc<AtomicU64>,
@@ -88,7 +88,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
     let count = Arc::clone(&dropped);
     let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(move || {
         // The thread-local is in use before the first message is dropped here. Thread-locals are destroyed in the
-        // reverse order of their first use. So the thread-locals of the crate are destroyed before this one.
+        // reverse order of their first use: the thread-locals of the crate are destroyed before this one.
         LAST.set(None);
         drop(nest(&host, 10, &count));
         LAST.set(nest(&host, DEPTH, &count));

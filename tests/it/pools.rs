@@ -552,8 +552,8 @@ fn nothing_is_lost_in_a_storm_of_kills() {
         }
         over.store(true, SeqCst);
         assert!(killer.join().unwrap() > 0);
-        // A member counts a message in the step in which it receives it, and a kill takes effect between steps. So
-        // every received message is counted.
+        // A member counts a message in the step in which it receives it, and a kill takes effect between steps.
+        // Therefore every received message is counted.
         let all = (SENDERS * EACH) as usize;
         while begun.load(SeqCst) < all {
             std::thread::yield_now();

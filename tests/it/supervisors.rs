@@ -587,7 +587,7 @@ fn what_one_can_not_mend_the_next_one_does() {
 }
 
 /// 6.4, 6.1: a killed supervisor takes its children with it. The supervisor above it starts the next instance only when
-/// they have exited, however long they take. So a child never has two instances at the same time.
+/// these children have exited, however long they take. A child never has two instances at the same time.
 #[test]
 fn nobody_lives_twice() {
     within(60, || {

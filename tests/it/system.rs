@@ -54,7 +54,8 @@ fn wait_for(child: libc::pid_t) -> Option<i32> {
 /// Forks. The child calls `f`, and exits with 7, or with 8 if `f` panics. The parent gets the pid of the child.
 fn fork(f: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child calls only `f`, and then `_exit`. Each `f` of this file does nothing, or runs while all other
-    // threads of the runtime are parked. So no lock that the child needs has an owner that does not exist in the child.
+    // threads of the runtime are parked. Therefore no lock that the child needs is held by a thread that does not exist
+    // in the child.
     match unsafe { libc::fork() } {
         0 => {
             ends_by_itself(60);
@@ -121,7 +122,7 @@ fn a_forked_child_has_no_workers() {
         again(a_forked_child_has_no_workers, "", 120).passed();
         return;
     }
-    // Without a monitor, parked workers do nothing and hold no lock. So the child can use its copy of the runtime.
+    // Without a monitor, parked workers do nothing and hold no lock: the child can use its copy of the runtime.
     let parked = Arc::new(AtomicUsize::new(0));
     let (more, less) = (parked.clone(), parked.clone());
     let rt = Runtime::builder()
@@ -409,8 +410,8 @@ fn blocking_work_without_a_thread_is_refused() {
         again(blocking_work_without_a_thread_is_refused, "", 120).passed();
         return;
     }
-    // A thread allocates its signal stack before its hook runs. So both workers have their signal stacks before the
-    // limit is set.
+    // A thread allocates its signal stack before its hook runs. When both hooks have run, no worker allocates one under
+    // the limit.
     let started = Arc::new(AtomicUsize::new(0));
     let hook = Arc::clone(&started);
     let rt = Runtime::builder().workers(2).on_thread_start(move || _ = hook.fetch_add(1, SeqCst)).build().unwrap();

@@ -451,7 +451,7 @@ fn a_hand_written_process_sleeps_by_a_yield() {
     });
 }
 
-/// 7.1: a timeout polls its future first. So a result that is there is not lost, even if the timeout has passed.
+/// 7.1: a timeout polls its future first. A result that is there is not lost, even if the timeout has passed.
 #[test]
 fn a_timeout_polls_its_future_first() {
     check(0..10, async |host: Host| {

@@ -541,8 +541,7 @@ fn a_long_wait_beside_a_periodic_timer_is_no_deadlock() {
     });
 }
 
-/// 9.5: a process that is killed exits as `Killed`. So after the kill it does not receive the panic of a linked
-/// process.
+/// 9.5: a process that is killed exits as `Killed`. From the kill on it does not receive the panic of a linked process.
 #[test]
 fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
     let text = verdict(async |host: Host| {

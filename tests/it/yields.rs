@@ -478,7 +478,7 @@ impl StreamCommand for Count {
     type Item = u64;
 }
 
-/// What a step yields next.
+/// The next command of a step.
 #[derive(Debug, Clone, Copy)]
 enum Now {
     Ask,

@@ -54,8 +54,8 @@ fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
     present
 }
 
-/// Checks that both monitors saw the same changes in the same order from their first change on, and that the group is
-/// empty at the end.
+/// Checks that both monitors saw the same changes in the same order from the start of the later monitor on, and that the
+/// group is empty at the end.
 fn agree(mut stories: [Story; 2]) {
     for (_, heard) in &mut stories {
         heard.retain(|news| !matches!(news, News::Sent(_)));

@@ -45,8 +45,8 @@ scenarios! {
         assert!(rt.block_on(scoped).is_err());
     }
 
-    /// The process of a scope is killed while the children spawn siblings. All present and later children are killed
-    /// too.
+    /// The process of a scope is killed while the children spawn siblings. No child survives,
+    /// neither a present one nor a later one.
     fn a_scope_dies_while_it_grows() {
         let rt = runtime(2);
         let probe = Arc::new(());

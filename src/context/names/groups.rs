@@ -173,7 +173,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     ///                 present.push(pid);
     ///                 guest.send(())?;
     ///             }
-    ///             Event::UnfinishedProcess { pid, .. } => {
+    ///             Event::Left { pid, .. } => {
     ///                 assert_eq!(present, [pid]);
     ///                 return Ok(());
     ///             }

@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// What follows when a stopped child has exited.
+/// Next state of a stopped child after its exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Then {
     Stay,
@@ -403,8 +403,8 @@ impl Model {
 
     // ---- Possible paths
 
-    /// Returns the state after a step that has the same effect before or after all other steps, if there is such a
-    /// step.
+    /// Returns the state after a step that has the same effect before or after all other steps. `None` if there is no
+    /// step of this kind.
     fn quiet_step(&self) -> Option<Self> {
         let mut next = self.clone();
         for (place, node) in self.nodes.iter().enumerate() {

@@ -59,9 +59,9 @@ struct Disk(Mutex<BTreeMap<Owner, (u64, Book)>>);
 impl Disk {
     fn load(&self, owner: Owner) -> (u64, Book) {
         let mut disk = self.0.lock().expect("no panic");
-        let (life, book) = disk.entry(owner).or_insert((0, Book { balance: OPENING, ..Book::default() }));
-        *life += 1;
-        (*life, book.clone())
+        let (instance, book) = disk.entry(owner).or_insert((0, Book { balance: OPENING, ..Book::default() }));
+        *instance += 1;
+        (*instance, book.clone())
     }
 
     fn save(&self, owner: Owner, life: u64, book: Book) -> Result<(), &'static str> {

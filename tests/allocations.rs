@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 /// Serializes the tests, because the counters are global.
-static ALONE: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 /// Runs `f`. Returns its value, the number of allocations meanwhile, and the change of the number of allocated bytes.
 fn counted<T>(f: impl FnOnce() -> T) -> (T, usize, isize) {
@@ -64,7 +64,7 @@ async fn idle(mut ctx: Context<u64>) {
 /// the pid table and its places in queues.
 #[test]
 fn a_process_is_part_of_an_allocation() {
-    let _alone = ALONE.lock();
+    let _alone = SERIAL.lock();
     let rt = runtime();
     let spawn = || {
         rt.block_on(rt.spawn(async |ctx: Context| {
@@ -88,10 +88,10 @@ fn a_process_is_part_of_an_allocation() {
 /// A new process reuses the memory of a process that has exited.
 #[cfg(not(procession_plain_memory))]
 #[test]
-fn processes_that_come_and_go_need_no_allocator() {
-    let _alone = ALONE.lock();
+fn the_memory_of_exited_processes_is_reused() {
+    let _alone = SERIAL.lock();
     let rt = runtime();
-    let come_and_go = || {
+    let spawn_and_join = || {
         let parent = rt.spawn(async |ctx: Context| {
             for n in 0..1000_u64 {
                 assert_eq!(ctx.spawn(async move |_: Context| Ok::<_, Exit>(n)).await.ok(), Some(n));
@@ -99,8 +99,8 @@ fn processes_that_come_and_go_need_no_allocator() {
         });
         rt.block_on(parent).expect("each returns its number");
     };
-    come_and_go();
-    let ((), allocations, _) = counted(come_and_go);
+    spawn_and_join();
+    let ((), allocations, _) = counted(spawn_and_join);
     assert!(allocations <= 100, "{allocations} allocations for 1000 processes");
 }
 
@@ -110,7 +110,7 @@ fn the_first_message_needs_no_memory() {
     async fn reads<M: Send + 'static>(mut ctx: Context<M>) {
         ctx.receive().await.expect("one is sent");
     }
-    let _alone = ALONE.lock();
+    let _alone = SERIAL.lock();
     let rt = runtime();
     let spawn = |length: usize| {
         rt.block_on(rt.spawn(async move |ctx: Context| {
@@ -142,7 +142,7 @@ fn messages_and_calls_need_no_allocation() {
         Note(u64),
         Total(Reply<u64>),
     }
-    let _alone = ALONE.lock();
+    let _alone = SERIAL.lock();
     let rt = runtime();
     let adder = rt.spawn(async |mut ctx: Context<Ask>| {
         let mut total = 0;
@@ -176,7 +176,7 @@ fn messages_and_calls_need_no_allocation() {
 /// An address does not keep the memory of a large body alive after the process has exited.
 #[test]
 fn an_address_keeps_no_large_body() {
-    let _alone = ALONE.lock();
+    let _alone = SERIAL.lock();
     let rt = runtime();
     let run = || {
         let large = [1_u8; 100_000];
@@ -217,7 +217,7 @@ fn cancelled_commands_take_no_memory() {
             Ok(Next::Wait)
         }
     }
-    let _alone = ALONE.lock();
+    let _alone = SERIAL.lock();
     let asked = Arc::new(Mutex::new(Vec::<Completion<u64>>::new()));
     let keeps = Arc::clone(&asked);
     let handler = move |_: Ask, completion| keeps.lock().expect("no panic").push(completion);

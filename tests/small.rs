@@ -1,4 +1,4 @@
-//! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
+//! Small scenarios on two_workers real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
 //! from several threads, a few times. They assert results only; the tools report memory errors. They are a separate
 //! test binary, because Miri and the sanitizers take long to compile and start `tests/it`.
 
@@ -10,16 +10,16 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Builder of a runtime with two workers. Interpreted steps take long, so the threshold disables replacement threads
+/// Builder of a runtime with two_workers workers. Interpreted steps take long, so the threshold disables replacement threads
 /// for long steps.
-fn two() -> Builder {
+fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on this thread, with a runtime of two workers beside it. The scenario owns the runtime and drops it at
+/// Runs a scenario on this thread, with a runtime of two_workers workers beside it. The scenario owns the runtime and drops it at
 /// its end.
-fn on_two<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
-    block_on(scenario(two().build().expect("a runtime")));
+fn run_on_two_workers<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
+    block_on(scenario(two_workers().build().expect("a runtime")));
 }
 
 async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
@@ -31,7 +31,7 @@ async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
 
 #[test]
 fn processes_are_spawned_and_joined() {
-    on_two(async |rt| {
+    run_on_two_workers(async |rt| {
         let handles: Vec<_> = (0..4).map(|n| rt.spawn(async move |_: Context| Ok::<_, Exit>(vec![n; 3]))).collect();
         drop(rt.spawn(async |_: Context| Ok::<_, Exit>("detached")));
         for (n, handle) in handles.into_iter().enumerate() {
@@ -42,7 +42,7 @@ fn processes_are_spawned_and_joined() {
 
 #[test]
 fn two_senders_fill_one_mailbox() {
-    on_two(async |rt| {
+    run_on_two_workers(async |rt| {
         let sum = rt.spawn(async |mut ctx: Context<String>| {
             let mut sum = 0;
             for _ in 0..8 {
@@ -59,8 +59,8 @@ fn two_senders_fill_one_mailbox() {
 }
 
 #[test]
-fn calls_are_answered_dropped_and_given_up() {
-    on_two(async |rt| {
+fn calls_are_answered_dropped_and_failed() {
+    run_on_two_workers(async |rt| {
         let server = rt.spawn(echo);
         let to = server.address().clone();
         let client = rt.spawn(async move |_: Context| to.call(|reply| reply).await);
@@ -84,7 +84,7 @@ fn yields_are_completed_by_other_threads_or_abandoned() {
     let handler = |Double(n): Double, completion: Completion<u64>| {
         std::thread::spawn(move || if n == 0 { drop(completion) } else { completion.complete(2 * n) });
     };
-    let rt = two().handler(handler).build().unwrap();
+    let rt = two_workers().handler(handler).build().unwrap();
     let process = rt.spawn(async |ctx: Context| {
         let mut sum = 0;
         for n in 0..3 {
@@ -97,8 +97,8 @@ fn yields_are_completed_by_other_threads_or_abandoned() {
 }
 
 #[test]
-fn a_body_is_replaced_and_its_mail_stays() {
-    on_two(async |rt| {
+fn a_body_is_replaced_and_its_messages_stay() {
+    run_on_two_workers(async |rt| {
         let process = rt.spawn(async |mut ctx: Context<String>| -> Result<String, Exit> {
             let first = ctx.receive().await?;
             let new = async move |mut ctx: Context<String>| Ok::<_, Exit>(first + &ctx.receive().await?);
@@ -112,7 +112,7 @@ fn a_body_is_replaced_and_its_mail_stays() {
 
 #[test]
 fn a_kill_meets_a_wake_and_a_message() {
-    on_two(async |rt| {
+    run_on_two_workers(async |rt| {
         for _ in 0..2 {
             let held = Arc::new(());
             let own = held.clone();
@@ -132,7 +132,7 @@ fn a_kill_meets_a_wake_and_a_message() {
 
 #[test]
 fn links_and_monitors_report_an_exit() {
-    on_two(async |rt| {
+    run_on_two_workers(async |rt| {
         let first = rt.spawn(async |mut ctx: Context<()>| {
             ctx.receive().await?;
             Err::<(), _>(Exit::failed("on purpose"))

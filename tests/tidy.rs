@@ -42,7 +42,7 @@ fn top(file: &str) -> &str {
 }
 
 /// Returns whether the file is exempt from all rules about imports.
-fn is_free(file: &str) -> bool {
+fn is_exempt(file: &str) -> bool {
     file == "lib" || top(file) == "model"
 }
 
@@ -51,7 +51,7 @@ fn folders_import_only_the_folders_below_them() {
     let files = sources();
     let allowed: BTreeMap<&str, &[&str]> = LAYERS.iter().copied().collect();
     let (mut wrong, mut used) = (String::new(), BTreeSet::new());
-    for (file, code) in files.iter().filter(|(file, _)| !is_free(file)) {
+    for (file, code) in files.iter().filter(|(file, _)| !is_exempt(file)) {
         let Some(allowed) = allowed.get(top(file)) else {
             let _ = writeln!(wrong, "{file} is in no layer");
             continue;
@@ -92,7 +92,7 @@ fn few_files_of_a_folder_import_each_other() {
         reached
     };
     let all: BTreeMap<&str, BTreeSet<String>> = graph.keys().map(|file| (*file, reached(file))).collect();
-    for (file, reached) in all.iter().filter(|(file, _)| !is_free(file) && !file.ends_with("::tests")) {
+    for (file, reached) in all.iter().filter(|(file, _)| !is_exempt(file) && !file.ends_with("::tests")) {
         let cycle: Vec<_> =
             reached.iter().filter(|other| all.get(other.as_str()).is_some_and(|back| back.contains(*file))).collect();
         assert!(cycle.len() <= LARGEST_CYCLE, "{} files import each other: {cycle:?}", cycle.len());
@@ -100,7 +100,7 @@ fn few_files_of_a_folder_import_each_other() {
 }
 
 #[test]
-fn one_file_names_threads_one_the_clock_and_one_chance() {
+fn only_one_file_names_threads_the_clock_or_randomness() {
     let mut wrong = String::new();
     for (file, code) in sources() {
         for path in ["std::", "core::"].iter().flat_map(|root| paths(&code, root)) {
@@ -189,7 +189,7 @@ fn the_changelog_names_the_version() {
 }
 
 #[test]
-fn every_promise_is_held_by_tests_that_cite_it() {
+fn every_promise_names_tests_that_cite_it() {
     let list = read("tests/promises.md");
     let (mut wrong, mut seen) = (String::new(), BTreeSet::new());
     // Indented lines continue an item.
@@ -214,7 +214,7 @@ fn every_promise_is_held_by_tests_that_cite_it() {
 }
 
 #[test]
-fn the_page_on_lives_names_tests_that_are_there() {
+fn the_page_on_life_cycles_names_existing_tests() {
     let page = read("src/guide/lives.rs");
     let tests = ["links", "supervisors", "trees", "cancel"].map(|name| read(&format!("tests/it/{name}.rs"))).concat();
     let rows = page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix(" |")?.rsplit_once(" | "));
@@ -225,7 +225,7 @@ fn the_page_on_lives_names_tests_that_are_there() {
 }
 
 #[test]
-fn every_file_of_tests_is_run() {
+fn main_declares_every_test_file() {
     let main = read("tests/it/main.rs");
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")).expect("tests are there") {
         let path = entry.expect("tests can be listed").path();
@@ -312,21 +312,21 @@ fn paths(code: &str, root: &str) -> Vec<String> {
     for (at, _) in code.match_indices(root) {
         let before = code[..at].chars().next_back();
         if !before.is_some_and(|c| c.is_alphanumeric() || "_:$".contains(c)) {
-            spell_out(&code[at + root.len()..], root.trim_end_matches(':'), &mut found);
+            expand(&code[at + root.len()..], root.trim_end_matches(':'), &mut found);
         }
     }
     found
 }
 
 /// Reads a path or a group of paths behind `prefix::`, and appends the paths to `found`. Returns the rest of the text.
-fn spell_out<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
+fn expand<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
     if let Some(mut text) = text.strip_prefix('{') {
         loop {
             text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
             match text.strip_prefix('}') {
                 Some(rest) => return rest,
                 None if text.is_empty() => return text,
-                None => text = spell_out(text, prefix, found),
+                None => text = expand(text, prefix, found),
             }
         }
     }
@@ -335,7 +335,7 @@ fn spell_out<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a st
     let path = format!("{prefix}::{segment}");
     match rest.strip_prefix("::") {
         Some(deeper) if deeper.starts_with(|c: char| c.is_alphabetic() || "_{*".contains(c)) => {
-            spell_out(deeper, &path, found)
+            expand(deeper, &path, found)
         }
         _ => {
             found.push(if segment.is_empty() { prefix.to_owned() } else { path });
@@ -351,7 +351,7 @@ fn spell_out<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a st
 }
 
 #[test]
-fn groups_are_spelled_out() {
+fn import_groups_are_expanded() {
     let code =
         "use crate::a::{self, b::{C, d as e}, F};\nlet x = crate::g::h(1); $crate::i; use std::{fmt, sync::Arc};";
     assert_eq!(

@@ -87,7 +87,7 @@
 //! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_time_to_end` |
 //! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_come_and_go` |
 //! | A mailbox that is kept outlives its readers: nothing that was not taken is lost, and order holds. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_nothing_that_was_not_taken` |
-//! | NeverWoken lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
+//! | Nobody lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
 //! | The abnormal end of whoever it is linked to ends it, in order. | `it_ends_in_order_with_whom_it_is_linked_to` |
 //! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_goes_down_the_trees_first` |
 //! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_told_yet_mends_itself` |

@@ -87,7 +87,7 @@
 //! their cache lines in turn. Where it knows beforehand whom it will run, it has those fetched for all of them at once: whom
 //! the timers of one tick wake, up to 64, are queued together when the last of them is woken; those that stand next in the
 //! global queue are looked up a handful ahead. A million sleeps cost a third less by that, a million spawns from outside
-//! a sixth (benches `sleep`, `spawn-outside`). It is a hint to the processor, on x86-64; elsewhere nothing is fetched.
+//! a sixth (benches `sleep`, `spawn-outside`). It is a hint to the processor, on x86-64; wait_for_another_thread nothing is fetched.
 //!
 //! # What a process is made of
 //!
@@ -125,7 +125,7 @@
 //! | Local queues are last in, first out, a Chase–Lev deque (Wippy) | first in, first out, behind one next slot; newest first is a [choice](crate::QueueOrder) | Newest first starves: with two that always yield a third never runs. It loses 10 ns with each yield; what it wins on fork and join is won for those that have had no turn (below). A thief that takes several in one compare-and-swap from an owner at the same end loses and doubles some (of 4 million, 1,021 and 1,370), so there it takes them one by one. |
 //! | Whatever is woken goes through the global queue (Wippy) | to the slot of the worker that woke it, if one did | Its data is in that core's cache, and the global queue is a lock that all share: by that way a message between two processes costs 1.36 × what it does (bench `ping-pong`). |
 //! | What is spawned waits like all others (both) | among those that have had no turn the newest is first, within the slot's budget | A tree of processes is walked depth first, in as many of them as it is high: thirty million calls of a recursive function, each a process, in 14 MB and not 3 GB, and in 0.3 to 0.6 of the time (bench `fib`). Newest first for these alone starves nobody who has begun. |
-//! | A local queue holds 256 (Go) | 4,096 | What goes by the global queue comes back on any core, with all that it talks to elsewhere: with a thousand clients of eight servers two cores needed 1.1 to 1.6 times as much (bench `call-1000`). |
+//! | A local queue holds 256 (Go) | 4,096 | What goes by the global queue comes back on any core, with all that it talks to wait_for_another_thread: with a thousand clients of eight servers two cores needed 1.1 to 1.6 times as much (bench `call-1000`). |
 //! | A thief takes half (Go) | half, but no more than 32 | It copies them first, and loses the race if their owner takes one meanwhile. |
 //! | A local queue that is full gives its oldest half to the global queue (Go) | what comes then gathers in a batch of 128 that goes there | The oldest have waited longest, and would go behind everybody. A deque that others steal from gives up half only one by one. |
 //! | From the global queue a worker takes `n = len / P + 1`, up to half of a local queue, 128 (Go) | `min(16, len / P + 1)` and one | As many as 128 scatter those that talk to each other over all cores: 149 ns a message became 352, when local queues held 256; and a spawn from outside takes 1.26 of the time. 64 are better for those that yield to each other (bench `yield`), and put a batch out of its order. |

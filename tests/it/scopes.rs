@@ -16,9 +16,9 @@ fn lone() -> Runtime {
 }
 
 /// Counts its drop.
-struct Last(Arc<AtomicUsize>);
+struct CountsDrop(Arc<AtomicUsize>);
 
-impl Drop for Last {
+impl Drop for CountsDrop {
     fn drop(&mut self) {
         self.0.fetch_add(1, SeqCst);
     }
@@ -36,7 +36,7 @@ fn it_waits_for_its_children() {
                     .scope(async |scope| {
                         let squares: Vec<_> = (0..10_u64)
                             .map(|n| {
-                                let last = Last(Arc::clone(&ended));
+                                let last = CountsDrop(Arc::clone(&ended));
                                 scope.spawn(async move |ctx: Context| {
                                     ctx.yield_now().await;
                                     let _last = last;
@@ -69,7 +69,7 @@ fn the_first_error_ends_all_of_it() {
     let outcome = rt.block_on(rt.spawn(async move |ctx: Context| {
         let result: Result<(), Exit> = ctx
             .scope(async |scope| {
-                let _last = Last(Arc::clone(&body_dropped));
+                let _last = CountsDrop(Arc::clone(&body_dropped));
                 for _ in 0..3 {
                     let heard = Arc::clone(&heard);
                     drop(scope.spawn(async move |mut ctx: Context| {
@@ -173,7 +173,7 @@ fn children_do_not_outlive_it() {
         {
             let mut scope = Box::pin(ctx.scope(async |scope| {
                 kept = Some(scope.clone());
-                let last = Last(count);
+                let last = CountsDrop(count);
                 drop(scope.spawn(async move |_: Context| {
                     let _last = last;
                     std::future::pending::<()>().await;

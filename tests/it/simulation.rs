@@ -356,7 +356,7 @@ fn a_failing_seed_is_shrunk_and_run_again() {
         let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{before:?} is not in {text}"));
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     };
-    let (seed, choices) = (number("under seed "), number(".choices("));
+    let (seed, choices) = (number("under seed "), number(".random_choices("));
     assert!(text.contains(&format!("check({seed}..{}, …)", seed + 1)) && text.contains("an update was lost"), "{text}");
     assert!(text.contains("<0.1.1> complete\n"), "{text}");
     let run = |choices| {

@@ -13,7 +13,7 @@ use procession::*;
 use crate::{step_aside, within};
 
 /// Every transition in the state diagram of processes, and no other.
-const ARROWS: [(Option<ProcessState>, ProcessState); 8] = [
+const TRANSITIONS: [(Option<ProcessState>, ProcessState); 8] = [
     (None, Ready),
     (Some(Ready), Running),
     (Some(Running), Ready),
@@ -76,7 +76,7 @@ impl Log {
             let mut before: Option<&Transition> = None;
             for t in all {
                 assert_eq!(t.from, before.map(|t| t.to), "{pid}: {all:#?}");
-                assert!(ARROWS.contains(&(t.from, t.to)), "{pid}: {t:?}");
+                assert!(TRANSITIONS.contains(&(t.from, t.to)), "{pid}: {t:?}");
                 assert!(before.is_none_or(|before| before.at <= t.at), "{pid}: {all:#?}");
                 before = Some(t);
             }
@@ -403,7 +403,7 @@ fn only_arrows_of_the_diagram_are_seen() {
             assert_eq!(processes.len() as u64, spawned);
             assert!(processes.values().flatten().all(|t| t.to != Running || t.worker.is_some()));
             let seen: HashSet<_> = processes.values().flatten().map(|t| (t.from, t.to)).collect();
-            assert_eq!(seen.len(), ARROWS.len(), "all of them: {seen:?}");
+            assert_eq!(seen.len(), TRANSITIONS.len(), "all of them: {seen:?}");
             for all in processes.values() {
                 assert_eq!(all.last().map(|t| t.to), Some(Complete));
                 assert_eq!(all.iter().filter(|t| t.to == Complete).count(), 1);

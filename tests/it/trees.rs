@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use self::model::{End, Keeps, Life, Model, Node, Place, Policy, Strategy, name};
+use self::model::{End, Life, Keeps, Model, Node, Place, Policy, Strategy, name};
 use crate::within;
 
 const HOUR: Duration = Duration::from_secs(3600);

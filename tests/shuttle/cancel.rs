@@ -38,7 +38,7 @@ scenarios! {
 
     /// A process spawns children while its token is cancelled. Only the canceller holds the token. The children are
     /// cancelled like their parent.
-    fn a_family_grows_while_it_is_cancelled() {
+    fn children_are_spawned_while_their_token_is_cancelled() {
         let rt = runtime(2);
         let token = CancelToken::new();
         let parent = rt.process().cancel_token(&token).spawn(async |mut ctx: Context<()>| {
@@ -56,7 +56,7 @@ scenarios! {
 
     /// A token and its parent are cancelled concurrently. Each process is notified once, with the reason of its own
     /// token.
-    fn two_cancel_one_tree() {
+    fn two_tokens_of_a_tree_are_cancelled_concurrently() {
         async fn counts(mut ctx: Context<()>) -> Result<Vec<Reason>, Exit> {
             let mut reasons = Vec::new();
             loop {
@@ -85,7 +85,7 @@ scenarios! {
     /// Tasks wait for a token inside and outside a process. They are woken after all processes of the token and its
     /// child tokens were notified. It does not matter that another future stopped waiting, or that the last handle of
     /// the token is dropped.
-    fn a_token_is_awaited_elsewhere() {
+    fn a_token_is_awaited_on_several_threads() {
         let rt = runtime(2);
         let root = CancelToken::new();
         let branch = root.child();
@@ -117,7 +117,7 @@ scenarios! {
     }
 
     /// Processes exit while their token is cancelled and dropped. Neither the token nor the processes leak.
-    fn a_token_keeps_nobody() {
+    fn a_token_leaks_no_process() {
         let rt = runtime(2);
         let probe = Arc::new(());
         let root = CancelToken::new();

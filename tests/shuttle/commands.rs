@@ -64,7 +64,7 @@ fn runtime(workers: usize) -> Runtime {
 
 /// Polls a command once, then drops its future on another thread. Returns when the probe is dropped, with the command
 /// or with its answer. The process keeps running meanwhile.
-async fn gives_up<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
+async fn poll_once_and_drop_elsewhere<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> C) {
     let (probe, dropped) = Probe::new();
     let mut perform = ctx.perform(command(probe));
     let _ = futures::poll!(&mut perform);
@@ -74,7 +74,7 @@ async fn gives_up<C: Command>(ctx: &Context<()>, command: impl FnOnce(Probe) -> 
 
 scenarios! {
     /// Another thread answers a command while the process cancels the command or is killed.
-    fn commands_are_answered_from_elsewhere() {
+    fn commands_are_answered_by_another_thread() {
         struct Ask;
         impl Command for Ask { type Reply = u64; }
         let rt = builder(2)
@@ -99,7 +99,7 @@ scenarios! {
 
     /// A step yields several commands. Each command has at most one answer, even if its handler answers twice, and a
     /// cancelled command has none.
-    fn a_step_yields_many() {
+    fn a_step_yields_several_commands() {
         struct Ask(u64);
         impl Command for Ask { type Reply = u64; }
         #[derive(Default)]
@@ -151,7 +151,7 @@ scenarios! {
 
     /// Each command is answered once, whether it is answered inline, by a future or by another thread, and whether or
     /// not other commands are in flight.
-    fn commands_go_every_way() {
+    fn commands_are_answered_inline_and_later() {
         let rt = runtime(2);
         let asks = rt.spawn(async |ctx: Context<()>| {
             let mut all = Vec::new();
@@ -178,18 +178,18 @@ scenarios! {
 
     /// SPEC 1.3: an inline command is cancelled on another thread, before its dispatch, while it is answered, or after
     /// that.
-    fn a_command_is_given_up_elsewhere() {
+    fn an_inline_command_is_cancelled_on_another_thread() {
         let rt = runtime(2);
-        let gives_up = rt.spawn(async |ctx: Context<()>| {
-            gives_up(&ctx, Echo).await;
-            gives_up(&ctx, Never).await;
-            gives_up(&ctx, Soon).await;
+        let poll_once_and_drop_elsewhere = rt.spawn(async |ctx: Context<()>| {
+            poll_once_and_drop_elsewhere(&ctx, Echo).await;
+            poll_once_and_drop_elsewhere(&ctx, Never).await;
+            poll_once_and_drop_elsewhere(&ctx, Soon).await;
         });
-        rt.block_on(gives_up).unwrap();
+        rt.block_on(poll_once_and_drop_elsewhere).unwrap();
     }
 
     /// A killed process leaves no command, no answer and no reference to itself behind.
-    fn a_kill_meets_commands() {
+    fn a_kill_races_with_commands() {
         let rt = runtime(2);
         let held = Arc::new(());
         let (probe, gone) = Probe::new();
@@ -214,13 +214,13 @@ scenarios! {
     }
 
     /// A process is killed while another thread cancels its inline command. No reference to the process remains.
-    fn a_kill_meets_a_command_that_is_given_up_elsewhere() {
+    fn a_kill_races_with_a_cancellation_on_another_thread() {
         let rt = runtime(2);
         let held = Arc::new(());
         let process = rt.process().value(Arc::clone(&held)).spawn(async |ctx: Context<()>| {
             for _ in 0..2 {
-                gives_up(&ctx, Echo).await;
-                gives_up(&ctx, Never).await;
+                poll_once_and_drop_elsewhere(&ctx, Echo).await;
+                poll_once_and_drop_elsewhere(&ctx, Never).await;
             }
         });
         let process = process.unwrap();
@@ -235,7 +235,7 @@ scenarios! {
 
     /// A process runs another process inside its own step, while its own inline command is pending. Both processes get
     /// their own answers. A command that is dropped inside the inner turn is cancelled.
-    fn a_turn_inside_a_turn_has_a_lane_of_its_own() {
+    fn a_turn_inside_a_turn_has_its_own_inline_command() {
         let rt = Arc::new(runtime(1));
         let lent = Arc::clone(&rt);
         let outer = rt.spawn(async move |ctx: Context<()>| {
@@ -258,7 +258,7 @@ scenarios! {
 
     /// SPEC 7.1: a process uses several timeouts in a row, which elapse, are dropped, or are replaced. No timer keeps a
     /// reference when the process has returned or was killed.
-    fn time_limits_meet_a_kill() {
+    fn a_kill_races_with_timeouts() {
         let rt = runtime(2);
         let held = Arc::new(());
         let spawn = || {

@@ -12,7 +12,7 @@ use crate::{LONG, Msg, adds, futures_block_on, runtime, waits};
 scenarios! {
     /// SPEC 1.5, 8.1: a `LocalSet` is dropped while other threads wake its processes. The processes are killed and
     /// dropped on its thread.
-    fn a_local_is_dropped_while_mail_comes() {
+    fn a_local_set_is_dropped_while_messages_arrive() {
         let rt = runtime(1);
         let local = rt.local_set();
         let here = Rc::new(());
@@ -36,7 +36,7 @@ scenarios! {
 
     /// SPEC 8.1: a guest thread drops its `run` future between two polls. The tasks that it had queued, and its
     /// wake-up, go to the other guest thread.
-    fn a_lender_is_dropped() {
+    fn a_guest_is_dropped_between_polls() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
         let (lent, to) = (Arc::clone(&rt), sums.address());
@@ -59,7 +59,7 @@ scenarios! {
 
     /// SPEC 8.3: a process drops the last handle of its runtime, while other processes run and other threads wait for
     /// them.
-    fn a_runtime_is_dropped_inside() {
+    fn a_runtime_is_dropped_by_its_process() {
         let rt = Arc::new(runtime(2));
         let others = [rt.spawn(waits), rt.spawn(waits)];
         let last = Arc::clone(&rt);
@@ -80,7 +80,7 @@ scenarios! {
 
     /// SPEC 6.5: blocking work that is submitted during a shutdown is either run or refused, and its waiters always
     /// return.
-    fn blocking_work_meets_a_shutdown() {
+    fn blocking_work_races_with_a_shutdown() {
         let rt = runtime(1);
         let host = rt.host().clone();
         let works = thread::spawn(move || {

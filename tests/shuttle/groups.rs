@@ -11,7 +11,7 @@ use crate::runtime;
 const ROOM: Group<()> = Group::new("room");
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum News {
+enum Change {
     Joined(Pid),
     Left(Pid),
     /// A message that a member sent before it left for the last time.
@@ -19,17 +19,17 @@ enum News {
 }
 
 /// The members when a process began to monitor the group, and the changes that it received afterwards.
-type Story = (Vec<Pid>, Vec<News>);
+type Observation = (Vec<Pid>, Vec<Change>);
 
 /// Monitors the group until it receives the message `None`.
-async fn watches(mut ctx: Context<Option<Pid>>) -> Result<Story, Exit> {
+async fn monitor_until_none(mut ctx: Context<Option<Pid>>) -> Result<Observation, Exit> {
     let (watch, present) = ctx.monitor_group(ROOM);
     let mut heard = Vec::new();
     loop {
         heard.push(match ctx.event().await {
-            Event::Joined { monitor, pid, .. } if monitor == watch => News::Joined(pid),
-            Event::Left { monitor, pid, .. } if monitor == watch => News::Left(pid),
-            Event::Message(Some(pid)) => News::Sent(pid),
+            Event::Joined { monitor, pid, .. } if monitor == watch => Change::Joined(pid),
+            Event::Left { monitor, pid, .. } if monitor == watch => Change::Left(pid),
+            Event::Message(Some(pid)) => Change::Sent(pid),
             Event::Message(None) => return Ok((present, heard)),
             other => panic!("{other:?}"),
         });
@@ -37,18 +37,18 @@ async fn watches(mut ctx: Context<Option<Pid>>) -> Result<Story, Exit> {
 }
 
 /// Returns the members after these changes. Panics if a change contradicts the members before it.
-fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
+fn after(mut present: Vec<Pid>, changes: &[Change]) -> Vec<Pid> {
     for change in changes {
         match *change {
-            News::Joined(pid) => {
+            Change::Joined(pid) => {
                 assert!(!present.contains(&pid), "joined twice: {changes:?}");
                 present.push(pid);
             }
-            News::Left(pid) => {
+            Change::Left(pid) => {
                 assert!(present.contains(&pid), "left and was not there: {changes:?}");
                 present.retain(|other| *other != pid);
             }
-            News::Sent(_) => {}
+            Change::Sent(_) => {}
         }
     }
     present
@@ -56,9 +56,9 @@ fn after(mut present: Vec<Pid>, changes: &[News]) -> Vec<Pid> {
 
 /// Checks that both monitors saw the same changes in the same order from the start of the later monitor on, and that the
 /// group is empty at the end.
-fn agree(mut stories: [Story; 2]) {
+fn check_agreement(mut stories: [Observation; 2]) {
     for (_, heard) in &mut stories {
-        heard.retain(|news| !matches!(news, News::Sent(_)));
+        heard.retain(|news| !matches!(news, Change::Sent(_)));
     }
     stories.sort_by_key(|(_, heard)| heard.len());
     let [(present, late), (before, early)] = stories;
@@ -70,9 +70,9 @@ fn agree(mut stories: [Story; 2]) {
 
 scenarios! {
     /// SPEC 2.5: processes begin to monitor a group while its members join, leave, join again and are killed.
-    fn members_come_and_go() {
+    fn members_join_and_leave() {
         let rt = runtime(2);
-        let watchers = [rt.spawn(watches), rt.spawn(watches)];
+        let watchers = [rt.spawn(monitor_until_none), rt.spawn(monitor_until_none)];
         let to = [watchers[0].address(), watchers[1].address()];
         let goes = rt.spawn(async move |ctx: Context<()>| {
             ctx.join_group(ROOM);
@@ -88,18 +88,18 @@ scenarios! {
         rt.block_on(goes).unwrap();
         dies.abort();
         assert!(matches!(rt.block_on(dies), Err(Exit::Killed)));
-        agree(watchers.map(|watcher| {
+        check_agreement(watchers.map(|watcher| {
             watcher.send(None).unwrap();
             let story = rt.block_on(watcher).unwrap();
             let place = |news| story.1.iter().rposition(|heard| *heard == news);
-            assert!(place(News::Left(pid)).is_none_or(|left| place(News::Sent(pid)).unwrap() < left), "{story:?}");
+            assert!(place(Change::Left(pid)).is_none_or(|left| place(Change::Sent(pid)).unwrap() < left), "{story:?}");
             story
         }));
     }
 
     /// A process monitors a group twice and removes one monitor. The removed monitor reports no further changes, and
     /// the other one reports all.
-    fn a_group_monitor_is_taken_back() {
+    fn a_removed_group_monitor_reports_nothing() {
         let rt = runtime(2);
         let watcher = rt.spawn(async |mut ctx: Context<()>| {
             let (first, _) = ctx.monitor_group(ROOM);
@@ -109,8 +109,8 @@ scenarios! {
             let mut heard = Vec::new();
             loop {
                 heard.push(match ctx.event().await {
-                    Event::Joined { monitor, pid, .. } if monitor == second => News::Joined(pid),
-                    Event::Left { monitor, pid, .. } if monitor == second => News::Left(pid),
+                    Event::Joined { monitor, pid, .. } if monitor == second => Change::Joined(pid),
+                    Event::Left { monitor, pid, .. } if monitor == second => Change::Left(pid),
                     Event::Message(()) => return Ok::<_, Exit>(after(present, &heard)),
                     other => panic!("{other:?}"),
                 });
@@ -124,10 +124,10 @@ scenarios! {
 
     /// Two processes are members of a group and monitor it. Both are killed concurrently. A third process receives all
     /// changes, and neither process leaks.
-    fn watchers_die_with_their_members() {
+    fn observers_exit_with_their_members() {
         let rt = runtime(2);
         let probe = Arc::new(());
-        let third = rt.spawn(watches);
+        let third = rt.spawn(monitor_until_none);
         let both = [(); 2].map(|()| {
             let one = rt.process().value(Arc::clone(&probe)).spawn(async |mut ctx: Context<()>| {
                 ctx.monitor_group(ROOM);
@@ -155,9 +155,9 @@ scenarios! {
 
     /// Another thread makes a process join and monitor a group while the process is killed. Afterwards the process is
     /// in no group. An observer that did not receive its leave did not receive its join.
-    fn one_joins_while_it_dies() {
+    fn a_process_joins_while_it_is_killed() {
         let rt = runtime(2);
-        let watcher = rt.spawn(watches);
+        let watcher = rt.spawn(monitor_until_none);
         let (give, me) = oneshot::channel();
         let dies = rt.spawn(async move |ctx: Context<()>| {
             let (me, mut mailbox) = ctx.split();

@@ -18,7 +18,7 @@ impl Command for Ask {
 }
 
 /// Waits until another thread has sent a message.
-async fn elsewhere() {
+async fn wait_for_another_thread() {
     let (tell, told) = oneshot::channel();
     thread::spawn(move || tell.send(()));
     let _ = told.await;
@@ -27,7 +27,7 @@ async fn elsewhere() {
 scenarios! {
     /// With a concurrency limit of one, at most one command runs at a time. Each remaining command runs, even if
     /// another one is cancelled or its process is killed.
-    fn a_line_moves_on() {
+    fn a_concurrency_limit_runs_all_commands() {
         let running = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&running);
         let asked = handler::future(move |Ask| {
@@ -40,7 +40,7 @@ scenarios! {
             assert_eq!(counts.fetch_add(1, SeqCst), 0, "two at once");
             let runs = Runs(Arc::clone(&counts));
             async move {
-                elsewhere().await;
+                wait_for_another_thread().await;
                 drop(runs);
             }
         });
@@ -60,7 +60,7 @@ scenarios! {
     }
 
     /// Another thread fails a command, which is retried until it succeeds or its process is killed.
-    fn a_retry_meets_a_kill() {
+    fn a_kill_races_with_a_retry() {
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);
         let fails = move |Ask, completion: Completion<()>| {

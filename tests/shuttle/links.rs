@@ -7,7 +7,7 @@ use crate::runtime;
 scenarios! {
     /// SPEC 6.3: a process links to a process that is exiting. Either the link kills it, or `link` reports that the
     /// process does not exist.
-    fn a_link_meets_an_end() {
+    fn a_link_races_with_an_exit() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| Err::<(), _>("ends"));
         let pid = ends.pid();
@@ -27,7 +27,7 @@ scenarios! {
     }
 
     /// SPEC 6.1, 6.3: a process that traps exits receives the exit once, after the messages that were sent before it.
-    fn a_trapped_exit_comes_after_the_mail() {
+    fn a_trapped_exit_arrives_after_the_messages() {
         let rt = runtime(2);
         let parent = rt.spawn(async |mut ctx: Context<u8>| {
             ctx.trap_exit(true);
@@ -51,7 +51,7 @@ scenarios! {
     }
 
     /// SPEC 6.3: a monitor that `demonitor` removed in time reports nothing. Otherwise it reports once.
-    fn a_monitor_is_taken_back() {
+    fn a_removed_monitor_reports_nothing() {
         let rt = runtime(2);
         let ends = rt.spawn(async |_: Context| {});
         let pid = ends.pid();
@@ -72,7 +72,7 @@ scenarios! {
     }
 
     /// SPEC 6.3: three processes that are linked in a ring exit concurrently. Each has exactly one exit.
-    fn linked_ones_end_at_once() {
+    fn linked_processes_exit_concurrently() {
         let rt = runtime(2);
         let ring: Vec<JoinHandle<(), Pid>> = (0..3)
             .map(|_| {

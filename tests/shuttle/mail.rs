@@ -11,7 +11,7 @@ use crate::{LONG, Msg, adds, futures_block_on, runtime};
 
 scenarios! {
     /// A message that is sent to a process during its kill is read, refused, or counted as a dead letter.
-    fn a_send_meets_a_kill() {
+    fn a_send_races_with_a_kill() {
         let rt = runtime(1);
         let read = Arc::new(AtomicUsize::new(0));
         let reads = Arc::clone(&read);
@@ -29,7 +29,7 @@ scenarios! {
     }
 
     /// A call to a process that is killed is answered or fails. It never waits forever.
-    fn a_call_meets_a_death() {
+    fn a_call_races_with_an_exit() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
         let calls: Vec<_> = (0..2)
@@ -77,7 +77,7 @@ scenarios! {
 
     /// A process polls a call, then another thread waits for it or drops it. The answer goes to the present owner of
     /// the call, or is refused if the call was dropped.
-    fn a_call_changes_hands() {
+    fn a_call_moves_to_another_thread() {
         let rt = runtime(2);
         let server = rt.spawn(adds);
         let to = server.address();
@@ -104,7 +104,7 @@ scenarios! {
 
     /// A bounded mailbox is full. Each waiting sender either gets room, in order of arrival, or learns that the
     /// receiver has exited.
-    fn room_is_made() {
+    fn room_goes_to_waiting_senders() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
             ctx.receive().await?;
@@ -122,7 +122,7 @@ scenarios! {
     }
 
     /// A waiting sender cancels its send while the receiver makes room. The room goes to a sender behind it.
-    fn a_sender_leaves_the_line() {
+    fn a_waiting_sender_cancels_its_send() {
         let rt = runtime(2);
         let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(1)).spawn(async |mut ctx: Context<u8>| {
             let mut read = Vec::new();
@@ -151,7 +151,7 @@ scenarios! {
 
     /// Another thread reads a mailbox while its process exits. Each sent message is read or counted as a dead letter,
     /// and the reader never waits forever.
-    fn a_mailbox_is_read_elsewhere() {
+    fn a_mailbox_is_read_on_another_thread() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();
         let (end, ends) = oneshot::channel::<()>();
@@ -183,7 +183,7 @@ scenarios! {
 
     /// A thread that waits on the mailbox of a process is woken when the process exits, no matter when it began to
     /// wait.
-    fn a_mailbox_is_waited_on_elsewhere() {
+    fn a_mailbox_is_awaited_on_another_thread() {
         let rt = runtime(1);
         let (give, mailbox) = oneshot::channel();
         let process = rt.spawn(async move |ctx: Context<u8>| drop(give.send(ctx.split().1)));
@@ -199,7 +199,7 @@ scenarios! {
 
     /// A mailbox outside a process is dropped while other threads send to it, link to it and monitor it. Each sent
     /// message is read or counted as a dead letter. Links and monitors report the exit as for any process.
-    fn a_mailbox_outside_is_dropped() {
+    fn a_mailbox_outside_a_process_is_dropped() {
         let rt = runtime(2);
         let (to, mut mailbox) = rt.mailbox::<u8>();
         let pid = to.pid();
@@ -226,7 +226,7 @@ scenarios! {
     }
 
     /// When a pool member exits, its unread messages go to another member.
-    fn a_pool_loses_no_mail() {
+    fn a_pool_loses_no_message() {
         let rt = runtime(2);
         let pool = rt.spawn_pool(Pool::new(2, adds_one).member_capacity(4));
         let sums = rt.spawn(adds);

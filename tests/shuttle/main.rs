@@ -15,23 +15,23 @@
 //! fail:
 //!
 //! - receiver_unlocks: ping_pong
-//! - push_unlocks: a_send_meets_a_kill
-//! - idle_no_second_look: threads_lend_themselves
-//! - bounded_pop_admits_nobody: room_is_made
-//! - links_look_before_locking: a_link_meets_an_end
-//! - handover_finds_nobody: who_blocks_is_stood_in_for
-//! - ranks_are_overlooked: a_call_meets_a_rank_that_rests
-//! - rearm_forgets_timekeeper: what_is_due_comes
+//! - push_unlocks: a_send_races_with_a_kill
+//! - idle_no_second_look: guest_threads_drive_the_runtime
+//! - bounded_pop_admits_nobody: room_goes_to_waiting_senders
+//! - links_look_before_locking: a_link_races_with_an_exit
+//! - handover_finds_nobody: a_blocked_worker_is_replaced
+//! - ranks_are_overlooked: a_call_wakes_a_process_of_another_priority
+//! - rearm_forgets_timekeeper: due_timers_fire
 //! - cancel_enter_unlocks: a_tree_grows_while_it_is_cancelled
-//! - cancel_enter_unlocks: a_family_grows_while_it_is_cancelled
-//! - cancel_tells_from_above: a_token_is_awaited_elsewhere
-//! - groups_look_before_watching: members_come_and_go
-//! - upgrade_asks_in_silence: a_body_is_replaced_while_mail_comes
-//! - upgrade_leaves_mail: a_process_is_replaced_while_mail_comes
-//! - yields_keep_what_was_given_up: a_command_is_given_up_elsewhere
-//! - local_drop_looks_once: a_local_is_dropped_while_mail_comes
-//! - scope_adopts_unlocked: a_scope_dies_while_it_grows
-//! - end_trusts_a_bare_mailbox: a_mailbox_is_waited_on_elsewhere
+//! - cancel_enter_unlocks: children_are_spawned_while_their_token_is_cancelled
+//! - cancel_tells_from_above: a_token_is_awaited_on_several_threads
+//! - groups_look_before_watching: members_join_and_leave
+//! - upgrade_asks_in_silence: a_body_is_replaced_while_messages_arrive
+//! - upgrade_leaves_mail: a_hand_written_process_is_replaced_while_messages_arrive
+//! - yields_keep_what_was_given_up: an_inline_command_is_cancelled_on_another_thread
+//! - local_drop_looks_once: a_local_set_is_dropped_while_messages_arrive
+//! - scope_adopts_unlocked: a_scope_is_killed_while_it_grows
+//! - end_trusts_a_bare_mailbox: a_mailbox_is_awaited_on_another_thread
 #![cfg(procession_shuttle)]
 
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::{Msg, adds, runtime};
 scenarios! {
     /// SPEC 2.5, 6.1: the name of a process is free when its exit is observed. If two processes register a name, at
     /// least one succeeds, and at no time do both hold it.
-    fn a_name_is_free_when_its_holder_has_ended() {
+    fn a_name_is_free_when_its_holder_has_exited() {
         let rt = runtime(2);
         let holder = rt.spawn(async |ctx: Context<()>| ctx.register("name"));
         assert!(rt.block_on(holder).is_ok());
@@ -27,7 +27,7 @@ scenarios! {
     }
 
     /// SPEC 2.5: of several concurrent calls of `spawn_or_send`, one spawns the process, and no message is lost.
-    fn one_is_spawned_and_all_are_sent() {
+    fn concurrent_spawn_or_send_spawns_once() {
         let rt = runtime(2);
         let all: Vec<_> = (0..3_u64)
             .map(|n| {

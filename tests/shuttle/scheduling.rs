@@ -13,7 +13,7 @@ use crate::{Msg, adds, futures_block_on, runtime};
 
 scenarios! {
     /// Tasks spread over the workers, and all of them run.
-    fn a_tree_of_processes_adds_up() {
+    fn a_tree_of_processes_runs_to_completion() {
         fn tree(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
             Box::pin(async move {
                 if depth == 0 {
@@ -49,7 +49,7 @@ scenarios! {
 
     /// Guest threads drive a runtime without workers, and leave. No task and no wake-up is lost when one of them
     /// leaves.
-    fn threads_lend_themselves() {
+    fn guest_threads_drive_the_runtime() {
         let rt = Arc::new(runtime(0));
         let sums = rt.spawn(adds);
         let lenders: Vec<_> = (1..=2_u64)
@@ -69,7 +69,7 @@ scenarios! {
 
     /// SPEC 4.7: a replacement thread takes over the queue of a blocked worker immediately, and runs the tasks behind
     /// the blocked step.
-    fn who_blocks_is_stood_in_for() {
+    fn a_blocked_worker_is_replaced() {
         let rt = runtime(1);
         let gate = Arc::new((shuttle::sync::Mutex::new(false), shuttle::sync::Condvar::new()));
         let blocks = rt.spawn(async move |ctx: Context| {
@@ -94,7 +94,7 @@ scenarios! {
     }
 
     /// SPEC 6.5: spawns and sends that race with a shutdown are executed or refused, and no process remains.
-    fn a_shutdown_meets_work() {
+    fn a_shutdown_races_with_spawns() {
         let rt = runtime(2);
         let host = rt.host().clone();
         let busy = thread::spawn(move || {
@@ -111,7 +111,7 @@ scenarios! {
     }
 
     /// SPEC 4.1: the number of workers changes while tasks are queued. The remaining workers run all of them.
-    fn workers_come_and_go() {
+    fn the_number_of_workers_changes() {
         let rt = Arc::new(runtime(1));
         let turns = [(); 3].map(|()| {
             rt.spawn(async |ctx: Context| {
@@ -128,7 +128,7 @@ scenarios! {
     }
 
     /// SPEC 4.1, 4.7: the number of workers changes while steps block. All processes exit.
-    fn workers_come_and_go_while_they_block() {
+    fn the_number_of_workers_changes_while_steps_block() {
         let rt = Arc::new(runtime(1));
         let blocks = [(); 2].map(|()| {
             rt.spawn(async |ctx: Context| {
@@ -151,7 +151,7 @@ scenarios! {
 
     /// SPEC 7.1: a timer that is due fires, whether or not a timekeeper already waits for a later deadline, and
     /// whichever thread sets the timer.
-    fn what_is_due_comes() {
+    fn due_timers_fire() {
         let rt = runtime(2);
         let sleeps = rt.spawn(async |ctx: Context<()>| ctx.sleep(Duration::from_secs(3_600)).await);
         let deaf = rt.spawn(async |_: Context<()>| std::future::pending::<()>().await);
@@ -168,7 +168,7 @@ scenarios! {
     }
 
     /// SPEC 4.10: processes of each priority run, whether they are spawned on a worker or on another thread.
-    fn all_ranks_are_run() {
+    fn all_priorities_are_run() {
         const RANKS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
         async fn turns(ctx: Context<()>) {
             ctx.yield_now().await;
@@ -191,7 +191,7 @@ scenarios! {
 
     /// A thread outside the runtime calls a process of high or low priority. A worker that is about to park finds the
     /// process.
-    fn a_call_meets_a_rank_that_rests() {
+    fn a_call_wakes_a_process_of_another_priority() {
         let rt = runtime(1);
         for rank in [Priority::High, Priority::Low] {
             let sums = rt.process().priority(rank).spawn(adds).unwrap();
@@ -203,7 +203,7 @@ scenarios! {
 
     /// SPEC 1.7: `preempt` of a running process makes its next `should_yield` return true, and does not affect the next
     /// process.
-    fn one_that_is_asked_is_told() {
+    fn a_preempted_process_should_yield() {
         let rt = runtime(1);
         let asked = Arc::new(AtomicBool::new(false));
         let knows = Arc::clone(&asked);

@@ -11,7 +11,7 @@ use crate::{LONG, runtime, waits};
 
 scenarios! {
     /// A scope returns when all its children have exited, and returns the first error.
-    fn a_scope_is_over_when_its_children_are() {
+    fn a_scope_returns_after_its_children() {
         let rt = runtime(2);
         let alive = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&alive);
@@ -47,7 +47,7 @@ scenarios! {
 
     /// The process of a scope is killed while the children spawn siblings. No child survives,
     /// neither a present one nor a later one.
-    fn a_scope_dies_while_it_grows() {
+    fn a_scope_is_killed_while_it_grows() {
         let rt = runtime(2);
         let probe = Arc::new(());
         let owner = rt.process().value(Arc::clone(&probe)).spawn(async |ctx: Context<()>| {

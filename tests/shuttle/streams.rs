@@ -20,7 +20,7 @@ impl StreamCommand for Count {
 scenarios! {
     /// Items arrive once and in order, followed by the answer. The sender is notified when the process has dropped the
     /// stream.
-    fn a_stream_is_pulled_and_given_up() {
+    fn a_stream_is_pulled_and_dropped() {
         let sending = Arc::new(());
         let held = Arc::clone(&sending);
         let rt = builder(2)

@@ -11,7 +11,7 @@ use crate::{Msg, adds, runtime};
 
 scenarios! {
     /// SPEC 6.4: a child and its supervisor are killed. A child never has two instances, and both are restarted.
-    fn a_supervisor_meets_kills() {
+    fn a_child_never_has_two_instances() {
         const CHILD: Name<Msg> = Name::new("child");
         const BELOW: Name<SupervisorMessage> = Name::new("below");
         let rt = runtime(2);
@@ -19,14 +19,14 @@ scenarios! {
         let child = {
             let lives = Arc::clone(&lives);
             move |ctx: Context<Msg>| {
-                struct Life(Arc<AtomicI64>);
-                impl Drop for Life {
+                struct Instance(Arc<AtomicI64>);
+                impl Drop for Instance {
                     fn drop(&mut self) {
                         self.0.fetch_sub(1, SeqCst);
                     }
                 }
                 assert_eq!(lives.fetch_add(1, SeqCst), 0, "it lives twice");
-                let life = Life(Arc::clone(&lives));
+                let life = Instance(Arc::clone(&lives));
                 async move {
                     let _life = life;
                     adds(ctx).await
@@ -56,7 +56,7 @@ scenarios! {
 
     /// SPEC 6.4: a child with `keep_mailbox` crashes while messages are sent to it. Each message is read, in order, and
     /// none is refused.
-    fn a_kept_mailbox_loses_no_mail() {
+    fn a_kept_mailbox_loses_no_message() {
         const CHILD: Name<u8> = Name::new("child");
         let rt = runtime(2);
         let read = Arc::new(Mutex::new(Vec::new()));

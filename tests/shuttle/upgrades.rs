@@ -17,7 +17,7 @@ const MAIL: u8 = 4;
 type Read = Arc<Mutex<Vec<u8>>>;
 
 /// Reads one message, then upgrades to a new body, until all messages are read.
-fn reads_one(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), Exit>> {
+fn read_one_and_upgrade(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         let message = ctx.receive().await?;
         read.lock().unwrap().push(message);
@@ -25,7 +25,7 @@ fn reads_one(mut ctx: Context<u8>, read: Read) -> BoxFuture<'static, Result<(), 
             return Ok(());
         }
         // `FuturesUnordered` polls the upgrade with a waker that is not the waker of this body.
-        let mut upgrade = FuturesUnordered::from_iter([ctx.upgrade(move |ctx| reads_one(ctx, read))]);
+        let mut upgrade = FuturesUnordered::from_iter([ctx.upgrade(move |ctx| read_one_and_upgrade(ctx, read))]);
         Err(upgrade.next().await.expect("it is there").1)
     })
 }
@@ -35,17 +35,17 @@ fn sends(to: Address<u8>) -> thread::JoinHandle<usize> {
 }
 
 /// Upgrades itself without end.
-fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
+fn upgrade_forever(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
     Box::pin(async move {
         ctx.yield_now().await;
         // Under some schedules another thread runs only after an explicit yield.
         thread::yield_now();
-        Err(ctx.upgrade(turns).await.1)
+        Err(ctx.upgrade(upgrade_forever).await.1)
     })
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Heard {
+enum Recorded {
     Cancel,
     Down,
     Exit,
@@ -53,23 +53,26 @@ enum Heard {
 }
 
 /// Records one event, then upgrades to a new body, until four events are recorded.
-fn hears_one(mut ctx: Context<()>, mut heard: Vec<Heard>) -> BoxFuture<'static, Result<Vec<Heard>, Exit>> {
+fn record_one_and_upgrade(
+    mut ctx: Context<()>,
+    mut heard: Vec<Recorded>,
+) -> BoxFuture<'static, Result<Vec<Recorded>, Exit>> {
     Box::pin(async move {
         heard.push(match ctx.event().await {
-            Event::Message(()) => Heard::Message,
-            Event::Cancel { .. } => Heard::Cancel,
-            Event::Exit { .. } => Heard::Exit,
-            Event::Down { .. } => Heard::Down,
+            Event::Message(()) => Recorded::Message,
+            Event::Cancel { .. } => Recorded::Cancel,
+            Event::Exit { .. } => Recorded::Exit,
+            Event::Down { .. } => Recorded::Down,
             other => panic!("{other:?}"),
         });
         if heard.len() == 4 {
             return Ok(heard);
         }
-        Err(ctx.upgrade(move |ctx| hears_one(ctx, heard)).await.1)
+        Err(ctx.upgrade(move |ctx| record_one_and_upgrade(ctx, heard)).await.1)
     })
 }
 
-/// A hand-written process that does the same as [`reads_one`].
+/// A hand-written process that does the same as [`read_one_and_upgrade`].
 struct ReadsOne(Read);
 
 impl Process for ReadsOne {
@@ -89,19 +92,19 @@ impl Process for ReadsOne {
 
 scenarios! {
     /// SPEC 6.7: messages that arrive during an upgrade are read once and in order, by the old body or the new one.
-    fn a_body_is_replaced_while_mail_comes() {
+    fn a_body_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();
         let log = Arc::clone(&read);
-        let reads = rt.spawn(|ctx| reads_one(ctx, log));
+        let reads = rt.spawn(|ctx| read_one_and_upgrade(ctx, log));
         let sender = sends(reads.address());
         rt.block_on(reads).unwrap();
         assert_eq!(sender.join().unwrap(), usize::from(MAIL));
         assert_eq!(*read.lock().unwrap(), [0, 1, 2, 3]);
     }
 
-    /// The same as `a_body_is_replaced_while_mail_comes`, for a hand-written process.
-    fn a_process_is_replaced_while_mail_comes() {
+    /// The same as `a_body_is_replaced_while_messages_arrive`, for a hand-written process.
+    fn a_hand_written_process_is_replaced_while_messages_arrive() {
         let rt = runtime(2);
         let read = Read::default();
         let reads = rt.spawn_process(ReadsOne(Arc::clone(&read)));
@@ -117,7 +120,7 @@ scenarios! {
         let rt = runtime(2);
         let (read, hand_written) = (Read::default(), Read::default());
         let log = Arc::clone(&read);
-        let reads = rt.spawn(|ctx| reads_one(ctx, log));
+        let reads = rt.spawn(|ctx| read_one_and_upgrade(ctx, log));
         let steps = rt.spawn_process(ReadsOne(Arc::clone(&hand_written)));
         let senders = [sends(reads.address()), sends(steps.address())];
         reads.abort();
@@ -136,25 +139,25 @@ scenarios! {
 
     /// Signals that arrive during an upgrade are received once, by the old body or the new one: a cancellation, the
     /// exit of a linked process, the report of a monitor.
-    fn a_body_is_replaced_while_others_end() {
+    fn a_body_is_replaced_while_signals_arrive() {
         let rt = runtime(2);
         let hears = rt.spawn(async |ctx: Context<()>| {
             ctx.trap_exit(true);
             let child = ctx.spawn_link(async |_: Context<()>| Err::<(), _>("ends"));
             ctx.monitor(child.pid());
-            Err::<Vec<Heard>, _>(ctx.upgrade(|ctx| hears_one(ctx, Vec::new())).await.1)
+            Err::<Vec<Recorded>, _>(ctx.upgrade(|ctx| record_one_and_upgrade(ctx, Vec::new())).await.1)
         });
         let to = hears.address();
         let tells = thread::spawn(move || to.send(()).unwrap());
         rt.cancel(hears.pid(), "enough", LONG).unwrap();
         let mut heard = rt.block_on(hears).unwrap();
         heard.sort_unstable();
-        assert_eq!(heard, [Heard::Cancel, Heard::Down, Heard::Exit, Heard::Message]);
+        assert_eq!(heard, [Recorded::Cancel, Recorded::Down, Recorded::Exit, Recorded::Message]);
         tells.join().unwrap();
     }
 
     /// A process that upgrades itself without end is still terminated by a link or a kill.
-    fn a_death_meets_an_upgrade() {
+    fn an_upgrading_process_can_be_terminated() {
         let rt = runtime(2);
         let ends = rt.spawn(async |mut ctx: Context<()>| {
             ctx.receive().await?;
@@ -163,9 +166,9 @@ scenarios! {
         let pid = ends.pid();
         let linked = rt.spawn(async move |ctx: Context<()>| {
             ctx.link(pid).map_err(|_| Exit::NoProcess)?;
-            turns(ctx).await
+            upgrade_forever(ctx).await
         });
-        let killed = rt.spawn(turns);
+        let killed = rt.spawn(upgrade_forever);
         ends.send(()).unwrap();
         let host = rt.host().clone();
         let victim = killed.pid();
@@ -179,7 +182,7 @@ scenarios! {
     }
 
     /// A new body reads messages and then fails before it is ready. The old body goes on with the messages, in order.
-    fn a_body_that_does_not_start_loses_no_mail() {
+    fn a_failed_upgrade_loses_no_message() {
         let rt = runtime(2);
         let read = Read::default();
         let log = Arc::clone(&read);
@@ -212,7 +215,7 @@ scenarios! {
 
     /// Commands are answered while their process is upgraded: an inline command, and a command that waits for another
     /// thread.
-    fn a_command_outlives_its_body() {
+    fn a_command_is_answered_during_an_upgrade() {
         struct Now;
         impl Command for Now { type Reply = u64; }
         struct Later;

@@ -38,12 +38,12 @@ pub(crate) fn does(words: &[String]) -> bool {
     let round = Round { ops: number(ops), times: number(times), workers };
     let workload = workload::all().find(|workload| workload.name == name).expect("a row");
     let run = workload.runs.iter().find(|(one, _)| one.name() == runner).expect("a runtime that has it").1;
-    print!("{}", written(&run(&round)));
+    print!("{}", format_sample(&run(&round)));
     true
 }
 
 /// Formats a sample as three lines: the times in nanoseconds, the counters, the waiting times.
-fn written(sample: &Sample) -> String {
+fn format_sample(sample: &Sample) -> String {
     fn line(numbers: impl Iterator<Item = u128>) -> String {
         numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ") + "\n"
     }

@@ -15,7 +15,7 @@ const TOP: f64 = 58.0;
 const WIDTH: f64 = 830.0;
 
 /// Maximum length of a bar, in units of tokio's bar. A longer bar is cut off; its label still shows the number.
-const MOST: f64 = 1.5;
+const MAX_PART: f64 = 1.5;
 
 const STYLE: &str = "\
 text { fill: #1f2328; font: 12px system-ui, sans-serif }
@@ -78,8 +78,8 @@ pub(crate) fn text(tables: &[(Option<usize>, Vec<Row>)]) -> String {
 }
 
 fn bar(svg: &mut String, y: f64, class: &str, cost: &Cost, part: f64, quantity: Quantity) {
-    let width = (part.min(MOST) * UNIT).max(1.0);
-    let cut = if part > MOST { "… " } else { "" };
+    let width = (part.min(MAX_PART) * UNIT).max(1.0);
+    let cut = if part > MAX_PART { "… " } else { "" };
     let what = if quantity == Quantity::Cpu { "" } else { " wall" };
     let name = if class == "best" { cost.runner.name() } else { "" };
     let ns = if cost.ns < 10_000.0 { format!("{:.0} ns", cost.ns) } else { format!("{:.1} µs", cost.ns / 1_000.0) };

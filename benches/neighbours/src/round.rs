@@ -131,7 +131,7 @@ impl Round {
     pub(crate) fn async_executor(&self, work: impl Fn(&Arc<Executor<'static>>, u64)) -> Sample {
         let executor = Arc::new(Executor::new());
         let driven = Arc::clone(&executor);
-        let _threads = Driven::new(self.workers(), move |stopped| {
+        let _threads = DriverThreads::new(self.workers(), move |stopped| {
             let _closed = future::block_on(driven.run(stopped.recv()));
         });
         self.warm_up(|ops| work(&executor, ops));
@@ -141,7 +141,7 @@ impl Round {
     /// Measures on a leaked executor. It is never freed, so it needs no list of its tasks.
     pub(crate) fn static_executor(&self, work: impl Fn(&&'static StaticExecutor, u64)) -> Sample {
         let executor = Executor::new().leak();
-        let _threads = Driven::new(self.workers(), move |stopped| {
+        let _threads = DriverThreads::new(self.workers(), move |stopped| {
             let _closed = future::block_on(executor.run(stopped.recv()));
         });
         self.warm_up(|ops| work(&executor, ops));
@@ -199,12 +199,12 @@ pub(crate) fn workers() -> usize {
 }
 
 /// The threads that drive an executor. Dropping this stops and joins them.
-struct Driven {
+struct DriverThreads {
     stop: Option<async_channel::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Driven {
+impl DriverThreads {
     fn new(workers: usize, run: impl Fn(async_channel::Receiver<()>) + Clone + Send + 'static) -> Self {
         let (stop, stopped) = async_channel::bounded::<()>(1);
         let threads = (0..workers)
@@ -217,7 +217,7 @@ impl Driven {
     }
 }
 
-impl Drop for Driven {
+impl Drop for DriverThreads {
     fn drop(&mut self) {
         drop(self.stop.take());
         for thread in self.threads.drain(..) {

@@ -99,7 +99,7 @@ pub(crate) enum Shape {
 }
 
 /// Ratio of CPU time to wall time above which a second worker took part.
-const TWO: f64 = 1.2;
+const PARALLEL_CORES: f64 = 1.2;
 
 /// Cost of one operation on one runner, in nanoseconds.
 #[derive(Debug)]
@@ -156,11 +156,12 @@ impl Row {
         let of = |sample: &Sample| judged.quantity.of(sample, done);
         let ours = samples.iter().find(|(runner, _)| *runner == Runner::Procession).map(|(_, samples)| samples);
         let costs = samples.iter().map(|(runner, samples)| {
-            let both =
-                |ours: &Sample, theirs: &Sample| cores(ours) > TWO && (cores(theirs) > TWO || !runner.is_parallel());
+            let both = |ours: &Sample, theirs: &Sample| {
+                cores(ours) > PARALLEL_CORES && (cores(theirs) > PARALLEL_CORES || !runner.is_parallel())
+            };
             let pairs: Vec<_> = ours.into_iter().flatten().zip(samples).collect();
             let together: Vec<_> = pairs.iter().copied().filter(|(ours, theirs)| both(ours, theirs)).collect();
-            let few = workload.shape == Shape::Sequential || together.len() < enough(pairs.len());
+            let few = workload.shape == Shape::Sequential || together.len() < min_parallel_rounds(pairs.len());
             let counted = if few { &pairs } else { &together };
             Cost {
                 runner: *runner,
@@ -218,7 +219,7 @@ impl Row {
 
     /// Returns whether a second worker took part on both sides in too few rounds, although the work is parallel.
     pub(crate) fn is_starved(&self) -> bool {
-        let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < enough(self.rounds);
+        let starved = |cost: &Cost| cost.runner.is_parallel() && cost.together < min_parallel_rounds(self.rounds);
         self.shape == Shape::Parallel && self.cost(Runner::Tokio).is_some_and(starved)
     }
 
@@ -238,7 +239,7 @@ impl Row {
 }
 
 /// Minimum number of parallel rounds for a median.
-fn enough(rounds: usize) -> usize {
+fn min_parallel_rounds(rounds: usize) -> usize {
     rounds.div_ceil(3).max(1)
 }
 

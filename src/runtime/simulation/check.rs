@@ -137,7 +137,7 @@ impl Check {
                 let (choices, Run { failure, trace, .. }) = self.shrink(seed, run, &scenario);
                 panic!(
                     "the scenario fails under seed {seed}: {}\n\
-                     again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).choices({choices})`\n\
+                     again: `check({seed}..{again}, …)`; shrunk: `Simulation::new({seed}).random_choices({choices})`\n\
                      the end of its trace:\n{}",
                     failure.unwrap_or_default(),
                     trace.last(LINES)

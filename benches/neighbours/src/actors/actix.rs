@@ -8,22 +8,22 @@ use super::{Actor, Actors, Then};
 pub(crate) struct Actix(pub(crate) ArbiterHandle);
 
 /// Adapter for an actix actor. It is not private, because `Actors::Address` names it.
-pub(crate) struct Within<A>(A);
+pub(crate) struct Adapter<A>(A);
 
-pub(crate) struct Told<M>(M);
+pub(crate) struct Envelope<M>(M);
 
-impl<M> Message for Told<M> {
+impl<M> Message for Envelope<M> {
     type Result = u64;
 }
 
-impl<A: Actor> actix::Actor for Within<A> {
+impl<A: Actor> actix::Actor for Adapter<A> {
     type Context = actix::Context<Self>;
 }
 
-impl<A: Actor> Handler<Told<A::Message>> for Within<A> {
+impl<A: Actor> Handler<Envelope<A::Message>> for Adapter<A> {
     type Result = u64;
 
-    fn handle(&mut self, Told(message): Told<A::Message>, ctx: &mut Self::Context) -> u64 {
+    fn handle(&mut self, Envelope(message): Envelope<A::Message>, ctx: &mut Self::Context) -> u64 {
         let then = self.0.handle(message);
         if then == Then::Stop {
             ctx.stop();
@@ -33,7 +33,7 @@ impl<A: Actor> Handler<Told<A::Message>> for Within<A> {
 }
 
 impl Actors for Actix {
-    type Address<A: Actor> = Addr<Within<A>>;
+    type Address<A: Actor> = Addr<Adapter<A>>;
 
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
         let inside = self.clone();
@@ -41,7 +41,7 @@ impl Actors for Actix {
     }
 
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
-        Within(actor).start()
+        Adapter(actor).start()
     }
 
     fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -50,10 +50,10 @@ impl Actors for Actix {
 
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
         // `do_send` ignores the capacity of the mailbox, so the mailbox is unbounded as on the other runtimes.
-        to.do_send(Told(message));
+        to.do_send(Envelope(message));
     }
 
     async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
-        to.send(Told(message)).await.expect("it answers")
+        to.send(Envelope(message)).await.expect("it answers")
     }
 }

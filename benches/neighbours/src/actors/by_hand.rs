@@ -8,17 +8,17 @@ use super::{Actor, Actors, Then};
 pub(crate) struct ByHand(pub(crate) Host);
 
 /// Adapter for a hand-written process. It is not private, because `Actors::Address` names it.
-pub(crate) struct Within<A>(A);
+pub(crate) struct Adapter<A>(A);
 
 /// Generic over the actor and not over its message type. A message type may contain this address type, so the types
 /// would be infinitely recursive.
-pub(crate) enum Told<A: Actor> {
+pub(crate) enum Envelope<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, Reply<u64>),
 }
 
-impl<A: Actor> Process for Within<A> {
-    type Message = Told<A>;
+impl<A: Actor> Process for Adapter<A> {
+    type Message = Envelope<A>;
     type Output = ();
 
     fn step(
@@ -28,8 +28,8 @@ impl<A: Actor> Process for Within<A> {
     ) -> Result<Next<()>, Exit> {
         for event in events {
             let then = match event {
-                Event::Message(Told::Only(message)) => self.0.handle(message),
-                Event::Message(Told::AndAsked(message, reply)) => {
+                Event::Message(Envelope::Only(message)) => self.0.handle(message),
+                Event::Message(Envelope::AndAsked(message, reply)) => {
                     let then = self.0.handle(message);
                     reply.send(then.answer());
                     then
@@ -46,7 +46,7 @@ impl<A: Actor> Process for Within<A> {
 }
 
 impl Actors for ByHand {
-    type Address<A: Actor> = Address<Told<A>>;
+    type Address<A: Actor> = Address<Envelope<A>>;
 
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
         let inside = self.clone();
@@ -54,7 +54,7 @@ impl Actors for ByHand {
     }
 
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
-        self.0.spawn_process(Within(actor)).address()
+        self.0.spawn_process(Adapter(actor)).address()
     }
 
     fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -62,10 +62,10 @@ impl Actors for ByHand {
     }
 
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
-        to.send(Told::Only(message)).expect("it lives");
+        to.send(Envelope::Only(message)).expect("it lives");
     }
 
     async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
-        to.call(|reply| Told::AndAsked(message, reply)).await.expect("it answers")
+        to.call(|reply| Envelope::AndAsked(message, reply)).await.expect("it answers")
     }
 }

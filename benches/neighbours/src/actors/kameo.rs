@@ -12,11 +12,11 @@ use super::{Actor, Actors, Then};
 pub(crate) struct Kameo;
 
 /// Adapter for a kameo actor. It is not private, because `Actors::Address` names it.
-pub(crate) struct Within<A>(A);
+pub(crate) struct Adapter<A>(A);
 
-pub(crate) struct Told<M>(M);
+pub(crate) struct Envelope<M>(M);
 
-impl<A: Actor> kameo::Actor for Within<A> {
+impl<A: Actor> kameo::Actor for Adapter<A> {
     type Args = A;
     type Error = Infallible;
 
@@ -25,10 +25,10 @@ impl<A: Actor> kameo::Actor for Within<A> {
     }
 }
 
-impl<A: Actor> Message<Told<A::Message>> for Within<A> {
+impl<A: Actor> Message<Envelope<A::Message>> for Adapter<A> {
     type Reply = u64;
 
-    async fn handle(&mut self, Told(message): Told<A::Message>, ctx: &mut Context<Self, u64>) -> u64 {
+    async fn handle(&mut self, Envelope(message): Envelope<A::Message>, ctx: &mut Context<Self, u64>) -> u64 {
         let then = self.0.handle(message);
         if then == Then::Stop {
             ctx.stop();
@@ -38,14 +38,14 @@ impl<A: Actor> Message<Told<A::Message>> for Within<A> {
 }
 
 impl Actors for Kameo {
-    type Address<A: Actor> = ActorRef<Within<A>>;
+    type Address<A: Actor> = ActorRef<Adapter<A>>;
 
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
         drop(tokio::spawn(async { f(&Self) }));
     }
 
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
-        Within::spawn_with_mailbox(actor, mailbox::unbounded())
+        Adapter::spawn_with_mailbox(actor, mailbox::unbounded())
     }
 
     fn task(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -53,10 +53,10 @@ impl Actors for Kameo {
     }
 
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
-        to.tell(Told(message)).try_send().expect("it lives");
+        to.tell(Envelope(message)).try_send().expect("it lives");
     }
 
     async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
-        to.ask(Told(message)).await.expect("it answers")
+        to.ask(Envelope(message)).await.expect("it answers")
     }
 }

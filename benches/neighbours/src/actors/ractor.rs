@@ -10,17 +10,17 @@ use super::{Actor, Actors, Then};
 pub(crate) struct Ractor;
 
 /// Adapter for a ractor actor. It is not private, because `Actors::Address` names it.
-pub(crate) struct Within<A>(PhantomData<A>);
+pub(crate) struct Adapter<A>(PhantomData<A>);
 
 /// Generic over the actor and not over its message type. A message type may contain this address type, so the types
 /// would be infinitely recursive.
-pub(crate) enum Told<A: Actor> {
+pub(crate) enum Envelope<A: Actor> {
     Only(A::Message),
     AndAsked(A::Message, RpcReplyPort<u64>),
 }
 
-impl<A: Actor> ractor::Actor for Within<A> {
-    type Msg = Told<A>;
+impl<A: Actor> ractor::Actor for Adapter<A> {
+    type Msg = Envelope<A>;
     type State = A;
     type Arguments = A;
 
@@ -30,8 +30,8 @@ impl<A: Actor> ractor::Actor for Within<A> {
 
     async fn handle(&self, me: ActorRef<Self::Msg>, told: Self::Msg, actor: &mut A) -> Result<(), ActorProcessingErr> {
         let (message, reply) = match told {
-            Told::Only(message) => (message, None),
-            Told::AndAsked(message, reply) => (message, Some(reply)),
+            Envelope::Only(message) => (message, None),
+            Envelope::AndAsked(message, reply) => (message, Some(reply)),
         };
         let then = actor.handle(message);
         if let Some(reply) = reply {
@@ -45,7 +45,7 @@ impl<A: Actor> ractor::Actor for Within<A> {
 }
 
 impl Actors for Ractor {
-    type Address<A: Actor> = ActorRef<Told<A>>;
+    type Address<A: Actor> = ActorRef<Envelope<A>>;
 
     fn enter(&self, f: impl FnOnce(&Self) + Send + 'static) {
         drop(tokio::spawn(async { f(&Self) }));
@@ -53,7 +53,7 @@ impl Actors for Ractor {
 
     fn spawn<A: Actor>(&self, actor: A) -> Self::Address<A> {
         let (address, started) =
-            ActorRuntime::spawn_instant(None, Within::<A>(PhantomData), actor).expect("it has no name to be taken");
+            ActorRuntime::spawn_instant(None, Adapter::<A>(PhantomData), actor).expect("it has no name to be taken");
         drop(started);
         address
     }
@@ -63,11 +63,11 @@ impl Actors for Ractor {
     }
 
     fn tell<A: Actor>(to: &Self::Address<A>, message: A::Message) {
-        to.send_message(Told::Only(message)).expect("it lives");
+        to.send_message(Envelope::Only(message)).expect("it lives");
     }
 
     async fn ask<A: Actor>(to: &Self::Address<A>, message: A::Message) -> u64 {
-        let asked = to.call(|reply| Told::AndAsked(message, reply), None).await;
+        let asked = to.call(|reply| Envelope::AndAsked(message, reply), None).await;
         asked.expect("it lives").expect("it answers")
     }
 }

@@ -54,14 +54,14 @@ impl<To> Player<To> {
                 self.left -= 1;
                 match self.left {
                     0 => DONE.one(),
-                    _ => send(&everyone[someone(&mut self.chance)], Message::Ping(self.own)),
+                    _ => send(&everyone[random_index(&mut self.chance)], Message::Ping(self.own)),
                 }
             }
         }
     }
 }
 
-fn someone(chance: &mut u64) -> usize {
+fn random_index(chance: &mut u64) -> usize {
     *chance ^= *chance << 13;
     *chance ^= *chance >> 7;
     *chance ^= *chance << 17;

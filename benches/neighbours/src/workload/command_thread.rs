@@ -36,20 +36,20 @@ pub(super) const ROWS: &[Workload] = &[
 ];
 
 /// Number of commands in flight.
-const FLYING: u64 = 1_000;
+const IN_FLIGHT: u64 = 1_000;
 
 fn ours(round: &Round) -> Sample {
     answered_outside(round, |rt, n| {
         DONE.close(1);
-        drop(rt.spawn_process(Keeping { left: n, flying: 0 }));
+        drop(rt.spawn_process(InFlight { left: n, in_flight: 0 }));
         DONE.wait();
     })
 }
 
 fn each(round: &Round) -> Sample {
     answered_outside(round, |rt, n| {
-        DONE.close(FLYING);
-        for at in 0..FLYING {
+        DONE.close(IN_FLIGHT);
+        for at in 0..IN_FLIGHT {
             drop(rt.spawn(async move |ctx: Context| {
                 let mut value = 0;
                 for _ in 0..share(n, at) {
@@ -65,7 +65,7 @@ fn each(round: &Round) -> Sample {
 
 /// Returns how many of `n` operations the process `at` does.
 fn share(n: u64, at: u64) -> u64 {
-    n / FLYING + u64::from(at < n % FLYING)
+    n / IN_FLIGHT + u64::from(at < n % IN_FLIGHT)
 }
 
 /// Measures with a thread that answers each command.
@@ -85,27 +85,27 @@ fn answered_outside(round: &Round, run: impl Fn(&Runtime, u64)) -> Sample {
 }
 
 /// Keeps `FLYING` commands in flight until all are answered.
-struct Keeping {
+struct InFlight {
     left: u64,
-    flying: u64,
+    in_flight: u64,
 }
 
-impl Process for Keeping {
+impl Process for InFlight {
     type Message = ();
     type Output = ();
 
     fn step(&mut self, events: Events<'_, ()>, out: &mut StepOutput<'_, ()>) -> Result<Next<()>, Exit> {
         for event in events {
             if let Event::Completed(_) = event {
-                self.flying -= 1;
+                self.in_flight -= 1;
             }
         }
-        while self.flying < FLYING && self.left > 0 {
+        while self.in_flight < IN_FLIGHT && self.left > 0 {
             out.perform(Increment(0));
-            self.flying += 1;
+            self.in_flight += 1;
             self.left -= 1;
         }
-        if self.flying > 0 {
+        if self.in_flight > 0 {
             return Ok(Next::Wait);
         }
         DONE.one();
@@ -123,7 +123,7 @@ fn bare(round: &Round) -> Sample {
     });
     let sample = round.bare(|n| {
         let ask = |tag| send.send((tag, 0)).expect("it is received");
-        let first = FLYING.min(n);
+        let first = IN_FLIGHT.min(n);
         (0..first).for_each(ask);
         for next in first..n + first {
             assert_eq!(replies.recv().expect("each is answered").1, 1);
@@ -151,7 +151,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
             send.send((0, reply)).expect("it is received");
             T::answer(answer)
         };
-        let mut flying: FuturesUnordered<_> = (0..FLYING.min(n)).map(|_| ask()).collect();
+        let mut flying: FuturesUnordered<_> = (0..IN_FLIGHT.min(n)).map(|_| ask()).collect();
         let mut left = n - flying.len() as u64;
         while let Some(answer) = flying.next().await {
             assert_eq!(answer, 1);
@@ -167,14 +167,14 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
 }
 
 fn tasks_each<T: Tasks>(on: &T, n: u64) {
-    DONE.close(FLYING);
+    DONE.close(IN_FLIGHT);
     let (send, receive) = mpsc::channel::<(u64, T::Reply<u64>)>();
     let answering = thread::spawn(move || {
         for (value, reply) in receive {
             T::reply(reply, value + 1);
         }
     });
-    for at in 0..FLYING {
+    for at in 0..IN_FLIGHT {
         let send = send.clone();
         on.spawn(async move {
             let mut value = 0;

@@ -56,7 +56,7 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
 
 struct Counter {
     n: u64,
-    came: u64,
+    received: u64,
     sum: u64,
 }
 
@@ -64,9 +64,9 @@ impl Actor for Counter {
     type Message = u64;
 
     fn handle(&mut self, i: u64) -> Then {
-        self.came += 1;
+        self.received += 1;
         self.sum += i;
-        if self.came < self.n {
+        if self.received < self.n {
             return Then::Next;
         }
         assert_eq!(self.sum, self.n * (self.n - 1) / 2);
@@ -78,7 +78,7 @@ impl Actor for Counter {
 fn actors<A: Actors>(on: &A, n: u64) {
     DONE.close(1);
     on.enter(move |on| {
-        let counter = on.spawn(Counter { n, came: 0, sum: 0 });
+        let counter = on.spawn(Counter { n, received: 0, sum: 0 });
         on.task(async move {
             for i in 0..n {
                 A::tell::<Counter>(&counter, i);

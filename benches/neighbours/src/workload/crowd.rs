@@ -52,9 +52,9 @@ fn tasks<T: Tasks>(on: &T, n: u64) {
     DONE.wait();
 }
 
-struct One;
+struct Receiver;
 
-impl Actor for One {
+impl Actor for Receiver {
     type Message = u64;
 
     fn handle(&mut self, _: u64) -> Then {
@@ -66,9 +66,9 @@ impl Actor for One {
 fn actors<A: Actors>(on: &A, n: u64) {
     DONE.close(n);
     on.enter(move |on| {
-        let crowd: Vec<_> = (0..n).map(|_| on.spawn(One)).collect();
+        let crowd: Vec<_> = (0..n).map(|_| on.spawn(Receiver)).collect();
         for (i, one) in (0..).zip(crowd) {
-            A::tell::<One>(&one, i);
+            A::tell::<Receiver>(&one, i);
         }
     });
     DONE.wait();

@@ -32,9 +32,9 @@ fn ours(rt: &Runtime, n: u64) {
             .map(|_| {
                 ctx.spawn(async move |mut ctx: Context<u64>| {
                     for i in 0..n {
-                        let came = ctx.receive().await.expect("nobody ends it");
-                        assert_eq!(came, i);
-                        compute(came);
+                        let received = ctx.receive().await.expect("nobody ends it");
+                        assert_eq!(received, i);
+                        compute(received);
                     }
                     DONE.one();
                 })

@@ -121,9 +121,9 @@ fn sleep<T: Timers>(on: &T, n: u64) {
 // ---- The same timers without the tasks: one task creates all timers, their wakers count, and they are dropped when
 // all have fired.
 
-struct Counted;
+struct CountingWaker;
 
-impl Wake for Counted {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         DONE.one();
     }
@@ -135,8 +135,8 @@ fn alarm(i: u64, n: u64) -> Duration {
 }
 
 /// Polls all sleeps once.
-fn hold<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
-    let waker = Waker::from(Arc::new(Counted));
+fn poll_all<F: Future>(sleeps: impl Iterator<Item = F>) -> Vec<Pin<Box<F>>> {
+    let waker = Waker::from(Arc::new(CountingWaker));
     let mut live: Vec<_> = sleeps.map(Box::pin).collect();
     for sleep in &mut live {
         if sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -151,7 +151,7 @@ fn ours_fire(rt: &Runtime, n: u64) {
     DONE.close(n);
     let (send, receive) = mpsc::channel();
     drop(rt.spawn(async move |ctx: procession::Context| {
-        let live = hold((0..n).map(|i| ctx.host().sleep(alarm(i, n))));
+        let live = poll_all((0..n).map(|i| ctx.host().sleep(alarm(i, n))));
         send.send(live).expect("it is received");
     }));
     DONE.wait();
@@ -162,7 +162,7 @@ fn fire<T: Timers>(on: &T, n: u64) {
     DONE.close(n);
     let (send, receive) = mpsc::channel();
     on.spawn(async move {
-        let live = hold((0..n).map(|i| T::sleep(alarm(i, n))));
+        let live = poll_all((0..n).map(|i| T::sleep(alarm(i, n))));
         send.send(live).expect("it is received");
     });
     DONE.wait();
@@ -178,7 +178,7 @@ fn limit(i: u64) -> Duration {
 }
 
 /// Polls the sleep once, and drops it.
-async fn give_up(sleep: impl Future) {
+async fn poll_and_drop(sleep: impl Future) {
     let mut sleep = pin!(sleep);
     poll_fn(|cx| {
         assert!(sleep.as_mut().poll(cx).is_pending(), "it takes a second at least");
@@ -208,7 +208,7 @@ fn ours_cancel(rt: &Runtime, n: u64) {
     drop(rt.spawn(async move |ctx: procession::Context| {
         let live = start((0..LIVE).map(|i| ctx.sleep(long(i)))).await;
         for i in 0..n {
-            give_up(ctx.sleep(limit(i))).await;
+            poll_and_drop(ctx.sleep(limit(i))).await;
         }
         drop(live);
         DONE.one();
@@ -221,7 +221,7 @@ fn cancel<T: Timers>(on: &T, n: u64) {
     on.spawn(async move {
         let live = start((0..LIVE).map(|i| T::sleep(long(i)))).await;
         for i in 0..n {
-            give_up(T::sleep(limit(i))).await;
+            poll_and_drop(T::sleep(limit(i))).await;
         }
         drop(live);
         DONE.one();

@@ -78,21 +78,21 @@
 //! |---|---|
 //! | Children start in order, each when the one before has started, or has said [`ready`](crate::SelfHandle::mark_started); they stop in reverse. | `children_start_in_order_and_stop_in_reverse` |
 //! | One for one: whoever ends is started again, under its name; the others do not care. | `a_child_is_restarted_under_its_name` |
-//! | One for all: all the others are stopped, and all started again. | `one_for_all_restarts_all` |
-//! | Rest for one: those that were added later go with it. | `rest_for_one_restarts_those_after` |
-//! | Permanent, transient, temporary. | `restart_policies_are_kept` |
-//! | Failed starts count as restarts: a factory that panics, a name that is taken, an end before it was ready. | `failed_starts_count` |
-//! | Past the intensity it stops all and fails with [`RestartIntensityExceeded`](crate::RestartIntensityExceeded); the supervisor above restarts the branch. | `what_one_can_not_mend_the_next_one_does` |
+//! | One for all: all the others are stopped, and all started again. | `one_for_all_restarts_all_children` |
+//! | Rest for one: those that were added later go with it. | `rest_for_one_restarts_the_later_children` |
+//! | Permanent, transient, temporary. | `restart_policies_are_obeyed` |
+//! | Failed starts count as restarts: a factory that panics, a name that is taken, an end before it was ready. | `failed_starts_count_as_restarts` |
+//! | Past the intensity it stops all and fails with [`RestartIntensityExceeded`](crate::RestartIntensityExceeded); the supervisor above restarts the branch. | `a_supervisor_that_exceeds_its_intensity_is_restarted_by_the_one_above` |
 //! | A restart may wait, longer each time; nobody else waits with it, save a group that is restarted together. | `a_backoff_grows` |
-//! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_time_to_end` |
-//! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_come_and_go` |
-//! | A mailbox that is kept outlives its readers: nothing that was not taken is lost, and order holds. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_nothing_that_was_not_taken` |
-//! | Nobody lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `nobody_lives_twice` |
-//! | The abnormal end of whoever it is linked to ends it, in order. | `it_ends_in_order_with_whom_it_is_linked_to` |
-//! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_goes_down_the_trees_first` |
-//! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_told_yet_mends_itself` |
+//! | Each child has its own time to end, and its supervisor's deadline; then it is killed. | `each_child_has_its_own_shutdown_time` |
+//! | Children are added, stopped, restarted, removed, counted and listed while it runs; one that is added and fails to start is none. | `children_are_managed_at_run_time` |
+//! | A mailbox that is kept outlives its readers: nothing that was not taken is lost, and order holds. | `a_kept_mailbox_outlives_its_child`, `a_kept_mailbox_loses_no_unread_message` |
+//! | Nobody lives twice: no life begins before the last one is over, and of a supervisor that was killed, before its children's are. | `a_child_never_has_two_instances` |
+//! | The abnormal end of whoever it is linked to ends it, in order. | `a_supervisor_exits_in_order_after_a_linked_process` |
+//! | A [shutdown](crate::Runtime::shutdown) ends the supervisors at the top first, each its children in reverse; when the last tree is down, the rest. | `a_shutdown_stops_the_supervision_trees_first` |
+//! | A branch that was not told yet mends itself meanwhile. | `a_branch_that_was_not_stopped_yet_restarts_its_children` |
 //! | All within the deadline of the shutdown; who is left then is killed and named. | `a_shutdown_keeps_to_its_deadline` |
-//! | Random trees under storms of kills do as an executable model says (`tests/it/trees.rs`). | `random_trees_do_as_the_model_says` |
+//! | Random trees under storms of kills do as an executable model says (`tests/it/trees.rs`). | `random_trees_behave_as_the_model_allows` |
 //!
 //! # Deadlines and cancel tokens
 //!

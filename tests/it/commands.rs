@@ -459,8 +459,7 @@ fn a_command_answered_before_its_dispatch_reaches_no_handler() {
         let answers = move |_: First, completion: Completion<u64>| {
             let (host, pid, tag) = known.lock().unwrap().take().unwrap();
             // Another thread gives the answer; the result does not depend on the thread.
-            let elsewhere =
-                thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
+            let elsewhere = thread::spawn(move || host.complete_yield(pid, tag, Ok(Payload::new(2_u64))).unwrap());
             elsewhere.join().unwrap();
             completion.complete(1);
         };

@@ -100,7 +100,7 @@ fn nested_messages_are_dropped_on_a_small_stack_while_a_thread_ends() {
 /// 2.2, 11: each message owns the only address of the next process. When the runtime is dropped, all processes exit on
 /// a stack of 64 KiB.
 #[test]
-fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {
+fn processes_referenced_only_by_messages_exit_on_a_small_stack() {
     const DEPTH: usize = 20_000;
     struct Knows {
         _next: Option<Address<Knows>>,
@@ -124,7 +124,7 @@ fn processes_that_know_each_other_by_messages_alone_end_on_a_small_stack() {
 
 /// 2.1: a pid slot is reused with another generation. A stale pid never reaches the new process in the slot.
 #[test]
-fn a_stale_pid_never_reaches_the_new_tenant() {
+fn a_stale_pid_never_reaches_the_new_process() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let mut former: Vec<Pid> = Vec::new();
     // Each process exits on the thread that spawns the next one, so the next process reuses its slot.
@@ -158,7 +158,7 @@ fn a_foreign_pid_is_refused() {
 
 /// 2.2: messages from one sender to one receiver arrive in order, while other senders send too.
 #[test]
-fn order_holds_between_a_pair() {
+fn messages_from_one_sender_arrive_in_order() {
     everywhere(async |host| {
         let all = host.spawn(async |mut ctx: Context<(usize, u32)>| {
             let mut next = [0; 4];
@@ -187,7 +187,7 @@ fn order_holds_between_a_pair() {
 
 /// 2.2: after the runtime and its mailbox of dead letters are dropped, in any order, nothing of the runtime remains.
 #[test]
-fn a_mailbox_for_dead_letters_keeps_no_runtime() {
+fn a_mailbox_for_dead_letters_does_not_keep_the_runtime_alive() {
     struct Now;
     impl Command for Now {
         type Reply = ();
@@ -215,7 +215,7 @@ fn a_mailbox_for_dead_letters_keeps_no_runtime() {
 
 /// 2.2: an accepted message that can't be delivered becomes a dead letter, in order, and is counted.
 #[test]
-fn unread_mail_goes_to_dead_letters() {
+fn unread_messages_become_dead_letters() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let before = rt.counters();
     let unheard = rt.spawn(echo);
@@ -240,7 +240,7 @@ fn unread_mail_goes_to_dead_letters() {
 
 /// 2.3: a message that a process sends just before it exits is delivered before its exit is reported.
 #[test]
-fn a_message_before_a_death_arrives_before_the_exit_is_known() {
+fn a_message_sent_before_an_exit_arrives_before_the_exit_is_reported() {
     everywhere(async |host| {
         for _ in 0..200 {
             let (to, mut mailbox) = host.mailbox::<u64>();
@@ -379,7 +379,7 @@ async fn server(mut ctx: Context<Ask>) -> Result<(), Exit> {
 /// 2.6: a call returns the reply, or an error that tells the cause: reply dropped, callee exited, no such process,
 /// wrong type, timeout.
 #[test]
-fn a_call_says_what_became_of_it() {
+fn a_call_returns_the_reply_or_the_cause_of_its_failure() {
     timed(async |host, exact| {
         let server = host.spawn(server);
         assert_eq!(server.call(Ask::Get).await.unwrap(), 1);
@@ -418,7 +418,7 @@ fn a_call_says_what_became_of_it() {
 /// 2.6: an answer wakes the task that polled the call last, through the waker of its process, the waker of a
 /// combinator, or the waker of another process.
 #[test]
-fn an_answer_wakes_the_last_who_waited() {
+fn an_answer_wakes_the_last_task_that_polled_the_call() {
     within(20, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (to_outside, mut asked) = rt.mailbox::<Reply<u64>>();
@@ -458,7 +458,7 @@ fn an_answer_wakes_the_last_who_waited() {
 
 /// 2.6: when the process that holds a reply is killed, the caller receives the exit reason.
 #[test]
-fn a_death_is_told_to_the_callers_at_once() {
+fn callers_receive_the_exit_reason_of_a_killed_callee() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let server = rt.spawn(server);
     let held = server.call(Ask::Keep).start();
@@ -472,7 +472,7 @@ fn a_death_is_told_to_the_callers_at_once() {
 
 /// 2.6: a hand-written process can call. The reply completes the tag of the call, and so does a refusal.
 #[test]
-fn a_hand_written_process_asks() {
+fn a_hand_written_process_can_call() {
     struct Asks {
         server: Address<Ask>,
         asked: Option<Tag<BuiltinCommand<u64>>>,
@@ -512,7 +512,7 @@ fn a_hand_written_process_asks() {
 
 /// 2.3: messages that `receive_where` skips keep their order, also when they arrive in one burst.
 #[test]
-fn what_is_passed_over_in_a_burst_keeps_its_place() {
+fn messages_skipped_in_a_burst_keep_their_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     let body = async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
         let mut read = vec![ctx.receive_where(|n| if n == 4 { Ok(n) } else { Err(n) }).await?];
@@ -539,7 +539,7 @@ fn what_is_passed_over_in_a_burst_keeps_its_place() {
 /// 2.3: the sink of an address forwards all messages in order. It returns a message that the receiver no longer
 /// accepts.
 #[test]
-fn a_sink_hands_back_what_is_refused() {
+fn a_sink_returns_a_refused_message() {
     use futures::{SinkExt, StreamExt, stream};
     let rt = Runtime::builder().workers(0).build().unwrap();
     let (address, mut mailbox) = rt.mailbox::<String>();
@@ -566,7 +566,7 @@ fn drain<M: Send + 'static>(mailbox: &mut Mailbox<M>) -> Vec<M> {
 /// 2.3: a mailbox accepts as many messages as its bound; a bound of 0 means 1. A full mailbox applies its policy. A
 /// message that the policy drops becomes a dead letter, and is counted.
 #[test]
-fn bounds_are_exact_and_policies_hold() {
+fn mailbox_bounds_are_exact_and_policies_are_applied() {
     use MailboxCapacity::{DropNewest, DropOldest, Reject, Unbounded};
     let table: [(MailboxCapacity, &[u32], &[u32], usize); 6] = [
         (Unbounded, &[0, 1, 2, 3, 4], &[], 0),
@@ -639,7 +639,7 @@ fn only_messages_count_against_a_bound() {
 /// 2.3: `send_wait` completes immediately if there is room. Otherwise it waits, and waiting senders proceed in the
 /// order in which they began to wait.
 #[test]
-fn those_that_wait_for_room_come_in_one_after_the_other() {
+fn senders_that_wait_for_room_proceed_in_order() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
     for bound in [MailboxCapacity::Reject(2), MailboxCapacity::DropOldest(2), MailboxCapacity::DropNewest(2)] {
@@ -718,7 +718,7 @@ fn a_drain_admits_as_many_senders_as_there_is_room() {
 /// immediately. A sender also gets it back immediately if the limit of the mailbox is 0, because it would wait forever.
 /// A sender of an untyped message waits too.
 #[test]
-fn a_wait_for_room_ends_with_the_receiver() {
+fn a_send_that_waits_for_room_fails_when_the_receiver_exits() {
     use futures::FutureExt;
     let rt = Runtime::builder().workers(0).build().unwrap();
     let full = rt
@@ -764,7 +764,7 @@ fn a_wait_for_room_ends_with_the_receiver() {
 /// messages than its bound. No sender waits forever. A body, a selective body and a hand-written process read. Except
 /// for the selective body, each sender's messages arrive in order.
 #[test]
-fn room_is_neither_lost_nor_taken_twice() {
+fn mailbox_room_is_neither_lost_nor_taken_twice() {
     const SENDERS: u32 = 6;
     const EACH: u32 = 800;
     struct Raw(Vec<(u32, u32)>);
@@ -841,7 +841,7 @@ fn room_is_neither_lost_nor_taken_twice() {
 /// 2.3: the receiver exits while senders wait, and some senders drop their future. Each message is read, becomes a dead
 /// letter, or returns to its sender. No sender waits forever.
 #[test]
-fn waits_for_room_race_the_end_and_their_own() {
+fn waiting_sends_race_the_exit_of_the_receiver_and_their_own_drop() {
     const ROUNDS: u64 = 1_500;
     everywhere(async |host| {
         let mut letters = host.dead_letters();
@@ -916,7 +916,7 @@ fn waits_for_room_race_the_end_and_their_own() {
 /// 2.3: a message that a selective receive skips counts against the bound, keeps its place, and is examined once. A
 /// policy may drop it, even while it is examined.
 #[test]
-fn a_selective_receive_looks_once() {
+fn a_selective_receive_examines_each_message_once() {
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(40), MailboxCapacity::DropOldest(40)] {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let handle = rt.process().mailbox_capacity(bound).spawn(async |mut ctx: Context<u32>| -> Result<_, Exit> {
@@ -978,7 +978,7 @@ fn a_selective_receive_looks_once() {
 /// 2.3: unstashed messages are read next, in order. Stashed messages do not count against the bound, and become dead
 /// letters when the mailbox is dropped.
 #[test]
-fn what_is_put_aside_comes_back_in_order() {
+fn unstashed_messages_are_read_in_order() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     for bound in [MailboxCapacity::Unbounded, MailboxCapacity::Reject(3)] {
         let (address, mut mailbox) = rt.mailbox_with::<u32>(bound);
@@ -1010,7 +1010,7 @@ fn what_is_put_aside_comes_back_in_order() {
 
 /// 2.3: a process stashes messages that arrive one at a time. After `unstash` it receives them without waiting.
 #[test]
-fn what_is_put_aside_is_there_also_if_it_came_alone() {
+fn messages_stashed_one_at_a_time_are_read_without_waiting() {
     within(20, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let door = rt.spawn(async |mut ctx: Context<u32>| -> Result<Vec<u32>, Exit> {
@@ -1044,7 +1044,7 @@ fn what_is_put_aside_is_there_also_if_it_came_alone() {
 /// 2.2, 2.3: messages are read in order, and count as unread until they are read. This holds for messages to a waiting
 /// process, for messages that arrive before it has run, and for messages of any size.
 #[test]
-fn what_comes_to_one_that_waits_is_read_in_order() {
+fn messages_to_a_waiting_process_are_read_in_order() {
     fn check<M: Send + 'static>(message: impl Fn(u64) -> M, number: impl Fn(M) -> u64 + Send + 'static) {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let read = Arc::new(Mutex::new(Vec::new()));
@@ -1096,7 +1096,7 @@ fn what_comes_to_one_that_waits_is_read_in_order() {
 /// 2.3: a process waits for mail, and then moves its mailbox to another thread. That thread reads all messages, in the
 /// order of each sender.
 #[test]
-fn a_mailbox_that_is_handed_on_is_read_elsewhere() {
+fn a_mailbox_moved_to_another_thread_receives_all_messages() {
     const EACH: u64 = 50;
     within(60, || {
         let rt = two();
@@ -1185,7 +1185,7 @@ fn a_sink_waits_for_room() {
 /// 2.2, 2.3: a recipient sends one type of message, which converts into the type of the mailbox. A refused message
 /// returns unconverted.
 #[test]
-fn a_recipient_sends_what_converts() {
+fn a_recipient_sends_convertible_messages() {
     struct Number(u64);
     impl From<u32> for Number {
         fn from(n: u32) -> Self {
@@ -1209,7 +1209,7 @@ fn a_recipient_sends_what_converts() {
 /// 5.1: a body that has read its mail and waits for something else is not polled for new messages. Its next receive
 /// finds them.
 #[test]
-fn mail_does_not_wake_who_waits_for_something_else() {
+fn new_mail_does_not_wake_a_body_that_waits_for_something_else() {
     within(60, || {
         let rt = crate::alone().build().unwrap();
         let (go, went) = futures::channel::oneshot::channel::<()>();
@@ -1244,7 +1244,7 @@ fn mail_does_not_wake_who_waits_for_something_else() {
 /// 5.1, 2.2: a new message wakes the task that polled for mail last, with any waker, however often the waker changes in
 /// a turn.
 #[test]
-fn the_last_who_asked_is_woken() {
+fn the_last_task_that_polled_for_mail_is_woken() {
     async fn body(mut ctx: Context<u64>) -> Result<u64, Exit> {
         let mut sum = 0;
         loop {

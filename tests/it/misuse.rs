@@ -28,7 +28,7 @@ async fn serve(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
 /// 11: an unknown entry point and an input of the wrong type make the start fail. `started()` and the exit name the
 /// given and the expected value.
 #[test]
-fn a_wrong_start_is_named() {
+fn a_failed_start_names_its_cause() {
     async fn port(_: Context<()>, port: u16) -> Result<u32, Exit> {
         Ok(u32::from(port))
     }
@@ -59,7 +59,7 @@ fn a_wrong_start_is_named() {
 /// 11: a pid without a process is an error at the sender, for every operation, and the error returns the message. The
 /// pid may be unknown, stale, or of an exited process, another runtime or another incarnation.
 #[test]
-fn a_pid_that_names_nothing_is_an_error() {
+fn a_pid_without_a_process_is_an_error() {
     let (rt, other) = (lone(), lone());
     let dead = rt.spawn(async |_: Context<u64>| {});
     let (dead_pid, dead_address) = (dead.pid(), dead.address());
@@ -155,7 +155,7 @@ fn extreme_options_work_or_are_errors() {
 /// 4.1, 8.1: without workers nothing runs until a guest thread drives the runtime. The guest thread then runs
 /// everything.
 #[test]
-fn without_workers_a_lent_thread_does_everything() {
+fn without_workers_a_guest_thread_runs_everything() {
     within(20, || {
         let rt = Runtime::builder().workers(0).handle_async(async |c: Ask| c.0).build().unwrap();
         let body = rt.spawn(async |ctx: Context| {
@@ -177,7 +177,7 @@ fn without_workers_a_lent_thread_does_everything() {
 /// 11: a duration of zero elapses immediately, and the longest durations never elapse. A pending sleep does not hang
 /// the process or the runtime that is dropped with it.
 #[test]
-fn extreme_durations_have_a_meaning() {
+fn extreme_durations_elapse_immediately_or_never() {
     for workers in [0, 2] {
         within(20, move || {
             let shelf = Shelf::default();
@@ -242,7 +242,7 @@ fn extreme_durations_have_a_meaning() {
 /// 3.3, 1.2, 11: a completion after the exit, a second answer, an unknown tag and a tag in flight are refused or
 /// discarded.
 #[test]
-fn answers_that_nobody_asked_for_are_refused() {
+fn unrequested_answers_are_refused_or_discarded() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(0).handler(shelf.clone()).build().unwrap();
     struct Chooses;
@@ -319,7 +319,7 @@ impl Drop for Busy {
 /// 11: spawn, send, call, cancel and kill work inside a step, a body, a handler of each kind, a foreign thread, a
 /// blocking closure and a plain future. They also work in the `Drop` of a state, a message, a reply and a command.
 #[test]
-fn everything_works_from_everywhere() {
+fn every_operation_works_in_every_context() {
     struct Give(#[expect(dead_code)] Option<Busy>);
     impl Command for Give {
         type Reply = Option<Busy>;
@@ -423,7 +423,7 @@ fn everything_works_from_everywhere() {
 /// 11: values that are dropped with the runtime call the same operations. The operations are refused, and nothing
 /// hangs.
 #[test]
-fn everything_is_refused_while_the_runtime_is_dropped() {
+fn every_operation_is_refused_while_the_runtime_is_dropped() {
     for workers in [0, 1, 2] {
         within(30, move || {
             let (done, hears) = mpsc::channel();
@@ -500,7 +500,7 @@ fn a_step_may_block_on_its_own_runtime() {
 /// 11: one process never yields. The other processes continue on the other worker. A shutdown still returns, and lists
 /// the process.
 #[test]
-fn a_process_that_never_yields_stops_nobody_else() {
+fn a_process_that_never_yields_does_not_stop_other_processes() {
     within(30, || {
         let rt = two();
         let (spins, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

@@ -29,7 +29,7 @@ async fn sum(mut ctx: Context<u64>) -> Result<u64, Exit> {
 /// 2.5: a name resolves to its process from before the first step until the exit, in sends, calls and `whereis`. Then
 /// the name is free.
 #[test]
-fn a_name_leads_to_its_process_until_it_ends() {
+fn a_name_resolves_to_its_process_until_the_exit() {
     let rt = lone();
     let handle = rt.process().name(SUM).spawn(sum).unwrap();
     assert_eq!((rt.whereis("sum"), rt.whereis(SUM)), (Some(handle.pid()), Some(handle.pid())));
@@ -54,7 +54,7 @@ fn a_name_leads_to_its_process_until_it_ends() {
 
 /// 2.5: a call resolves its name when it is sent, not when it is created.
 #[test]
-fn a_call_by_name_finds_who_is_there_when_it_is_sent() {
+fn a_call_resolves_its_name_when_it_is_sent() {
     let rt = lone();
     let call = rt.call(format!("late-{}", 1).as_str(), |reply: Reply<u8>| reply);
     let _ = rt.process().name("late-1").spawn(async |mut ctx: Context<Reply<u8>>| -> Result<(), Exit> {
@@ -66,7 +66,7 @@ fn a_call_by_name_finds_who_is_there_when_it_is_sent() {
 
 /// 2.5: a taken name is an error that names the holder. The error returns the body.
 #[test]
-fn a_taken_name_says_by_whom() {
+fn a_taken_name_is_an_error_that_names_the_holder() {
     let rt = lone();
     let first = rt.process().name(SUM).spawn(sum).unwrap();
     let alive = rt.processes_alive();
@@ -125,7 +125,7 @@ fn a_process_registers_and_unregisters() {
 /// 2.5: when the exit of a process is reported, its name is free and its pid resolves to nothing. A new process can
 /// take the name immediately.
 #[test]
-fn a_name_is_free_before_the_end_is_heard() {
+fn a_name_is_free_before_the_exit_is_reported() {
     const ROUNDS: u64 = 2_000;
     everywhere(async |host| {
         for round in 1..=ROUNDS {
@@ -155,7 +155,7 @@ fn a_name_is_free_before_the_end_is_heard() {
 /// 2.5: of several processes that register a name concurrently, one succeeds. The other processes get an error that
 /// names the holder. A process that registers while it exits leaves neither a name nor a group member behind.
 #[test]
-fn registering_races_the_end() {
+fn registering_races_the_exit() {
     const ROUNDS: usize = 400;
     within(60, || {
         let rt = two();
@@ -201,7 +201,7 @@ fn registering_races_the_end() {
 /// 2.5: `spawn_or_send` is atomic. Concurrent calls spawn one process of the name, and this process reads every
 /// message.
 #[test]
-fn spawn_or_send_spawns_one_and_loses_nothing() {
+fn concurrent_spawn_or_send_spawns_one_process_and_loses_no_message() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 300;
     within(60, || {
@@ -239,7 +239,7 @@ fn spawn_or_send_spawns_one_and_loses_nothing() {
 /// 2.5: processes of one name start and exit all the time. Each message is read, or becomes a dead letter of a process
 /// that exited. There is never more than one process of the name.
 #[test]
-fn spawn_or_send_holds_while_processes_end() {
+fn spawn_or_send_loses_no_message_while_processes_exit() {
     const EACH: u64 = 3_000;
     within(60, || {
         let rt = two();
@@ -278,7 +278,7 @@ fn spawn_or_send_holds_while_processes_end() {
 
 /// 2.5: a refused `spawn_or_send` returns the message and the body. Without a name it spawns.
 #[test]
-fn spawn_or_send_hands_back_what_is_refused() {
+fn a_refused_spawn_or_send_returns_the_message_and_the_body() {
     let rt = lone();
     let _ = rt.process().name("text").spawn(async |mut ctx: Context<String>| drop(ctx.receive().await));
     let wrong = rt.process().name("text").spawn_or_send(5, sum).unwrap_err();
@@ -310,7 +310,7 @@ async fn guest(mut ctx: Context<&'static str>) -> Result<&'static str, Exit> {
 /// 2.5: a group contains each process that joined, once and in the order of joining, until the process leaves or exits.
 /// A broadcast returns the number of members that accepted the message.
 #[test]
-fn a_group_has_its_members() {
+fn a_group_contains_its_members_in_order() {
     let rt = lone();
     rt.block_on(async {
         let mut guests = Vec::new();
@@ -343,7 +343,7 @@ fn a_group_has_its_members() {
 /// 2.5: many processes join a group and exit concurrently. A broadcast reaches each process that is a member all the
 /// time.
 #[test]
-fn a_crowd_joins_and_ends() {
+fn a_broadcast_reaches_every_lasting_member_of_a_changing_group() {
     everywhere(async |host| {
         const CROWD: usize = 2_000;
         let stays: Vec<_> = (0..10).map(|_| host.spawn(guest)).collect();

@@ -52,7 +52,7 @@ async fn echo(mut ctx: Context<Reply<u64>>) -> Result<(), Exit> {
     }
 }
 
-fn of_the_runtime() -> Vec<Setting<Builder>> {
+fn runtime_settings() -> Vec<Setting<Builder>> {
     let mut all = Vec::new();
     for name in ["", "\0", "a\0b", "%s%n", "ä€😀", "- -"] {
         all.push(setting(format!("thread_name({name:?})"), move |b: Builder| b.thread_name(name)));
@@ -112,12 +112,12 @@ fn use_runtime(builder: Builder) {
 /// 11: each option of a runtime alone, and combinations of three options.
 #[test]
 fn every_option_of_a_runtime_works_or_is_an_error() {
-    let all = of_the_runtime();
+    let all = runtime_settings();
     let count = all.len();
     for at in 0..count + 60 {
         let mut random = Random(at as u64);
         let chosen = if at < count { vec![at] } else { (0..3).map(|_| random.below(count)).collect() };
-        let mut settings = of_the_runtime().into_iter().map(Some).collect::<Vec<_>>();
+        let mut settings = runtime_settings().into_iter().map(Some).collect::<Vec<_>>();
         let chosen: Vec<_> = chosen.into_iter().filter_map(|at| settings[at].take()).collect();
         let names = chosen.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         println!("{names}");
@@ -140,7 +140,7 @@ fn a_thread_name_with_a_nul_byte_is_an_error_when_building() {
 
 /// 4.9: the number of replacement threads may be unlimited.
 #[test]
-fn the_number_of_substitutes_may_be_unlimited() {
+fn the_number_of_replacement_threads_may_be_unlimited() {
     within(20, || {
         let rt = Runtime::builder()
             .workers(1)
@@ -190,7 +190,7 @@ fn every_option_of_a_simulation_works() {
     }
 }
 
-fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
+fn process_settings() -> Vec<Setting<ProcessBuilder>> {
     let mut all = Vec::new();
     for name in ["", "\0", "serve", "ä€😀"] {
         all.push(setting(format!("method({name:?})"), move |b: ProcessBuilder| b.entry(name)));
@@ -221,7 +221,7 @@ fn of_a_process() -> Vec<Setting<ProcessBuilder>> {
 fn every_option_of_a_process_works_or_is_refused() {
     within(60, || {
         let rt = Runtime::builder().workers(0).build().unwrap();
-        let all = of_a_process();
+        let all = process_settings();
         let mut random = Random(7);
         let ends = [rt.now(), rt.now() + NS, rt.now() + Duration::MAX];
         for at in 0..all.len() + 500 {

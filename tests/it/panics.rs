@@ -57,7 +57,7 @@ impl Scene {
 
     /// Asserts that the worker runs, the bystander was not affected, every process can exit, and `panics` panics were
     /// counted.
-    fn stays_unhurt(self, panics: u64) {
+    fn assert_unaffected(self, panics: u64) {
         assert_eq!(block_on(self.bystander.call(|reply| reply)).unwrap(), 1);
         let after = self.rt.spawn(async |ctx: Context| {
             ctx.yield_now().await;
@@ -143,7 +143,7 @@ impl Drop for Victim {
 /// 4.8, 1.1, 11: a panic in `init`, a step, `close` or the drop of the state ends that process as `Panicked`. `close`
 /// runs exactly once if `init` succeeded. The later stages of the exit run although an earlier stage panicked.
 #[test]
-fn a_panic_in_a_hand_written_process_ends_it_alone() {
+fn a_panic_in_a_hand_written_process_ends_only_that_process() {
     use Site::*;
     // The sites, the number of calls of `close`, the number of panics, and the panic that the exit reports.
     let table: [(&[Site], usize, u64, Option<Site>); 12] = [
@@ -181,7 +181,7 @@ fn a_panic_in_a_hand_written_process_ends_it_alone() {
             }
             assert_eq!(closed.load(SeqCst), closes, "{sites:?}");
             assert!(scene.rt.send(pid, 1_u64).is_err());
-            scene.stays_unhurt(panics);
+            scene.assert_unaffected(panics);
         });
     }
 }
@@ -203,21 +203,21 @@ impl Process for BombOutput {
 /// 4.8, 1.1: when `close` panics, the value that the process returned is dropped. This drop may panic too, but the exit
 /// reports the panic of `close`.
 #[test]
-fn what_was_returned_in_vain_may_panic_when_it_is_dropped() {
+fn the_exit_reports_a_panic_in_close_even_if_the_dropped_result_panics() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let handle = scene.rt.spawn_process(BombOutput);
         let ended = handle.exited();
         panicked(block_on(handle), "spoilt");
         panicked::<()>(Err(block_on(ended)), "spoilt");
-        scene.stays_unhurt(1);
+        scene.assert_unaffected(1);
     });
 }
 
 /// 1.1, 6.2: `close` and the drop of a state may panic after a kill, after a cancellation that timed out, and when the
 /// runtime is dropped.
 #[test]
-fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
+fn a_panic_in_close_or_drop_replaces_the_exit_reason() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let closes = Arc::new(AtomicUsize::new(0));
@@ -231,7 +231,7 @@ fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
         scene.rt.cancel(cancelled.pid(), "go", Duration::ZERO).unwrap();
         panicked(block_on(cancelled), "Close");
         assert_eq!(closes.load(SeqCst), 2);
-        scene.stays_unhurt(2);
+        scene.assert_unaffected(2);
 
         let rt = lone();
         let handles = [&[Site::Close], &[Site::Drop]]
@@ -247,7 +247,7 @@ fn a_panic_on_the_way_out_is_the_exit_however_it_ended() {
 
 /// 4.8, 11: a body may panic before its future exists, in its first poll, in a later poll, and when it is dropped.
 #[test]
-fn a_panic_in_a_body_ends_it_alone() {
+fn a_panic_in_a_body_ends_only_that_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         fn early(_: Context<u64>) -> futures::future::Ready<()> {
@@ -286,27 +286,27 @@ fn a_panic_in_a_body_ends_it_alone() {
         });
         panicked(block_on(both), "with a payload of 1");
         assert_eq!(Arc::strong_count(&held), 1);
-        scene.stays_unhurt(6);
+        scene.assert_unaffected(6);
     });
 }
 
 /// 4.8: a panic may carry any payload, also one that panics when it is dropped.
 #[test]
-fn a_panic_with_a_strange_payload_is_caught() {
+fn a_panic_with_any_payload_is_caught() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let strange = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(7_u64) });
         panicked(block_on(strange), "a panic without a text");
         let explosive = scene.rt.spawn(async |_: Context| -> () { std::panic::panic_any(Bomb(true)) });
         panicked(block_on(explosive), "a panic without a text");
-        scene.stays_unhurt(2);
+        scene.assert_unaffected(2);
     });
 }
 
 /// 11: a message that panics when it is dropped ends the process that drops it. An unread message that panics ends no
 /// process.
 #[test]
-fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
+fn a_panic_in_the_drop_of_a_message_affects_no_other_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let reads = scene.rt.spawn(async |mut ctx: Context<Bomb>| -> Result<(), Exit> {
@@ -352,7 +352,7 @@ fn a_panic_in_the_drop_of_a_message_hurts_nobody_else() {
         scene.rt.kill(scene.rt.spawn(async |_: Context| pending::<()>().await).pid()).unwrap();
         (0..3).for_each(|_| offer(&one, Bomb(true)));
         block_on(one).unwrap();
-        scene.stays_unhurt(1);
+        scene.assert_unaffected(1);
     });
 }
 
@@ -391,7 +391,7 @@ impl Process for Takes {
 /// process from exiting: in the mailbox, among the events of a step, or in a future.
 #[test]
 
-fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
+fn a_panic_in_the_drop_of_an_answer_affects_no_other_process() {
     let start = |giver: &Giver<Bomb>| {
         let rt = Runtime::builder().workers(0).handler(giver.clone()).build().unwrap();
         (rt.host().clone(), rt)
@@ -442,7 +442,7 @@ fn a_panic_in_the_drop_of_an_answer_hurts_nobody_else() {
 /// killed before `init`.
 #[test]
 
-fn a_panic_in_the_drop_of_an_input_hurts_nobody_else() {
+fn a_panic_in_the_drop_of_an_input_affects_no_other_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let victim = || Victim { sites: &[], closes: Arc::default(), steps: 0 };
@@ -457,13 +457,13 @@ fn a_panic_in_the_drop_of_an_input_hurts_nobody_else() {
         assert!(matches!(exit, Exit::Killed | Exit::Panicked(_)), "{exit:?}");
         assert_eq!((rt.counters().spawned, rt.counters().exited), (1, 1));
         drop(rt);
-        scene.stays_unhurt(1);
+        scene.assert_unaffected(1);
     });
 }
 
 /// 11: an inherited value that panics when it is dropped affects no process.
 #[test]
-fn a_panic_in_the_drop_of_an_inherited_value_hurts_nobody_else() {
+fn a_panic_in_the_drop_of_an_inherited_value_affects_no_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let parent = scene.rt.process().value(Bomb(true)).spawn(async |ctx: Context| {
@@ -474,14 +474,14 @@ fn a_panic_in_the_drop_of_an_inherited_value_hurts_nobody_else() {
         });
         block_on(parent.unwrap()).unwrap();
         assert_eq!(block_on(scene.bystander.call(|reply| reply)).unwrap(), 1);
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }
 
 /// 11: an unread result and an unread error that panic when they are dropped affect no process.
 #[test]
 
-fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
+fn a_panic_in_the_drop_of_a_result_affects_no_process() {
     #[derive(Debug)]
     struct Explodes(#[expect(dead_code)] Mutex<Bomb>);
     impl std::fmt::Display for Explodes {
@@ -499,7 +499,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
         let ended = result.exited();
         drop(result);
         assert!(block_on(ended).is_normal());
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
         let scene = Scene::new(Runtime::builder());
         let error = scene.rt.spawn(async |ctx: Context| {
             ctx.yield_now().await;
@@ -510,7 +510,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
         // This variable holds the exit, so that no other thread drops the last reference to it.
         let exit = block_on(ended);
         assert!(exit.error::<Explodes>().is_some());
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(exit))).is_err(), "it was the last one");
     });
 }
@@ -518,7 +518,7 @@ fn a_panic_in_the_drop_of_a_result_hurts_nobody_else() {
 /// 3.2: a panic in a handler only fails the command, for every kind of handler. The same holds for a local value of a
 /// handler that panics when it is dropped.
 #[test]
-fn a_panic_in_a_handler_is_a_failure_alone() {
+fn a_panic_in_a_handler_only_fails_its_command() {
     fn explode(c: Ask) -> u64 {
         assert_eq!(c.0, 0, "told to");
         1
@@ -562,7 +562,7 @@ fn a_panic_in_a_handler_is_a_failure_alone() {
 /// 3.2: a command that panics when it is dropped causes at most a failure: without a handler, and with a handler that
 /// drops it.
 #[test]
-fn a_panic_in_the_drop_of_a_command_is_a_failure_at_most() {
+fn a_panic_in_the_drop_of_a_command_only_fails_the_command() {
     struct Heavy(#[expect(dead_code)] Bomb);
     impl Command for Heavy {
         type Reply = u64;
@@ -585,7 +585,7 @@ fn a_panic_in_the_drop_of_a_command_is_a_failure_at_most() {
             });
             let answer = block_on(asks).unwrap();
             assert!(answer.contains(text), "{answer}");
-            scene.stays_unhurt(0);
+            scene.assert_unaffected(0);
         });
     }
 }
@@ -614,7 +614,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 /// 11: a mailbox is polled with a foreign waker that panics. A process or a thread that sends to the mailbox is not
 /// affected.
 #[test]
-fn a_waker_that_panics_does_not_hurt_the_sender() {
+fn a_waker_that_panics_does_not_affect_the_sender() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let (to, mut mailbox) = scene.rt.mailbox::<u64>();
@@ -627,13 +627,13 @@ fn a_waker_that_panics_does_not_hurt_the_sender() {
         assert!(poll_with(&mut mailbox.receive(), &waker).is_pending());
         to.send(2).expect("from outside");
         assert_eq!((bad.0.load(SeqCst), mailbox.try_receive()), (2, Some(2)));
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }
 
 /// 11: a waker that panics does not affect the process that replies to a call, or the thread that completes a command.
 #[test]
-fn a_waker_that_panics_does_not_hurt_who_answers() {
+fn a_waker_that_panics_does_not_affect_the_callee() {
     within(20, || {
         let shelf = Shelf::default();
         let scene = Scene::new(Runtime::builder().handler(shelf.clone()));
@@ -657,14 +657,14 @@ fn a_waker_that_panics_does_not_hurt_who_answers() {
         shelf.take().complete(1);
         asks.abort();
         assert!(matches!(block_on(asks), Err(Exit::Killed)));
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }
 
 /// 11: a task waits for the exit of a process with a waker that panics. The process still exits normally, its result is
 /// not lost, and other waiting tasks are notified.
 #[test]
-fn a_waker_that_panics_does_not_hurt_who_ends() {
+fn a_waker_that_panics_does_not_affect_the_exiting_process() {
     within(20, || {
         let shelf = Shelf::default();
         let scene = Scene::new(Runtime::builder().handler(shelf.clone()));
@@ -686,13 +686,13 @@ fn a_waker_that_panics_does_not_hurt_who_ends() {
         assert!(poll_with(&mut ended, &waker).is_ready() && completion.is_cancelled());
         assert_eq!(bad.0.load(SeqCst), 2);
         drop(completion);
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }
 
 /// 11: the waker of a joiner panics. The joiner still gets the result, and no process is affected.
 #[test]
-fn a_joiners_waker_that_panics_hurts_nobody() {
+fn a_waker_of_a_joiner_that_panics_affects_no_process() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let (waker, bad) = bad();
@@ -703,14 +703,14 @@ fn a_joiners_waker_that_panics_hurts_nobody() {
         assert!(block_on(ended).is_normal());
         assert_eq!(block_on(ends).unwrap(), 5);
         assert!(bad.0.load(SeqCst) <= 1);
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }
 
 /// 11, 6.2, 6.5: a process that waits with a waker that panics can be cancelled, killed and shut down like any other
 /// process.
 #[test]
-fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
+fn a_waker_that_panics_does_not_keep_its_process_from_exiting() {
     #[derive(Debug, Clone, Copy)]
     enum End {
         Cancel,
@@ -769,7 +769,7 @@ fn a_waker_that_panics_does_not_keep_its_process_from_ending() {
 /// 4.4, 8.3: a task that is woken by the kill of its mailbox may poll the mailbox inside the wake. It then finds the
 /// mailbox killed, or is woken again.
 #[test]
-fn a_killed_mailbox_is_found_out_however_soon() {
+fn a_receiver_woken_by_a_kill_finds_it_or_is_woken_again() {
     /// Polls the mailbox inside the wake, with the waker that is woken next.
     struct Eager {
         mailbox: Mutex<Option<Mailbox<u64>>>,
@@ -830,7 +830,7 @@ fn an_observer_that_panics_changes_nothing() {
     within(20, || {
         let scene = Scene::new(Runtime::builder().observer(PanickingObserver));
         panicked(block_on(scene.rt.spawn(async |_: Context| -> () { panic!("own") })), "own");
-        scene.stays_unhurt(1);
+        scene.assert_unaffected(1);
     });
 }
 
@@ -874,13 +874,13 @@ fn closures_and_futures_may_panic() {
         while scene.rt.counters().panics < 3 {
             thread::yield_now();
         }
-        scene.stays_unhurt(3);
+        scene.assert_unaffected(3);
     });
 }
 
 /// 6.5: a timer with a waker that panics does not affect other timers.
 #[test]
-fn a_timer_whose_waker_panics_leaves_the_others_alone() {
+fn a_timer_with_a_panicking_waker_does_not_affect_other_timers() {
     within(20, || {
         let scene = Scene::new(Runtime::builder());
         let (waker, bad) = bad();
@@ -891,6 +891,6 @@ fn a_timer_whose_waker_panics_leaves_the_others_alone() {
             }
         }
         block_on(scene.rt.sleep(Duration::from_millis(1)));
-        scene.stays_unhurt(0);
+        scene.assert_unaffected(0);
     });
 }

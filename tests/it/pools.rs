@@ -50,7 +50,7 @@ async fn settle() {
 }
 
 /// Waits until no process is alive.
-async fn all_end(rt: &Runtime) {
+async fn wait_for_all_exits(rt: &Runtime) {
     while rt.processes_alive() != 0 {
         step_aside().await;
     }
@@ -110,7 +110,7 @@ fn every_message_is_read_once() {
 
 /// The default routing prefers a member without work, while there is one. It skips busy members.
 #[test]
-fn the_least_loaded_gets_it() {
+fn the_least_loaded_member_gets_the_message() {
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(3, work));
     rt.block_on(async {
@@ -129,7 +129,7 @@ fn the_least_loaded_gets_it() {
 
 /// Round robin sends to each member in turn, whatever its load, and skips full members.
 #[test]
-fn round_robin_is_in_turn() {
+fn round_robin_sends_to_the_members_in_turn() {
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(3, work).round_robin().member_capacity(1));
     rt.block_on(async {
@@ -158,7 +158,7 @@ fn round_robin_is_in_turn() {
 /// A message waits in the queue of the pool if no member has room. If the queue is full too, the message is refused and
 /// returned, or its sender waits.
 #[test]
-fn a_full_pool_refuses_and_hands_back() {
+fn a_full_pool_refuses_and_returns_messages() {
     let rt = lone();
     let pool = rt.spawn_pool(
         Pool::new(2, async |mut ctx: Context<u32>| -> Result<(), Exit> {
@@ -187,14 +187,14 @@ fn a_full_pool_refuses_and_hands_back() {
         assert!(matches!(ended, Exit::Killed | Exit::Cancelled(_)), "{ended}");
         let refused = waits.await.unwrap_err();
         assert_eq!(refused.into_message(), 8);
-        all_end(&rt).await;
+        wait_for_all_exits(&rt).await;
         assert_eq!(rt.counters().dead_letters, 5);
     });
 }
 
 /// Messages of one key go to one member. A full member is not bypassed, and does not delay messages of other members.
 #[test]
-fn a_key_has_one_member() {
+fn messages_of_one_key_go_to_one_member() {
     let rt = lone();
     let who = Arc::new(Mutex::new(BTreeMap::<u8, BTreeSet<Pid>>::new()));
     let seen = Arc::clone(&who);
@@ -249,7 +249,7 @@ fn a_key_has_one_member() {
 
 /// A member that exits is replaced. It loses only the message that it was processing. By key, the order is kept.
 #[test]
-fn a_dead_member_is_replaced_and_its_mail_goes_on() {
+fn an_exited_member_is_replaced_and_its_mail_is_kept() {
     for routing in 0..3 {
         let rt = lone();
         let read = Arc::new(Mutex::new(Vec::new()));
@@ -297,7 +297,7 @@ fn a_dead_member_is_replaced_and_its_mail_goes_on() {
 
 /// A pool fails after too many exits of members within the period, and its exit says so. Its members exit too.
 #[test]
-fn a_pool_whose_members_keep_dying_fails() {
+fn a_pool_whose_members_keep_exiting_fails() {
     let rt = lone();
     let lives = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&lives);
@@ -317,7 +317,7 @@ fn a_pool_whose_members_keep_dying_fails() {
         "failed: more than 3 members of a pool ended within 3600s, the last one: failed: no luck"
     );
     assert_eq!(lives.load(SeqCst), 5);
-    rt.block_on(all_end(&rt));
+    rt.block_on(wait_for_all_exits(&rt));
     assert_eq!(address.send(1).unwrap_err().into_message(), 1);
 
     check(0..10, async |host: Host| {
@@ -341,7 +341,7 @@ fn a_pool_whose_members_keep_dying_fails() {
 
 /// A pool grows while its members have no room for its messages, up to its bound. It shrinks when members are idle.
 #[test]
-fn it_grows_and_shrinks_between_its_bounds() {
+fn a_pool_grows_and_shrinks_between_its_bounds() {
     for least in [0, 1] {
         check(0..10, async |host: Host| {
             let pool = host.spawn_pool(Pool::new(least, work).max_size(3).idle_timeout(LONG));
@@ -415,7 +415,7 @@ fn a_member_that_was_just_busy_stays() {
 
 /// By key, the pool grows when the member of the key is full.
 #[test]
-fn a_full_key_makes_it_grow() {
+fn a_pool_grows_when_the_member_of_a_key_is_full() {
     let rt = lone();
     let pool = rt.spawn_pool(Pool::new(1, work).by_key(|_| 0).member_capacity(1).max_size(2));
     rt.block_on(async {
@@ -462,7 +462,7 @@ fn a_cancelled_pool_lets_its_members_finish() {
 
 /// A pool may have a name and inherited values. A refused spawn returns the pool.
 #[test]
-fn a_pool_is_a_process_like_others() {
+fn a_pool_is_spawned_like_any_process() {
     let rt = lone();
     let pool = rt.process().name("pool").value(7_u8).spawn_pool(Pool::new(1, async |mut ctx: Context<Reply<u8>>| {
         let value = *ctx.value::<u8>().unwrap();
@@ -475,12 +475,12 @@ fn a_pool_is_a_process_like_others() {
     let refused = rt.process().name("pool").spawn_pool(Pool::new(5, work)).unwrap_err();
     assert_eq!(format!("{:?}", refused.into_body()), "Pool<it::pools::Job>(5..=5)");
     rt.kill(pool.pid()).unwrap();
-    rt.block_on(all_end(&rt));
+    rt.block_on(wait_for_all_exits(&rt));
 }
 
 /// A pool that began without members retries after a pause if its first member is refused.
 #[test]
-fn a_refused_first_member_is_tried_again() {
+fn a_refused_first_member_is_retried() {
     for seed in 0..10 {
         let mut simulation = Simulation::with_host(seed, HostBuilder::new("").max_processes(2)).unwrap();
         let host = simulation.host().clone();
@@ -504,7 +504,7 @@ fn a_refused_first_member_is_tried_again() {
 /// Members are killed, the pool grows, and several processes send, all concurrently. Each message is read, or lost with
 /// the member that was processing it. No message is refused, because the senders wait for room.
 #[test]
-fn nothing_is_lost_in_a_storm_of_kills() {
+fn kills_of_members_lose_only_messages_in_progress() {
     const SENDERS: u64 = 4;
     const EACH: u64 = 1_500;
     within(120, || {

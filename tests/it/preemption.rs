@@ -14,7 +14,7 @@ use crate::{alone, within};
 
 /// 1.7: a running process is asked to yield. It sees the request in the rest of its turn, but not in the next turn.
 #[test]
-fn one_that_runs_is_asked_once() {
+fn a_request_to_yield_lasts_until_the_end_of_the_turn() {
     within(60, || {
         let rt = alone().build().unwrap();
         let (runs, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -40,7 +40,7 @@ fn one_that_runs_is_asked_once() {
 /// 1.7: a process may ask itself to yield. A process that does not run is not asked. An exited process and a process of
 /// another runtime are errors.
 #[test]
-fn only_one_that_runs_is_asked() {
+fn only_a_running_process_is_asked_to_yield() {
     within(60, || {
         let rt = alone().build().unwrap();
         let own = rt.spawn(async |ctx: Context| {
@@ -68,7 +68,7 @@ fn only_one_that_runs_is_asked() {
 
 /// 1.7, 4.7: the monitor asks a process in a long step to yield, before it counts the step as long.
 #[test]
-fn a_long_step_is_asked_to_end() {
+fn a_process_in_a_long_step_is_asked_to_yield() {
     within(60, || {
         let rt = Runtime::builder().workers(1).long_step_threshold(Duration::from_millis(20)).build().unwrap();
         let long = rt.spawn(async |ctx: Context| {
@@ -84,7 +84,7 @@ fn a_long_step_is_asked_to_end() {
 /// 1.7: a process blocks on its runtime in a step, and its thread runs another process. A request to yield reaches only
 /// the process that it names.
 #[test]
-fn whoever_runs_inside_another_is_asked_alone() {
+fn a_request_to_yield_reaches_only_the_named_process() {
     within(60, || {
         let rt = Arc::new(alone().build().unwrap());
         let inside = Arc::clone(&rt);
@@ -107,7 +107,7 @@ fn whoever_runs_inside_another_is_asked_alone() {
 
 /// 1.7, 4.6: a body of `cooperative` futures that are always ready yields within the budget, so other processes run.
 #[test]
-fn small_pieces_let_others_run_in_between() {
+fn cooperative_futures_yield_within_the_budget() {
     within(60, || {
         let rt = alone().build().unwrap();
         let pieces = Arc::new(AtomicU64::new(0));
@@ -137,7 +137,7 @@ fn small_pieces_let_others_run_in_between() {
 /// 1.7: a pending `cooperative` future uses no budget. However many are polled together, each one completes. Outside a
 /// process, `cooperative` returns what its inner future returns.
 #[test]
-fn pieces_that_wait_cost_nothing() {
+fn pending_cooperative_futures_use_no_budget() {
     within(60, || {
         assert_eq!(block_on(cooperative(ready(7))), 7);
         assert!(block_on(poll_immediate(cooperative(pending::<()>()))).is_none());

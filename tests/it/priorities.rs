@@ -51,7 +51,7 @@ fn shares(each: [usize; 3], turns: usize) -> [usize; 3] {
 /// 4.10: of 16 turns, 12 are for high priority, 3 for normal and 1 for low, however many processes each priority has. A
 /// turn that its priority can't use goes to another priority.
 #[test]
-fn each_class_has_its_share_of_turns() {
+fn each_priority_gets_its_share_of_turns() {
     let turns = 16_000;
     for each in [[1, 1, 1], [5, 1, 1], [2, 20, 3], [1, 1, 40]] {
         let got = shares(each, turns);
@@ -74,7 +74,7 @@ fn each_class_has_its_share_of_turns() {
 
 /// 4.10: among many normal processes, a runnable process of high priority waits for at most three turns.
 #[test]
-fn a_high_one_is_soon_run() {
+fn a_runnable_process_of_high_priority_waits_for_few_turns() {
     within(60, || {
         let rt = alone().build().unwrap();
         let parent = rt.spawn(async |ctx: Context| {
@@ -115,7 +115,7 @@ fn a_high_one_is_soon_run() {
 
 /// 4.10, 4.4: an idle runtime runs a new process of any priority, spawned from outside or in a step.
 #[test]
-fn no_wake_is_lost_for_any_priority() {
+fn no_wake_up_is_lost_for_any_priority() {
     for workers in [1, 2, 4] {
         within(120, move || {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -140,7 +140,7 @@ fn no_wake_is_lost_for_any_priority() {
 /// 4.10, 4.7: a process that a long step spawns runs on another thread, whatever its priority. A process that waits
 /// when the runtime is dropped is dropped too.
 #[test]
-fn those_behind_a_long_step_and_those_left_over_are_ended() {
+fn processes_of_every_priority_run_beside_a_long_step_and_end_with_the_runtime() {
     within(60, || {
         let rt = alone().build().unwrap();
         let parent = rt.spawn(async |ctx: Context| {

@@ -100,7 +100,7 @@ fn a_failed_init_ends_the_process() {
 /// 1.1: a process may have several entry points. An unknown one is an error that names it and the existing ones. An
 /// input of the wrong type is an error too.
 #[test]
-fn an_unknown_method_names_those_that_exist() {
+fn an_unknown_entry_point_is_an_error_that_names_the_existing_ones() {
     async fn serve(_: Context, port: u16) -> Result<u32, Exit> {
         Ok(u32::from(port))
     }
@@ -128,7 +128,7 @@ fn an_unknown_method_names_those_that_exist() {
 /// 1.1 and 1.3: `started()` of a body completes when the body has been polled, or with its exit. With a manual start it
 /// waits for `mark_started`.
 #[test]
-fn started_waits_for_the_first_step_or_for_ready() {
+fn started_waits_for_the_first_step_or_for_mark_started() {
     everywhere(async |host| {
         let plain = host.spawn(async |mut ctx: Context<()>| ctx.receive().await);
         plain.started().await.unwrap();
@@ -172,7 +172,7 @@ fn events_left_unread_come_first_in_the_next_step() {
 
 /// 1.2 and 5.1: every event steps a process, also a process that does not read its events.
 #[test]
-fn every_event_steps_a_process_that_does_not_look() {
+fn every_event_steps_a_process_that_does_not_read_events() {
     struct Blind(u32);
     impl Process for Blind {
         type Message = ();
@@ -195,7 +195,7 @@ fn every_event_steps_a_process_that_does_not_look() {
 /// 1.2: yields are dispatched in order when the step returns, also if it returns `Done`. A cancelled yield is not
 /// dispatched.
 #[test]
-fn what_was_yielded_beside_done_is_dispatched() {
+fn commands_yielded_with_done_are_dispatched() {
     struct Note(u64);
     impl Command for Note {
         type Reply = ();
@@ -222,7 +222,7 @@ fn what_was_yielded_beside_done_is_dispatched() {
 /// 1.2, 3.3: the answer to a command of the last step comes too late. It counts as discarded on every path, and its
 /// value is dropped.
 #[test]
-fn an_answer_beside_done_counts_as_discarded() {
+fn an_answer_to_a_command_of_the_last_step_counts_as_discarded() {
     struct Note(Arc<()>);
     impl Command for Note {
         type Reply = Arc<()>;
@@ -316,7 +316,7 @@ fn several_yields_are_in_flight_and_losers_are_cancelled() {
 
 /// 1.3: a detached command outlives its future. A dropped command is cancelled.
 #[test]
-fn a_detached_command_runs_on() {
+fn a_detached_command_outlives_its_future() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keeper = kept.clone();
     let rt = Runtime::builder()
@@ -392,7 +392,7 @@ fn a_body_awaits_foreign_futures() {
 
 /// 1.4: the same program gives the same ordered output as an async body and as a hand-written process.
 #[test]
-fn both_faces_give_the_same_output() {
+fn a_body_and_a_hand_written_process_give_the_same_output() {
     enum Msg {
         Add(u64),
         Double(u64),
@@ -462,7 +462,7 @@ fn both_faces_give_the_same_output() {
 
 /// 1.5: a process never runs concurrently with itself, although many threads wake it.
 #[test]
-fn a_process_never_runs_with_itself() {
+fn a_process_never_runs_concurrently_with_itself() {
     struct Alone(Arc<AtomicUsize>, u32);
     impl Process for Alone {
         type Message = ();
@@ -490,7 +490,7 @@ fn a_process_never_runs_with_itself() {
 /// 1.6: a typed process accepts only its own message type, also by pid. A process of `Payload` accepts any type. A
 /// refused message is returned.
 #[test]
-fn a_wrong_type_is_refused_and_handed_back() {
+fn a_message_of_the_wrong_type_is_refused_and_returned() {
     everywhere(async |host| {
         let typed = host.spawn(async |mut ctx: Context<u64>| ctx.receive().await);
         let refused = host.send(typed.pid(), "a text").unwrap_err();
@@ -514,7 +514,7 @@ fn a_wrong_type_is_refused_and_handed_back() {
 
 /// 1.7: `should_yield` returns true after a bounded number of calls, and never outside a process.
 #[test]
-fn should_yield_comes_within_a_budget() {
+fn should_yield_is_true_within_a_budget() {
     assert!((0..10_000).all(|_| !should_yield()));
     everywhere(async |host| {
         let pieces = host.spawn(async |ctx: Context| {

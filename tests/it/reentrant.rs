@@ -147,7 +147,7 @@ const ACTIONS: [(&str, Action); 22] = [
 ];
 
 /// Follows the instructions that it receives.
-async fn obeys(mut ctx: Context<Instruction>) -> Result<Option<Act>, Exit> {
+async fn follow_instructions(mut ctx: Context<Instruction>) -> Result<Option<Act>, Exit> {
     let mut held = None;
     loop {
         match ctx.receive().await? {
@@ -213,7 +213,7 @@ impl Stage {
         let (told, hears) = mpsc::channel();
         let handle = rt.spawn(async move |ctx: Context<Instruction>| {
             let _ = told.send((*ctx).clone());
-            obeys(ctx).await
+            follow_instructions(ctx).await
         });
         let other = rt.spawn(async |mut ctx: Context| {
             ctx.trap_exit(true);
@@ -352,7 +352,7 @@ const SITES: [(&str, Site); 24] = [
 /// 11: every action works at every site where user code runs inside an operation of the runtime. The action neither
 /// deadlocks nor panics, and every process can exit afterwards.
 #[test]
-fn every_action_works_in_every_place() {
+fn every_action_works_at_every_site() {
     for (site, place) in SITES {
         within(60, move || {
             for (action, act) in ACTIONS {

@@ -131,7 +131,7 @@ async fn until_up(tree: &Address<SupervisorMessage>) -> ChildInfo {
 /// 6.4: a refused restart counts as a restart and ends the turn. The supervisor stays responsive, retries after a
 /// pause, and succeeds when the obstacle is gone.
 #[test]
-fn a_refused_restart_is_tried_again_in_later_turns() {
+fn a_refused_restart_is_retried_in_later_turns() {
     for obstacle in OBSTACLES {
         timed(move |host, late| async move {
             let few = obstacle.host(&host);
@@ -223,7 +223,7 @@ fn a_group_waits_for_a_member_whose_restart_is_refused() {
 }
 
 /// Returns a child that logs its start and its exit.
-fn noted(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
+fn logged_child(name: Name<Do>, log: &Arc<Mutex<Vec<String>>>) -> Child {
     struct Over(Arc<Mutex<Vec<String>>>, Name<Do>);
     impl Drop for Over {
         fn drop(&mut self) {
@@ -258,7 +258,7 @@ fn a_refused_first_start_fails_the_supervisor() {
                 process
             });
             let refused = if keeps { refused.keep_mailbox() } else { refused };
-            let tree = Supervisor::one_for_one().add(noted(B, &log)).add(noted(C, &log)).add(refused);
+            let tree = Supervisor::one_for_one().add(logged_child(B, &log)).add(logged_child(C, &log)).add(refused);
             let tree = host.spawn_process(tree);
             let exit = tree.started().await.unwrap_err();
             let failed = exit.error::<StartFailed>().unwrap();
@@ -284,9 +284,9 @@ fn a_refused_first_start_fails_the_supervisors_above() {
         let (counts, inner) = (Arc::clone(&made), Arc::clone(&log));
         let below = move || {
             counts.fetch_add(1, SeqCst);
-            Supervisor::one_for_one().add(noted(C, &inner)).child(A, obey)
+            Supervisor::one_for_one().add(logged_child(C, &inner)).child(A, obey)
         };
-        let tree = Supervisor::one_for_one().add(noted(B, &log)).add(Child::process(Name::new("sub"), below));
+        let tree = Supervisor::one_for_one().add(logged_child(B, &log)).add(Child::process(Name::new("sub"), below));
         let tree = host.spawn_process(tree);
         assert!(tree.started().await.is_err());
         let exit = tree.await.unwrap_err();
@@ -365,7 +365,7 @@ impl Gate {
 
 /// Makes a child named `a` exit, and shuts the runtime down during the restart of the child. Returns the number of
 /// starts.
-fn starts_at_the_end(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> + Send + 'static) -> usize {
+fn starts_during_a_shutdown(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> + Send + 'static) -> usize {
     within(60, || {
         let rt = alone().build().unwrap();
         let gate = Gate::default();
@@ -387,7 +387,7 @@ fn starts_at_the_end(keep: impl FnOnce(&Host, Gate) -> BoxFuture<'static, Exit> 
 /// 6.4, 6.5: a supervisor does not retry a start after the runtime has shut down.
 #[test]
 fn a_supervisor_does_not_retry_after_a_shutdown() {
-    let starts = starts_at_the_end(|host, gate| {
+    let starts = starts_during_a_shutdown(|host, gate| {
         let child = Child::new(A, obey).options(move |process| {
             gate.pass();
             process
@@ -427,7 +427,7 @@ fn pool(
 /// A refused replacement counts as a restart and ends the turn. Messages wait in the queue of the pool, and the pool
 /// retries until the obstacle is gone.
 #[test]
-fn a_pool_tries_a_refused_replacement_again_in_later_turns() {
+fn a_pool_retries_a_refused_replacement_in_later_turns() {
     timed(|host, late| async move {
         let few = Obstacle::Limit.host(&host);
         let starts = Starts::new(&few, Obstacle::Limit);
@@ -493,7 +493,7 @@ fn a_refused_first_member_fails_the_pool() {
 /// 6.5: a pool does not retry a start after the runtime has shut down.
 #[test]
 fn a_pool_does_not_retry_after_a_shutdown() {
-    let starts = starts_at_the_end(|host, gate| {
+    let starts = starts_during_a_shutdown(|host, gate| {
         let pool = pool(1, move || gate.pass()).restarts(100, HOUR);
         let pool = host.process().name(A).spawn_pool(pool).unwrap();
         pool.map(Result::unwrap_err).boxed()

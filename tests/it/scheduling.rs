@@ -23,9 +23,9 @@ fn with(workers: usize) -> Runtime {
 }
 
 /// Pseudo-random numbers for tests: xorshift.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -47,7 +47,7 @@ impl Dice {
 /// 4.1: a runtime may have as many workers as one state word has bits for. A larger number is an error that names the
 /// maximum.
 #[test]
-fn as_many_workers_as_fit_and_no_more() {
+fn the_number_of_workers_has_an_exact_maximum() {
     within(60, || {
         let most = match Runtime::builder().workers(1000).build() {
             Err(BuildError::TooManyWorkers { asked: 1000, most }) => most,
@@ -68,7 +68,7 @@ fn a_million_submissions_from_outside_are_all_run() {
     within(300, || {
         let rt = with(2);
         let (done, is_done) = mpsc::channel();
-        let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+        let mut dice = Random(0x2545_f491_4f6c_dd1d);
         for n in 0..many(1_000_000, 100_000) {
             let done = done.clone();
             let _ = rt.spawn(async move |_: Context| {
@@ -94,7 +94,7 @@ fn messages_from_outside_to_an_idle_runtime_are_all_answered() {
                     done.send(n).map_err(Exit::failed)?;
                 }
             });
-            let mut dice = Dice(workers as u64);
+            let mut dice = Random(workers as u64);
             for n in 0..many(200_000, 30_000) {
                 echo.send(n).unwrap();
                 assert_eq!(is_done.recv(), Ok(n));
@@ -113,7 +113,7 @@ fn submissions_from_many_threads_are_all_run() {
             .map(|thread| {
                 let rt = rt.clone();
                 thread::spawn(move || {
-                    let mut dice = Dice(thread);
+                    let mut dice = Random(thread);
                     for n in 0..many(50_000, 8_000) {
                         let one = rt.spawn(async move |_: Context| Ok::<_, Exit>(n));
                         let joined = if thread % 2 == 0 { block_on(one) } else { rt.block_on(one) };
@@ -244,7 +244,7 @@ fn fan_out_and_in_adds_up() {
 /// 4.2: an idle worker steals from a busy one. Two children of one process can only exit together, so they need two
 /// workers.
 #[test]
-fn what_one_worker_has_too_much_of_is_stolen() {
+fn surplus_processes_of_a_worker_are_stolen() {
     within(60, || {
         let rt = with(2);
         for _ in 0..many(2000, 300) {
@@ -271,11 +271,11 @@ fn what_one_worker_has_too_much_of_is_stolen() {
 /// 4.5: a batch of k processes wakes up to k workers, from outside and from inside. The processes can only exit
 /// together.
 #[test]
-fn a_batch_wakes_as_many_as_it_needs() {
+fn a_batch_wakes_as_many_workers_as_it_needs() {
     for workers in [2, 3, 4, 8] {
         within(60, move || {
             let rt = with(workers);
-            let mut dice = Dice(workers as u64);
+            let mut dice = Random(workers as u64);
             for _ in 0..many(1000, 100) {
                 let together = Arc::new(Barrier::new(workers));
                 let wait = |together: &Arc<Barrier>| {
@@ -303,7 +303,7 @@ fn a_batch_wakes_as_many_as_it_needs() {
 
 /// 4.2, 4.5: two processes exchange calls on one worker, and wake no other worker.
 #[test]
-fn a_lone_pair_wakes_nobody() {
+fn a_lone_pair_of_processes_wakes_no_other_worker() {
     within(60, || {
         let rt = with(2);
         let rounds = 20_000;
@@ -332,7 +332,7 @@ fn a_lone_pair_wakes_nobody() {
 /// 4.4: several threads wake a process concurrently. It is polled after the last wake-up, and at most once for each
 /// wake-up.
 #[test]
-fn a_wake_is_neither_lost_nor_doubled() {
+fn a_wake_up_is_neither_lost_nor_duplicated() {
     within(60, || {
         let rt = with(2);
         let each = many(50_000, 5_000);
@@ -358,7 +358,7 @@ fn a_wake_is_neither_lost_nor_doubled() {
             .map(|thread| {
                 let (waker, woken) = (waker.clone(), woken.clone());
                 thread::spawn(move || {
-                    let mut dice = Dice(thread);
+                    let mut dice = Random(thread);
                     for _ in 0..each {
                         woken.fetch_add(1, Ordering::SeqCst);
                         waker.wake_by_ref();
@@ -378,7 +378,7 @@ fn a_wake_is_neither_lost_nor_doubled() {
 
 /// 4.4, 4.5: processes wake each other over a foreign channel, on workers that park in between.
 #[test]
-fn wakes_between_workers_are_not_lost() {
+fn wake_ups_between_workers_are_not_lost() {
     within(120, || {
         let rt = with(3);
         let rounds = many(30_000, 3_000);
@@ -395,7 +395,7 @@ fn wakes_between_workers_are_not_lost() {
                 });
                 let asks = rt.spawn(async move |_: Context| {
                     use futures::{SinkExt, StreamExt};
-                    let mut dice = Dice(seed);
+                    let mut dice = Random(seed);
                     for n in 0..rounds {
                         there.send(n).await?;
                         dice.gap();
@@ -416,7 +416,7 @@ fn wakes_between_workers_are_not_lost() {
 /// 4.2: tasks that overflow a local queue go to the injector, and all of them run. The second worker is kept busy until
 /// all tasks are spawned. Otherwise it would steal tasks before the queue overflows.
 #[test]
-fn what_is_too_much_for_a_local_queue_is_run() {
+fn tasks_that_overflow_a_local_queue_are_run() {
     for workers in [1, 2] {
         within(120, move || {
             let rt = Runtime::builder().workers(workers).long_step_threshold(Duration::MAX).build().unwrap();
@@ -518,7 +518,7 @@ fn a_tree_of_processes_is_walked_in_little_memory() {
 
 /// 4.2: no program relies on the order of the queues. The same programs run with shuffled slots and queues.
 #[test]
-fn the_same_programs_run_shuffled() {
+fn the_same_programs_run_with_shuffled_queues() {
     for seed in 0..many(20, 5) {
         within(120, move || {
             let workers = 1 + seed as usize % 4;
@@ -551,7 +551,7 @@ fn the_same_programs_run_shuffled() {
 
 /// 4.3: the same programs run with LIFO local queues.
 #[test]
-fn the_same_programs_run_newest_first() {
+fn the_same_programs_run_with_lifo_queues() {
     for workers in [1, 2, 4] {
         within(120, move || {
             let rt = Runtime::builder().workers(workers).local_order(QueueOrder::Lifo).build().unwrap();
@@ -577,7 +577,7 @@ fn the_same_programs_run_newest_first() {
 /// position in the queue. It delays a process that yields by at most 61 turns. A process that is spawned from outside
 /// runs too.
 #[test]
-fn newest_first_starves_nobody() {
+fn lifo_order_starves_no_process() {
     within(60, || {
         fn next(
             links: Arc<AtomicU64>,

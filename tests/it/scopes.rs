@@ -26,7 +26,7 @@ impl Drop for CountsDrop {
 
 /// A scope ends when its body and all its children have ended, also the children that its body does not await.
 #[test]
-fn it_waits_for_its_children() {
+fn a_scope_waits_for_its_children() {
     everywhere(async |host| {
         for _ in 0..200 {
             let ended = Arc::new(AtomicUsize::new(0));
@@ -62,7 +62,7 @@ fn it_waits_for_its_children() {
 
 /// The first error drops the body, cancels the other children, and is the error of the scope.
 #[test]
-fn the_first_error_ends_all_of_it() {
+fn the_first_error_ends_the_scope() {
     let rt = lone();
     let (dropped, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (body_dropped, heard) = (Arc::clone(&dropped), Arc::clone(&told));
@@ -97,7 +97,7 @@ fn the_first_error_ends_all_of_it() {
 
 /// A child that ignores its cancellation is killed after the grace period. A panic is an error like any other.
 #[test]
-fn who_does_not_heed_its_cancel_is_killed() {
+fn a_child_that_ignores_cancellation_is_killed() {
     check(0..10, async |host: Host| {
         let begun = host.now();
         let outcome = host.spawn(async |ctx: Context| {
@@ -118,7 +118,7 @@ fn who_does_not_heed_its_cancel_is_killed() {
 
 /// A cancellation of the process cancels its children with the same reason. The body continues, and returns its result.
 #[test]
-fn a_cancel_travels_down() {
+fn a_cancellation_reaches_all_descendants() {
     let rt = lone();
     let told = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&told);
@@ -164,7 +164,7 @@ fn a_cancel_travels_down() {
 /// When a scope is dropped, or its process is killed, its children end too. A scope that has ended refuses new
 /// children.
 #[test]
-fn children_do_not_outlive_it() {
+fn children_do_not_outlive_their_scope() {
     let rt = lone();
     let dropped = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&dropped);
@@ -215,7 +215,7 @@ fn children_do_not_outlive_it() {
 
 /// Children may spawn siblings, also after the body has returned, and while other children fail.
 #[test]
-fn siblings_come_while_it_ends() {
+fn siblings_may_be_spawned_while_the_scope_ends() {
     within(60, || {
         let rt = crate::two();
         for round in 0..300_u32 {

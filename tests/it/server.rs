@@ -186,7 +186,7 @@ fn calls_casts_and_deferred_replies() {
 /// 1.1, 6.4: `started` waits for `init` and returns its error. With a manual start it waits for `mark_started`. No
 /// message is handled before `init` has returned. `terminate` does not run after a failed `init`.
 #[test]
-fn a_server_has_started_when_its_init_is_over() {
+fn a_server_has_started_when_its_init_has_returned() {
     enum How {
         Well,
         Fail,
@@ -252,7 +252,7 @@ fn a_server_has_started_when_its_init_is_over() {
 
 /// 6.3: `handle_info` receives all other events, in order with the messages.
 #[test]
-fn infos_come_in_order_with_messages() {
+fn other_events_arrive_in_order_with_messages() {
     struct Watch(Log);
     enum Order {
         Message,
@@ -306,7 +306,7 @@ fn infos_come_in_order_with_messages() {
 /// 6.2: a cancellation overtakes unread messages. `terminate` gets the exit, can read the unread messages, and may use
 /// the grace period. After an error or a result it gets the exit too.
 #[test]
-fn terminate_is_told_how_it_ends() {
+fn terminate_gets_the_exit() {
     let rt = lone();
     let end = |last: fn(&Runtime, &JoinHandle<u64, Msg>)| {
         let log = Log::default();
@@ -341,7 +341,7 @@ fn terminate_is_told_how_it_ends() {
 /// 4.8, 6.2: a panic or a kill ends a server immediately, wherever its handler is. `terminate` does not run, but the
 /// state is dropped.
 #[test]
-fn nothing_terminates_a_server_that_dies() {
+fn terminate_does_not_run_after_a_panic_or_a_kill() {
     timed(async |host, late| {
         let log = Log::default();
         for last in [|| Msg::Panic, || Msg::Hang] {
@@ -371,7 +371,7 @@ fn nothing_terminates_a_server_that_dies() {
 /// 7.1: a timeout is never early, and is handled after the messages that arrived before it. A deadline that is moved
 /// does not time out. A mailbox that is never empty does not prevent the timeout.
 #[test]
-fn a_deadline_comes_in_its_turn() {
+fn a_timeout_is_handled_in_order() {
     timed(async |host, late| {
         let log = Log::default();
         let mut clerk = Clerk::new(&log);
@@ -471,7 +471,7 @@ fn a_deadline_comes_in_its_turn() {
 /// 4.6: a server whose deadline has always passed uses up its budget. Other processes run, and the server reads its
 /// mail.
 #[test]
-fn a_deadline_that_stays_keeps_nobody_from_running() {
+fn a_deadline_that_has_always_passed_does_not_starve_other_processes() {
     within(60, || {
         let rt = alone().build().unwrap();
         let log = Log::default();
@@ -495,7 +495,7 @@ fn a_deadline_that_stays_keeps_nobody_from_running() {
 /// 1.2: work in pieces continues before the next message, with other processes in between, until the server is
 /// cancelled.
 #[test]
-fn work_in_pieces_lets_others_run() {
+fn work_in_pieces_lets_other_processes_run() {
     let rt = lone();
     let log = Log::default();
     let clerk = Clerk::new(&log);
@@ -528,7 +528,7 @@ fn work_in_pieces_lets_others_run() {
 
 /// 1.3: a handler has the whole context: it may receive selectively, and stash messages.
 #[test]
-fn handlers_may_receive_themselves() {
+fn a_handler_may_receive_messages_itself() {
     struct Picky(Vec<u32>);
     impl Server for Picky {
         type Message = u32;
@@ -553,7 +553,7 @@ fn handlers_may_receive_themselves() {
 
 /// 6.4: under a supervisor, each instance of a server runs `init`. It starts after the child before it has started.
 #[test]
-fn a_supervisor_keeps_a_server() {
+fn a_supervisor_restarts_a_server() {
     const FIRST: Name<Msg> = Name::new("server: first");
     const SECOND: Name<Msg> = Name::new("server: second");
     everywhere(async |host| {

@@ -98,7 +98,7 @@ async fn adder(mut ctx: Context<Ask>) -> Result<(), Exit> {
 const ADDER: Name<Ask> = Name::new("adder");
 
 /// Uses many features. Its result is the same in any order. The last number is 1 if an hour has passed.
-async fn of_all_kinds(host: Host) -> Result<Vec<u64>, Exit> {
+async fn many_features(host: Host) -> Result<Vec<u64>, Exit> {
     let begun = host.now();
     let tools = tools(&host);
     let child = Child::new(ADDER, adder).backoff(Backoff::new(ms(10), ms(500)));
@@ -141,14 +141,14 @@ async fn of_all_kinds(host: Host) -> Result<Vec<u64>, Exit> {
 /// 10.1: the same seed gives the same trace, byte for byte, and another seed gives another trace. A correct program
 /// computes the same result under every seed.
 #[test]
-fn the_same_seed_is_the_same_trace() {
+fn the_same_seed_gives_the_same_trace() {
     within(60, || {
         let expected = [5, 8, 11, 11, 14, 17, 7, 1];
         let mut traces = BTreeSet::new();
         for seed in 0..20 {
-            let (all, trace) = under(seed, of_all_kinds);
+            let (all, trace) = under(seed, many_features);
             assert_eq!(all.unwrap(), expected);
-            let (_, again) = thread::spawn(move || under(seed, of_all_kinds)).join().unwrap();
+            let (_, again) = thread::spawn(move || under(seed, many_features)).join().unwrap();
             assert_eq!(trace, again);
             traces.insert(trace);
         }
@@ -158,7 +158,7 @@ fn the_same_seed_is_the_same_trace() {
 
 /// 10.1, 1.4: a scenario needs only the host, so it runs in a runtime and in a simulation.
 #[test]
-fn a_scenario_runs_in_both() {
+fn a_scenario_runs_in_a_runtime_and_in_a_simulation() {
     async fn scenario(host: Host) -> Result<u64, Exit> {
         let adder = host.spawn(adder);
         join_all((1..=4_u64).map(|n| {
@@ -188,7 +188,7 @@ fn a_scenario_runs_in_both() {
 
 /// 10.1, 7.2, 7.1: time is virtual: a long sleep takes no real time, and is exact to the tick.
 #[test]
-fn time_passes_when_nobody_is_ready() {
+fn time_advances_when_no_process_is_runnable() {
     let (_, trace) = under(1, async |host: Host| {
         let begun = host.now();
         host.sleep(100 * HOUR).await;
@@ -219,7 +219,7 @@ fn time_passes_when_nobody_is_ready() {
 /// 7.2: time also advances while a process is always runnable. A process that polls until a time reaches it, and so
 /// does a process that sleeps.
 #[test]
-fn time_passes_beside_who_never_sleeps() {
+fn time_advances_beside_a_process_that_never_sleeps() {
     within(60, || {
         let (_, trace) = under(3, async |host: Host| {
             let until = host.now() + ms(5);
@@ -240,7 +240,7 @@ fn time_passes_beside_who_never_sleeps() {
 /// 10.1, 7.2: all choices come from the seed. Three runnable processes run in every order under some seed, and their
 /// random numbers differ.
 #[test]
-fn every_order_comes() {
+fn every_order_occurs_under_some_seed() {
     let orders: BTreeSet<_> = (0..100)
         .map(|seed| {
             let order = Arc::new(Mutex::new(Vec::new()));
@@ -264,7 +264,7 @@ fn every_order_comes() {
 
 /// 10.1: processes, handlers and blocking closures run on the thread that runs the simulation.
 #[test]
-fn it_takes_one_thread() {
+fn a_simulation_uses_one_thread() {
     let here = thread::current().id();
     let is_here = move || assert_eq!(thread::current().id(), here);
     let mut simulation = Simulation::with_host(
@@ -304,7 +304,7 @@ fn it_takes_one_thread() {
 /// 10.1, 9.2: a scenario that can never end is reported by a panic. The panic names the waiting processes and what they
 /// wait for.
 #[test]
-fn who_waits_for_ever_is_told() {
+fn a_scenario_that_never_ends_is_reported() {
     let mut simulation = Simulation::new(1);
     let adder = simulation.spawn(adder);
     let text = panic_of(|| simulation.run(pending::<()>()));
@@ -320,7 +320,7 @@ fn who_waits_for_ever_is_told() {
 /// 10.1: a panic in a process is in the trace. A panic in the scenario reaches the caller of `run`, and the processes
 /// continue.
 #[test]
-fn panics_are_told() {
+fn panics_are_reported() {
     let mut simulation = Simulation::new(1);
     let process = simulation.spawn(async |ctx: Context| assert_eq!(ctx.random(), 0, "of its own"));
     assert!(simulation.run(process).is_err());
@@ -380,7 +380,7 @@ fn a_failing_seed_is_shrunk_and_run_again() {
 
 /// 10.1, 6.5: a simulation shuts down in order, within its deadline, and lists the processes that are left.
 #[test]
-fn it_is_shut_down() {
+fn a_simulation_can_be_shut_down() {
     let mut simulation = Simulation::new(1);
     let obeys = simulation.spawn(async |mut ctx: Context| {
         let told = ctx.receive().await.is_err();
@@ -416,7 +416,7 @@ fn it_is_shut_down() {
 /// 10.1, 8.3: a dropped simulation kills the remaining processes, and their destructors run once. Later operations on
 /// its host are refused, and sleeps complete immediately.
 #[test]
-fn dropped_it_leaves_nothing() {
+fn a_dropped_simulation_leaves_nothing_behind() {
     struct Counts(Arc<AtomicUsize>);
     impl Drop for Counts {
         fn drop(&mut self) {
@@ -460,7 +460,7 @@ fn dropped_it_leaves_nothing() {
 /// 10.1, 8.2, 8.3: a simulation runs on any thread: inside a process of a runtime, and inside a process of another
 /// simulation.
 #[test]
-fn it_runs_inside_other_runtimes() {
+fn a_simulation_runs_inside_other_runtimes() {
     fn nests(ctx: Context, depth: u64) -> BoxFuture<'static, Result<u64, Exit>> {
         Box::pin(async move {
             let inner = match depth {

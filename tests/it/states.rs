@@ -247,7 +247,7 @@ fn a_stepped_process_is_blocked_while_something_is_outstanding() {
 /// 5.1: a call by an address blocks a body in the same way as a call by its context. A call that another task awaits
 /// does not block the body that started it.
 #[test]
-fn a_body_that_asks_by_an_address_is_blocked() {
+fn a_body_that_calls_by_an_address_is_blocked() {
     let (rt, log, _shelf) = watched();
     let (outside, mut asked) = rt.mailbox();
     let (carried, carries) = futures::channel::oneshot::channel();
@@ -272,7 +272,7 @@ fn a_body_that_asks_by_an_address_is_blocked() {
 
 /// 5.1: a call by a handler does not block the process whose command the handler handles.
 #[test]
-fn what_a_handler_asks_is_not_asked_by_the_process() {
+fn a_call_by_a_handler_does_not_block_the_process() {
     let log = Log::default();
     let (address, kept) = (Arc::new(Mutex::new(None::<Address<Reply<u32>>>)), Arc::new(Mutex::new(Vec::new())));
     let (to, keeps) = (address.clone(), kept.clone());
@@ -306,7 +306,7 @@ fn what_a_handler_asks_is_not_asked_by_the_process() {
 
 /// 5.1: every process exits from `Running`, in whatever state it was before.
 #[test]
-fn every_end_passes_through_running() {
+fn every_exit_passes_through_running() {
     let (rt, log, shelf) = watched();
     let killed = rt.spawn(async |mut ctx: Context<()>| ctx.receive().await);
     let blocked = rt.spawn(async |ctx: Context<()>| ctx.perform(Later).await);
@@ -346,7 +346,7 @@ fn a_mailbox_outside_has_no_states() {
 /// 5.1, 5.2: every transition of every process is in the diagram, and is observed in order. Meanwhile processes are
 /// killed, cancelled and sent messages.
 #[test]
-fn only_arrows_of_the_diagram_are_seen() {
+fn only_transitions_of_the_diagram_are_observed() {
     for (seed, workers) in [(1, 2), (2, 3), (3, 4), (4, 2)] {
         within(120, move || {
             let log = Log::default();
@@ -511,7 +511,7 @@ fn workers_run_search_and_park() {
 
 /// 5.2: an observer that panics affects no process.
 #[test]
-fn an_observer_that_panics_is_survived() {
+fn an_observer_that_panics_affects_no_process() {
     struct Panics;
     impl Observer for Panics {
         fn transition(&self, _: &Transition) {
@@ -540,7 +540,7 @@ fn an_observer_that_panics_is_survived() {
 
 /// 5.2: every process is complete in the end, also a process that is alive when its runtime is dropped.
 #[test]
-fn everybody_is_complete_after_a_drop() {
+fn every_process_is_complete_after_a_drop() {
     within(30, || {
         for workers in [0, 2] {
             let log = Log::default();

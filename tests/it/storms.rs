@@ -66,7 +66,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
 /// 2.1, 11: a guessed pid is made of any text or numbers. It does not parse, names a live process and reaches only that
 /// process, or reaches no process.
 #[test]
-fn a_guessed_pid_reaches_nobody_else() {
+fn a_guessed_pid_reaches_no_other_process() {
     let (cases, seconds) = amount(50_000, 5_000_000);
     within(seconds, move || {
         let (rt, other) = (two(), two());
@@ -157,7 +157,7 @@ fn spawns(ctx: Context<()>, alive: Alive) -> BoxFuture<'static, ()> {
 /// 4.9, 11: processes that spawn endlessly reach the limit of their host. Further spawns are refused, no more processes
 /// than the limit are alive, and the processes of other hosts run.
 #[test]
-fn spawns_without_end_stay_within_the_limit() {
+fn endless_spawns_stay_within_the_limit() {
     const MOST: usize = 1_000;
     let (spawned, seconds) = amount(100_000, 10_000_000);
     within(seconds, move || {
@@ -196,7 +196,7 @@ fn spawns_without_end_stay_within_the_limit() {
 /// 2.2, 2.3, 11: senders send endlessly, and the receiver is slower. With each bound, no more messages are alive than
 /// may wait. Each message is received, returned, or dropped by the policy. Other processes run meanwhile.
 #[test]
-fn messages_without_end_stay_within_the_bounds() {
+fn endless_messages_stay_within_the_bounds() {
     const MOST: usize = 100;
     const SENDERS: u64 = 3;
     let (messages, seconds) = amount(150_000, 100_000_000);
@@ -257,7 +257,7 @@ fn messages_without_end_stay_within_the_bounds() {
 
 /// 4.3: a process that endlessly sends to itself does not keep other processes from running.
 #[test]
-fn a_process_that_sends_to_itself_without_end_lets_others_run() {
+fn a_process_that_endlessly_sends_to_itself_lets_other_processes_run() {
     within(60, || {
         let rt = crate::alone().build().unwrap();
         let endless = rt.spawn(async |mut ctx: Context<u64>| -> Result<(), Exit> {

@@ -126,7 +126,7 @@ fn seen(log: &Mutex<Vec<String>>) -> String {
 /// 3.2: a body gets every item once and in order, and then the reply. The handler is a future, a thread, or a future
 /// that yields.
 #[test]
-fn items_come_in_order_and_then_the_reply() {
+fn items_arrive_in_order_before_the_reply() {
     let builders = [
         Runtime::builder().handle_stream(count),
         Runtime::builder().stream_handler(|command: Count, replies: StreamCompletion<Count>| {
@@ -165,7 +165,7 @@ fn items_come_in_order_and_then_the_reply() {
 /// 3.2: a handler is never further ahead of its consumer than the buffer allows, for a hand-written process and for a
 /// body.
 #[test]
-fn a_handler_waits_for_the_puller() {
+fn a_stream_handler_waits_for_its_consumer() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counts = sent.clone();
     let rt = Runtime::builder()
@@ -261,7 +261,7 @@ fn a_hand_written_process_pulls_at_its_pace() {
 
 /// 3.3: the end of a stream arrives after the items that were sent before it, whatever ends the stream.
 #[test]
-fn every_end_comes_after_the_items() {
+fn the_end_of_a_stream_arrives_after_its_items() {
     type Handle = fn(Count, StreamCompletion<Count>) -> futures::future::BoxFuture<'static, Result<(), BoxError>>;
     fn with(
         end: impl FnOnce(StreamCompletion<Count>) -> Result<(), BoxError> + Send + 'static,
@@ -337,7 +337,7 @@ fn every_end_comes_after_the_items() {
 /// 3.3: the consumer drops the stream, panics, is killed, or reaches its time limit. The handler is notified, also
 /// while it waits for room.
 #[test]
-fn a_handler_hears_that_nobody_pulls() {
+fn a_stream_handler_is_notified_when_its_consumer_is_gone() {
     for how in 0..3 {
         let shelf = Shelf::default();
         let rt = shelf.runtime(2);
@@ -553,7 +553,7 @@ fn items_are_dropped_once() {
 
 /// 3.2, 1.3: many streams run concurrently in combinators, on several workers.
 #[test]
-fn many_streams_flow_at_once() {
+fn many_streams_run_concurrently() {
     within(60, || {
         let rt = Runtime::builder()
             .workers(2)

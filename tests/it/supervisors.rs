@@ -93,7 +93,7 @@ async fn who(host: &Host, name: Name<Do>) -> Pid {
 }
 
 /// Makes a child exit. Returns the pid of its next instance.
-async fn another_life(host: &Host, name: Name<Do>, how: Do) -> Pid {
+async fn next_instance(host: &Host, name: Name<Do>, how: Do) -> Pid {
     let before = who(host, name).await;
     host.send(name, how).unwrap();
     host.exited(before).await;
@@ -122,7 +122,7 @@ fn a_child_is_restarted_under_its_name() {
         let tree = started(&host, tree).await;
         let b = host.whereis(B).unwrap();
         for how in [Do::Panic, Do::Fail, Do::End] {
-            another_life(&host, A, how).await;
+            next_instance(&host, A, how).await;
         }
         assert_eq!(host.whereis(B), Some(b));
         let killed = who(&host, A).await;
@@ -140,12 +140,12 @@ fn a_child_is_restarted_under_its_name() {
     check(0..10, async |host: Host| {
         let tree = started(&host, Supervisor::one_for_one().child(A, obey)).await;
         for _ in 0..10 {
-            another_life(&host, A, Do::Fail).await;
+            next_instance(&host, A, Do::Fail).await;
             host.sleep(ms(1_667)).await;
         }
         host.sleep(SECOND * 5).await;
         for _ in 0..3 {
-            another_life(&host, A, Do::Fail).await;
+            next_instance(&host, A, Do::Fail).await;
             host.sleep(ms(1_666)).await;
         }
         let now = host.now();
@@ -198,7 +198,7 @@ fn children_start_in_order_and_stop_in_reverse() {
 /// 6.4: one-for-all: all other children are stopped from the last to the first. Then all children start from the first
 /// to the last.
 #[test]
-fn one_for_all_restarts_all() {
+fn one_for_all_restarts_all_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::one_for_all().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -213,7 +213,7 @@ fn one_for_all_restarts_all() {
 
 /// 6.4: rest-for-one: the children after the exited one are restarted with it. The children before it stay.
 #[test]
-fn rest_for_one_restarts_those_after() {
+fn rest_for_one_restarts_the_later_children() {
     everywhere(async |host| {
         let log = Log::default();
         let tree = Supervisor::rest_for_one().add(noted(A, &log)).add(noted(B, &log)).add(noted(C, &log));
@@ -229,13 +229,13 @@ fn rest_for_one_restarts_those_after() {
 
 /// 6.4: a transient child is restarted when it fails. A temporary child is never restarted, and is forgotten.
 #[test]
-fn restart_policies_are_kept() {
+fn restart_policies_are_obeyed() {
     everywhere(async |host| {
         let tree = Supervisor::one_for_one()
             .add(Child::new(A, obey).restart(RestartPolicy::Transient))
             .add(Child::new(B, obey).restart(RestartPolicy::Temporary));
         let tree = started(&host, tree).await;
-        another_life(&host, A, Do::Fail).await;
+        next_instance(&host, A, Do::Fail).await;
         for (name, how) in [(A, Do::End), (B, Do::Panic)] {
             let pid = who(&host, name).await;
             host.send(name, how).unwrap();
@@ -262,7 +262,7 @@ fn restart_policies_are_kept() {
 
 /// 6.4: a failed start counts as a restart: a factory panics, or a body exits before it has started.
 #[test]
-fn failed_starts_count() {
+fn failed_starts_count_as_restarts() {
     everywhere(async |host| {
         let tries = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&tries);
@@ -298,7 +298,7 @@ impl Process for Raw {
 
 /// 6.4: children are added, stopped, restarted, deleted, counted and listed while the supervisor runs.
 #[test]
-fn children_come_and_go() {
+fn children_are_managed_at_run_time() {
     timed(async |host, late| {
         let tree = started(&host, Supervisor::one_for_one()).await;
         let ask = |child| tree.call(|reply| SupervisorMessage::StartChild(child, reply));
@@ -399,7 +399,7 @@ fn a_kept_mailbox_outlives_its_child() {
 /// 6.4, 2.3: several processes send to a child that fails repeatedly. With a kept mailbox each message is read once,
 /// and the messages of one sender arrive in order.
 #[test]
-fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
+fn a_kept_mailbox_loses_no_unread_message() {
     everywhere(async |host| {
         const SENDERS: u64 = 4;
         const EACH: u64 = 500;
@@ -447,7 +447,7 @@ fn a_kept_mailbox_loses_nothing_that_was_not_taken() {
 /// 6.4: each child has its own shutdown time, and is killed when this time has passed. With a time of zero it is killed
 /// immediately.
 #[test]
-fn each_child_has_its_own_time_to_end() {
+fn each_child_has_its_own_shutdown_time() {
     timed(async |host, late| {
         let log = Log::default();
         let stubborn = |name: Name<Do>, log: &Log, within| {
@@ -536,7 +536,7 @@ fn a_requested_restart_resets_the_back_off() {
         let dies = async |waits: [u64; 4]| {
             for wait in waits {
                 let died = host.now();
-                another_life(&host, A, Do::Fail).await;
+                next_instance(&host, A, Do::Fail).await;
                 late.check(*births.lock().unwrap().last().unwrap(), died + ms(wait));
             }
         };
@@ -555,7 +555,7 @@ fn a_requested_restart_resets_the_back_off() {
 
 /// 6.4: a supervisor that exceeds its intensity is restarted by the supervisor above it, with all its children.
 #[test]
-fn what_one_can_not_mend_the_next_one_does() {
+fn a_supervisor_that_exceeds_its_intensity_is_restarted_by_the_one_above() {
     everywhere(async |host| {
         let log = Log::default();
         let inner = log.clone();
@@ -564,7 +564,7 @@ fn what_one_can_not_mend_the_next_one_does() {
         let tree = Supervisor::one_for_one().add(Child::process(SUB, below)).add(noted(C, &log));
         let tree = started(&host, tree).await;
         let (sub, c) = (host.whereis(SUB).unwrap(), host.whereis(C));
-        another_life(&host, A, Do::Fail).await;
+        next_instance(&host, A, Do::Fail).await;
         host.send(A, Do::Fail).unwrap();
         host.exited(sub).await;
         until(|| host.whereis(SUB).is_some_and(|pid| pid != sub)).await;
@@ -589,7 +589,7 @@ fn what_one_can_not_mend_the_next_one_does() {
 /// 6.4, 6.1: a killed supervisor takes its children with it. The supervisor above it starts the next instance only when
 /// these children have exited, however long they take. A child never has two instances at the same time.
 #[test]
-fn nobody_lives_twice() {
+fn a_child_never_has_two_instances() {
     within(60, || {
         let rt = two();
         let host = rt.host().clone();
@@ -650,7 +650,7 @@ fn nobody_lives_twice() {
 
 /// 6.4, 6.3: a supervisor exits in order after the abnormal exit of a linked process. A normal exit does not end it.
 #[test]
-fn it_ends_in_order_with_whom_it_is_linked_to() {
+fn a_supervisor_exits_in_order_after_a_linked_process() {
     everywhere(async |host| {
         let log = Log::default();
         let (tell, told) = oneshot::channel();
@@ -679,7 +679,7 @@ fn it_ends_in_order_with_whom_it_is_linked_to() {
 
 /// 6.4: ten thousand children that are all killed are all restarted.
 #[test]
-fn all_are_back_after_all_were_killed() {
+fn all_children_are_restarted_after_all_were_killed() {
     timed(async |host, late| {
         let many: u32 = if late.is_exact() { 1_000 } else { 10_000 };
         let mut tree = Supervisor::one_for_one().intensity(many, SECOND * 60);
@@ -706,8 +706,8 @@ fn all_are_back_after_all_were_killed() {
 /// 6.5: a shutdown stops the trees first: supervisors stop their children in reverse order. The other processes are
 /// cancelled after that, so a child can still use them when it cleans up.
 #[test]
-fn a_shutdown_goes_down_the_trees_first() {
-    fn plant(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
+fn a_shutdown_stops_the_supervision_trees_first() {
+    fn spawn_tree(host: &Host, log: &Log) -> JoinHandle<(), SupervisorMessage> {
         // This process has no supervisor: the children still need it while they exit.
         let store_log = log.clone();
         let store = host.process().name("store").spawn(async move |mut ctx: Context<Do>| {
@@ -741,7 +741,7 @@ fn a_shutdown_goes_down_the_trees_first() {
     within(60, move || {
         let rt = two();
         let log = Log::default();
-        let tree = plant(&rt, &log);
+        let tree = spawn_tree(&rt, &log);
         rt.block_on(tree.started()).unwrap();
         let shutdown = futures::executor::block_on(rt.shutdown(SECOND * 30));
         assert!(shutdown.left.is_empty(), "{:?}", shutdown.left);
@@ -749,7 +749,7 @@ fn a_shutdown_goes_down_the_trees_first() {
     });
     for seed in 0..10 {
         let (mut simulation, log) = (Simulation::new(seed), Log::default());
-        let tree = plant(&simulation, &log);
+        let tree = spawn_tree(&simulation, &log);
         simulation.run(tree.started()).unwrap();
         let (host, begun) = (simulation.host().clone(), simulation.now());
         let shutdown = simulation.shutdown(SECOND * 30);
@@ -762,7 +762,7 @@ fn a_shutdown_goes_down_the_trees_first() {
 /// is listed.
 #[test]
 fn a_shutdown_keeps_to_its_deadline() {
-    fn plant(host: &Host) -> JoinHandle<(), SupervisorMessage> {
+    fn spawn_tree(host: &Host) -> JoinHandle<(), SupervisorMessage> {
         let deaf = Child::new(A, async |ctx: Context<Do>| -> () {
             std::future::pending::<()>().await;
             drop(ctx);
@@ -772,7 +772,7 @@ fn a_shutdown_keeps_to_its_deadline() {
     for seed in 0..10 {
         let time_left = |within: Duration| {
             let mut simulation = Simulation::new(seed);
-            let tree = plant(&simulation);
+            let tree = spawn_tree(&simulation);
             simulation.run(tree.started()).unwrap();
             let (host, a) = (simulation.host().clone(), simulation.whereis(A).unwrap());
             let deadline = host.now() + within;
@@ -784,7 +784,7 @@ fn a_shutdown_keeps_to_its_deadline() {
     }
     within(60, || {
         let rt = two();
-        let tree = plant(&rt);
+        let tree = spawn_tree(&rt);
         rt.block_on(tree.started()).unwrap();
         assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
 
@@ -811,8 +811,8 @@ fn a_shutdown_keeps_to_its_deadline() {
 
 /// 6.5: while a tree shuts down, a branch that was not stopped yet still restarts its children.
 #[test]
-fn a_branch_that_was_not_told_yet_mends_itself() {
-    fn plant(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
+fn a_branch_that_was_not_stopped_yet_restarts_its_children() {
+    fn spawn_tree(host: &Host, mended: &Arc<AtomicBool>) -> JoinHandle<(), SupervisorMessage> {
         let below = || Supervisor::one_for_one().child(A, obey);
         let (inside, noted) = (host.clone(), Arc::clone(mended));
         // The last child is stopped first. It exits only after `A` has been restarted.
@@ -820,7 +820,7 @@ fn a_branch_that_was_not_told_yet_mends_itself() {
             let (host, noted) = (inside.clone(), Arc::clone(&noted));
             async move {
                 while !matches!(ctx.event().await, Event::Cancel { .. }) {}
-                another_life(&host, A, Do::Panic).await;
+                next_instance(&host, A, Do::Panic).await;
                 noted.store(true, SeqCst);
             }
         });
@@ -828,14 +828,14 @@ fn a_branch_that_was_not_told_yet_mends_itself() {
     }
     within(60, || {
         let (rt, mended) = (two(), Arc::default());
-        let tree = plant(&rt, &mended);
+        let tree = spawn_tree(&rt, &mended);
         rt.block_on(tree.started()).unwrap();
         assert!(futures::executor::block_on(rt.shutdown(SECOND * 30)).left.is_empty());
         assert!(mended.load(SeqCst));
     });
     for seed in 0..10 {
         let (mut simulation, mended) = (Simulation::new(seed), Arc::default());
-        let tree = plant(&simulation, &mended);
+        let tree = spawn_tree(&simulation, &mended);
         simulation.run(tree.started()).unwrap();
         assert!(simulation.shutdown(SECOND * 30).left.is_empty());
         assert!(mended.load(SeqCst));

@@ -38,7 +38,7 @@ async fn calls(ctx: Context, server: Address<Reply<u64>>, stop: Arc<AtomicBool>)
 
 /// Sets a timer that ends this operating system process if it hangs, also if the test does not know it. A forked child
 /// does not inherit the timer of its parent, so it sets its own.
-fn ends_by_itself(seconds: u32) {
+fn set_alarm(seconds: u32) {
     // SAFETY: `alarm` has no precondition. It only sets a timer, whose signal ends this program by default.
     unsafe { libc::alarm(seconds) };
 }
@@ -58,7 +58,7 @@ fn fork(f: impl FnOnce()) -> libc::pid_t {
     // in the child.
     match unsafe { libc::fork() } {
         0 => {
-            ends_by_itself(60);
+            set_alarm(60);
             let code = if catch_unwind(AssertUnwindSafe(f)).is_ok() { 7 } else { 8 };
             // SAFETY: `_exit` may be called in a forked child of a program with threads: it runs no destructor and no
             // exit handler.
@@ -179,9 +179,9 @@ fn count_signals() {
 /// 11: signals interrupt the workers and a guest thread, parked and running, without a restart of the system call. No
 /// message is lost, and no timer fires early or never.
 #[test]
-fn signals_to_its_threads_change_nothing() {
+fn signals_to_the_threads_of_a_runtime_change_nothing() {
     if role().is_none() {
-        again(signals_to_its_threads_change_nothing, "", 120).passed();
+        again(signals_to_the_threads_of_a_runtime_change_nothing, "", 120).passed();
         return;
     }
     count_signals();
@@ -244,9 +244,9 @@ fn signals_to_its_threads_change_nothing() {
 /// 11: a program that is stopped and continued works as before. Timers that were due meanwhile fire once. An interval
 /// that skips missed ticks does not fire in a burst.
 #[test]
-fn a_stopped_program_goes_on() {
+fn a_stopped_program_continues() {
     if role().is_none() {
-        again(a_stopped_program_goes_on, "", 120).passed();
+        again(a_stopped_program_continues, "", 120).passed();
         return;
     }
     let rt = two();
@@ -374,9 +374,9 @@ fn a_build_without_threads_leaves_nothing_behind() {
 /// 4.1: a runtime that should grow, but gets no thread, continues with its present threads. It grows when it can.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_runtime_without_more_threads_works_on() {
+fn a_runtime_that_gets_no_more_threads_continues_to_work() {
     if role().is_none() {
-        again(a_runtime_without_more_threads_works_on, "", 120).passed();
+        again(a_runtime_that_gets_no_more_threads_continues_to_work, "", 120).passed();
         return;
     }
     let threads = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);

@@ -68,7 +68,7 @@ where
 /// 7.1: the tasks that the timers of one tick wake are queued together. A foreign waker of the same tick may block on
 /// one of these tasks, on the thread that fires the timers. It does not wait forever.
 #[test]
-fn a_waker_may_wait_for_whom_the_same_tick_woke() {
+fn a_waker_may_block_on_a_task_of_the_same_tick() {
     struct Waits(Mutex<Option<(Arc<Runtime>, JoinHandle<()>)>>, mpsc::Sender<()>);
     impl Wake for Waits {
         fn wake(self: Arc<Self>) {
@@ -143,7 +143,7 @@ fn no_sleep_ends_early() {
 
 /// 7.1, 11: a sleep of zero, or until a time that has passed, completes immediately.
 #[test]
-fn a_sleep_of_zero_is_over_at_once() {
+fn a_sleep_of_zero_completes_immediately() {
     let rt = Runtime::builder().workers(0).build().unwrap();
     assert!(rt.sleep(Duration::ZERO).now_or_never().is_some());
     let body = rt.spawn(async |ctx: Context| {
@@ -187,7 +187,7 @@ fn an_enormous_sleep_never_ends() {
 
 /// 7.1: concurrent sleeps end in the order of their deadlines, in whatever order they began.
 #[test]
-fn deadlines_come_in_order() {
+fn sleeps_end_in_the_order_of_their_deadlines() {
     struct Note {
         number: u64,
         host: Host,
@@ -236,7 +236,7 @@ fn deadlines_come_in_order() {
 
 /// 7.1: a hundred thousand processes sleep at the same time, until deadlines within one millisecond.
 #[test]
-fn a_hundred_thousand_sleep_at_once() {
+fn a_hundred_thousand_processes_sleep_at_the_same_time() {
     within(120, || {
         let rt = two();
         let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
@@ -290,9 +290,9 @@ fn a_dropped_sleep_leaves_nothing_behind() {
 /// 7.1: a sleep after a dropped sleep may reuse its timer, but ends at its own deadline. It does not end at the
 /// deadline of the dropped sleep.
 #[test]
-fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
+fn a_sleep_after_a_dropped_sleep_ends_at_its_own_deadline() {
     /// Polls a sleep once, and drops it.
-    async fn give_up(sleep: impl Future) {
+    async fn poll_and_drop(sleep: impl Future) {
         let mut sleep = pin!(sleep);
         assert!(futures::poll!(&mut sleep).is_pending());
     }
@@ -300,7 +300,7 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
         let bodies = [0, 3, 20].map(|kept| {
             host.spawn(async move |ctx: Context| {
                 for (former, time) in [(1, 10), (5, 6), (6, 5), (3_600_000, 2), (2, 2)] {
-                    give_up(ctx.sleep(ms(former))).await;
+                    poll_and_drop(ctx.sleep(ms(former))).await;
                     // On the real clock the old timer fires during this pause, before the next sleep begins, or not at
                     // all.
                     if !late.is_exact() {
@@ -313,7 +313,7 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
                 }
                 // Many sleeps are dropped in time, and then one timeout passes.
                 for _ in 0..100 {
-                    give_up(ctx.sleep(ms(4))).await;
+                    poll_and_drop(ctx.sleep(ms(4))).await;
                 }
                 let until = ctx.now() + ms(8);
                 assert!(ctx.timeout(ms(8), std::future::pending::<()>()).await.is_err());
@@ -352,7 +352,7 @@ fn a_sleep_after_one_that_was_given_up_ends_in_its_own_time() {
 
 /// 7.1: the timer of a dropped sleep is removed when the step ends, unless the next sleep reuses it.
 #[test]
-fn a_sleep_that_is_given_up_wakes_nobody_after_its_step() {
+fn a_dropped_sleep_does_not_wake_its_process_after_the_step() {
     check(0..10, async |host: Host| {
         let body = host.spawn(async |ctx: Context| {
             assert!(futures::poll!(&mut ctx.sleep(HOUR)).is_pending());
@@ -513,7 +513,7 @@ fn yields_and_calls_time_out() {
 
 /// 4.5, 7.1: all workers are parked until a far deadline. A nearer deadline that is set from outside is met.
 #[test]
-fn a_nearer_deadline_from_outside_is_kept() {
+fn a_nearer_deadline_from_outside_is_met() {
     within(120, || {
         for workers in [1, 2] {
             let rt = Runtime::builder().workers(workers).build().unwrap();
@@ -545,7 +545,7 @@ fn a_nearer_deadline_from_outside_is_kept() {
 /// 4.5, 7.1: one thread wakes the sleeps of runtimes that were dropped. It waits for a far deadline, and a nearer one
 /// is still met. The same holds for a guest thread of a foreign executor, and just after another runtime was dropped.
 #[test]
-fn a_nearer_deadline_is_kept_after_a_runtime_was_dropped() {
+fn a_nearer_deadline_is_met_after_a_runtime_was_dropped() {
     within(60, || {
         let empty = || Runtime::builder().workers(0).build().unwrap();
         let gone = empty();
@@ -623,7 +623,7 @@ fn the_clock_never_goes_back() {
 
 /// 7.2: random numbers come from the seed of the runtime: the same seed gives a process the same numbers.
 #[test]
-fn chance_comes_from_the_seed() {
+fn random_numbers_come_from_the_seed() {
     let numbers = |seed| {
         let rt = Runtime::builder().workers(0).seed(seed).build().unwrap();
         let body = rt.spawn(async |ctx: Context| Ok::<_, Exit>([(); 8].map(|()| ctx.random())));
@@ -698,7 +698,7 @@ fn a_period_of_zero_is_refused() {
 
 /// 7.1: a delayed message is not sent early. It can be cancelled, which returns the remaining time.
 #[test]
-fn messages_are_sent_later_or_taken_back() {
+fn delayed_messages_are_sent_or_cancelled() {
     check(0..10, async |host: Host| {
         let body = host.spawn(async |mut ctx: Context<u64>| -> Result<_, Exit> {
             let begun = ctx.now();
@@ -725,7 +725,7 @@ fn messages_are_sent_later_or_taken_back() {
 
 /// 7.1: timers are cancelled when their process exits. Their messages are dropped, and are never sent.
 #[test]
-fn timers_go_with_their_process() {
+fn timers_are_cancelled_with_their_process() {
     everywhere(async |host| {
         let (to, mut mailbox) = host.mailbox::<Arc<()>>();
         let message = Arc::new(());
@@ -747,7 +747,7 @@ fn timers_go_with_their_process() {
 
 /// 7.1: a periodic message is sent until it is cancelled, or until its receiver has exited.
 #[test]
-fn messages_are_sent_again_and_again() {
+fn periodic_messages_are_sent_until_they_are_cancelled() {
     check(0..10, async |host: Host| {
         let body = host.spawn(async |mut ctx: Context<&'static str>| -> Result<(), Exit> {
             let (begun, gone) = (ctx.now(), ctx.spawn(async |_: Context<u8>| ()));
@@ -773,7 +773,7 @@ fn messages_are_sent_again_and_again() {
 
 /// 7.1: many timers of one tick race their cancellations. Each message is either sent or cancelled.
 #[test]
-fn a_storm_in_one_tick_against_its_cancels() {
+fn timers_of_one_tick_race_their_cancellations() {
     within(120, || {
         let count = if cfg!(debug_assertions) { 20_000 } else { 1_000_000_u64 };
         let rt = two();
@@ -801,7 +801,7 @@ fn a_storm_in_one_tick_against_its_cancels() {
 /// 6.2: a deadline ends a process that listens, a process that ignores it, and a process that is spawned after it. A
 /// process that exits in time is not affected.
 #[test]
-fn a_process_ends_by_its_deadline() {
+fn a_process_exits_at_its_deadline() {
     check(0..10, async |host: Host| {
         let begun = host.now();
         let until = begun + HOUR;
@@ -828,7 +828,7 @@ fn a_process_ends_by_its_deadline() {
 /// 7.1: a timer of a process that has exited is dropped immediately, also if the process had no timer before. Its
 /// message is dropped, and is never sent.
 #[test]
-fn a_process_that_has_ended_sets_no_timer() {
+fn a_process_that_has_exited_sets_no_timer() {
     for ends_first in [true, false] {
         let rt = Runtime::builder().workers(0).build().unwrap();
         let (to, mut mailbox) = rt.mailbox::<Arc<()>>();

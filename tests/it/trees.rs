@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use procession::*;
 
-use self::model::{End, Life, Keeps, Model, Node, Place, Policy, Strategy, name};
+use self::model::{End, Keeps, Life, Model, Node, Place, Policy, Strategy, name};
 use crate::within;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -273,10 +273,10 @@ impl Act {
         match *self {
             Self::Begin => model.begin(),
             Self::Link(a, b) => model.link(a, b),
-            Self::Kill(ref victims) => victims.iter().for_each(|&victim| model.condemn(victim, End::Killed)),
-            Self::Tell(leaf, end) => model.condemn(leaf, end),
-            Self::Stop(child) => model.put_down(child, false),
-            Self::Remove(child) => model.put_down(child, true),
+            Self::Kill(ref victims) => victims.iter().for_each(|&victim| model.make_exit(victim, End::Killed)),
+            Self::Tell(leaf, end) => model.make_exit(leaf, end),
+            Self::Stop(child) => model.stop_by_request(child, false),
+            Self::Remove(child) => model.stop_by_request(child, true),
             Self::Restart(child) => model.restart(child),
             Self::Add(supervisor, policy) => model.add(supervisor, policy),
             Self::ShutDown => model.shut_down(),
@@ -469,12 +469,12 @@ fn play(seed: u64) -> (usize, usize) {
             next.len(),
             next.first().map(View::of_model)
         );
-        possible = possible.into_iter().map(forget_the_past).collect();
+        possible = possible.into_iter().map(clear_history).collect();
     }
     (exact, several)
 }
 
-fn forget_the_past(mut model: Model) -> Model {
+fn clear_history(mut model: Model) -> Model {
     for node in &mut model.nodes {
         node.ends.clear();
         if let Some(keeps) = &mut node.keeps {
@@ -487,7 +487,7 @@ fn forget_the_past(mut model: Model) -> Model {
 /// 6.3, 6.4: a random tree does what the model allows, and for most actions the model allows exactly one outcome. The
 /// environment variable `PROCESSION_TREES` is the number of trees. Default: 300.
 #[test]
-fn random_trees_do_as_the_model_says() {
+fn random_trees_behave_as_the_model_allows() {
     let seeds = std::env::var("PROCESSION_TREES").map_or(300, |seeds| seeds.parse().unwrap());
     let (mut exact, mut several) = (0, 0);
     for seed in 1..=seeds {

@@ -52,7 +52,7 @@ impl Drop for Counted {
 /// 6.7: the pid, the messages, the names, links and monitors stay, also messages that were read ahead or stashed. The
 /// values of the old code are dropped.
 #[test]
-fn all_that_others_know_of_it_stays() {
+fn an_upgrade_keeps_pid_messages_names_links_and_monitors() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
@@ -117,7 +117,7 @@ fn all_that_others_know_of_it_stays() {
 
 /// 6.7: new code that fails before it has started leaves the old code running, with its messages in order.
 #[test]
-fn what_does_not_start_changes_nothing() {
+fn an_upgrade_that_does_not_start_changes_nothing() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().expect("a runtime");
         let process = rt.spawn(async |mut ctx: Context<u32>| {
@@ -165,7 +165,7 @@ fn what_does_not_start_changes_nothing() {
 /// 6.7: new code with a manual start takes over when it calls `mark_started`. If it fails before, the old code
 /// continues.
 #[test]
-fn one_that_is_ready_by_hand_says_so_itself() {
+fn new_code_with_a_manual_start_takes_over_at_mark_started() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
@@ -208,7 +208,7 @@ fn one_that_is_ready_by_hand_says_so_itself() {
 /// 6.7: a cancellation, a kill and an exit apply to the code in control. New code that returns in its first poll has
 /// started.
 #[test]
-fn ends_come_to_whoever_is_in_charge() {
+fn exits_apply_to_the_code_in_control() {
     within(60, || {
         let rt = rt();
         // A cancellation while the new code starts ends the new code. The old code receives the cancellation too.
@@ -266,7 +266,7 @@ fn ends_come_to_whoever_is_in_charge() {
 /// 6.7: in a combinator, whose wakers are dropped with it, the new code is still woken. The other futures of the
 /// combinator are dropped.
 #[test]
-fn it_works_inside_combinators() {
+fn an_upgrade_works_inside_combinators() {
     within(60, || {
         let rt = rt();
         for beside in [true, false] {
@@ -300,7 +300,7 @@ fn it_works_inside_combinators() {
 
 /// 6.7: an upgrade also completes in a combinator that polls only the futures that were woken.
 #[test]
-fn it_works_where_only_what_was_woken_is_polled() {
+fn an_upgrade_works_where_only_woken_futures_are_polled() {
     within(60, || {
         let rt = rt();
         let process = rt.spawn(async |ctx: Context<Ask>| {
@@ -317,7 +317,7 @@ fn it_works_where_only_what_was_woken_is_polled() {
 
 /// 6.7, 4.6: a process that upgrades itself endlessly lets other processes run, and can be killed.
 #[test]
-fn endless_upgrades_starve_nobody() {
+fn endless_upgrades_do_not_starve_other_processes() {
     fn turns(ctx: Context<()>) -> BoxFuture<'static, Result<(), Exit>> {
         Box::pin(async move {
             ctx.yield_now().await;
@@ -336,7 +336,7 @@ fn endless_upgrades_starve_nobody() {
 
 /// 6.7: if the upgrade is dropped before the new code has started, the new code is dropped.
 #[test]
-fn an_upgrade_can_be_given_up_until_it_has_started() {
+fn an_upgrade_can_be_dropped_until_it_has_started() {
     within(60, || {
         let rt = rt();
         let count = Arc::new(AtomicUsize::new(0));
@@ -363,7 +363,7 @@ fn an_upgrade_can_be_given_up_until_it_has_started() {
 
 /// 6.7: an upgrade that is polled outside its process fails.
 #[test]
-fn it_is_for_the_turns_of_its_own_process() {
+fn an_upgrade_fails_outside_the_turns_of_its_process() {
     within(60, || {
         let rt = rt();
         let process = rt.spawn(async |ctx: Context| {
@@ -408,7 +408,7 @@ fn many_upgrades_leave_nothing_behind() {
 
 /// 6.7: an entry point, and a body in a local set, can be upgraded like any other body.
 #[test]
-fn methods_and_local_bodies_are_upgraded_too() {
+fn entry_points_and_local_bodies_can_be_upgraded() {
     within(60, || {
         let rt = rt();
         let app = EntryPoints::new().entry("old", async |ctx: Context, n: u32| {
@@ -504,7 +504,7 @@ impl Drop for Raw {
 /// 6.7: in an upgrade of a hand-written process `init` runs immediately, and the new process gets the unread events.
 /// Only the last process is closed.
 #[test]
-fn a_hand_written_process_becomes_another() {
+fn a_hand_written_process_upgrades_to_another() {
     within(60, || {
         let rt = Runtime::builder().workers(1).build().expect("a runtime");
         let log = Arc::new(std::sync::Mutex::new(vec![]));

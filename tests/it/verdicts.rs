@@ -229,7 +229,7 @@ fn an_exit_is_observed_if_something_receives_it() {
 /// 9.5: an exit on request is no failure. This holds for a process that is cancelled or killed, and for a process that
 /// is linked with it.
 #[test]
-fn an_end_on_request_is_not_reported() {
+fn an_exit_on_request_is_not_reported() {
     let verdict = verdict(async |host: Host| {
         let (cancelled, killed, aborted) = (host.spawn(waits), host.spawn(waits), host.spawn(waits));
         let linked = host.spawn(async |ctx: Context| {
@@ -333,7 +333,7 @@ fn difference<T: ProcessOutput>(scenario: impl AsyncFn(Host) -> T) -> String {
 
 /// 10.1: a scenario whose behaviour depends on a randomly seeded map is reported, with the first step that differs.
 #[test]
-fn the_order_of_a_random_map_is_found() {
+fn dependence_on_the_order_of_a_random_map_is_detected() {
     let text = difference(async |host: Host| {
         let naps: HashMap<u64, ()> = (1..64).map(|nap| (nap, ())).collect();
         for nap in naps.into_keys() {
@@ -346,7 +346,7 @@ fn the_order_of_a_random_map_is_found() {
 
 /// 10.1: a scenario that uses the system's time is reported.
 #[test]
-fn real_time_is_found() {
+fn use_of_real_time_is_detected() {
     let begun = std::time::Instant::now();
     difference(async |host: Host| {
         let nap = begun.elapsed();
@@ -356,7 +356,7 @@ fn real_time_is_found() {
 
 /// 10.1: a scenario in which another thread takes part is reported.
 #[test]
-fn a_thread_is_found() {
+fn use_of_another_thread_is_detected() {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     difference(async |host: Host| {
         let process = host.spawn(async |ctx: Context| {
@@ -371,7 +371,7 @@ fn a_thread_is_found() {
 
 /// 10.1: a scenario that is woken from outside is reported.
 #[test]
-fn a_foreign_wake_is_found() {
+fn a_foreign_wake_up_is_detected() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     difference(async |host: Host| {
         let wakes = RUNS.fetch_add(1, SeqCst);
@@ -397,7 +397,7 @@ fn a_foreign_wake_is_found() {
 
 /// 10.1: a failing seed is run twice too. The difference and the failure are both reported.
 #[test]
-fn a_failure_that_does_not_come_again_is_told_with_the_difference() {
+fn a_failure_that_does_not_recur_is_reported_with_the_difference() {
     let runs = AtomicUsize::new(0);
     let text = verdict(async |_: Host| if runs.fetch_add(1, SeqCst) == 0 { Err("only once") } else { Ok(()) });
     let text = text.expect("a difference");
@@ -564,7 +564,7 @@ fn a_killed_process_does_not_receive_the_panic_of_a_linked_one() {
 /// 9.5: a process that has to exit because of one failed process also receives the failure of another one. Its own exit
 /// reports a failure.
 #[test]
-fn a_process_that_two_failures_condemn_receives_both() {
+fn a_process_that_two_failures_end_receives_both() {
     let mut both_failed = 0;
     for seed in 0..20 {
         let first_run = OnceLock::new();

@@ -112,7 +112,7 @@ fn a_completion_from_another_thread_queues_the_process_once() {
 
 /// 3.4: an inline answer steps the process again in the same turn: two steps, one poll.
 #[test]
-fn an_inline_answer_does_not_go_round_the_queues() {
+fn an_inline_answer_bypasses_the_queues() {
     let rt = Runtime::builder().workers(0).handle(|c: Ask| c.0 + 1).build().unwrap();
     let (handle, counted) = once(&rt, true);
     rt.block_on(handle).unwrap();
@@ -175,7 +175,7 @@ fn a_completion_during_the_step_queues_the_process_once() {
 
 /// 3.3: an answer after the exit is discarded and counted, and its value is dropped once.
 #[test]
-fn a_completion_after_death_is_discarded() {
+fn a_completion_after_the_exit_is_discarded() {
     struct Value(#[expect(dead_code)] Arc<()>);
     struct Give;
     impl Command for Give {
@@ -229,7 +229,7 @@ fn completing_by_tag_refuses_what_is_not_in_flight() {
 
 /// 3.3: several threads answer one yield by its tag. Exactly one answer is accepted.
 #[test]
-fn exactly_one_of_many_answers_counts() {
+fn exactly_one_of_many_answers_is_accepted() {
     let shelf = Shelf::default();
     let rt = Runtime::builder().workers(2).handler(shelf.clone()).build().unwrap();
     for _ in 0..100 {
@@ -535,7 +535,7 @@ impl Process for Script {
 /// commands of one type in a row. A command that is cancelled in the same step is not dispatched. Each command has its
 /// own tag and gets one answer.
 #[test]
-fn many_commands_of_a_step_leave_in_their_order() {
+fn many_commands_of_a_step_are_dispatched_in_order() {
     for seed in 0..200_u64 {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (asks, others, counts) = (heard.clone(), heard.clone(), heard.clone());
@@ -575,7 +575,7 @@ fn many_commands_of_a_step_leave_in_their_order() {
 
 /// 1.2, 9.2: the number of outstanding commands is the number of yielded commands that were not cancelled.
 #[test]
-fn what_a_step_yields_is_outstanding() {
+fn commands_that_a_step_yields_are_outstanding() {
     for count in 0..40 {
         let shelf = Shelf::default();
         let mut simulation = Simulation::with_host(1, HostBuilder::new("").handler(shelf.clone())).unwrap();
@@ -592,7 +592,7 @@ fn what_a_step_yields_is_outstanding() {
 
 /// 1.2, 4.8: the commands that a step has yielded before it panics are dispatched, each one once.
 #[test]
-fn what_a_step_that_panics_has_yielded_leaves_too() {
+fn commands_of_a_step_that_panics_are_dispatched() {
     struct Falls(u64);
     impl Process for Falls {
         type Message = ();
@@ -618,7 +618,7 @@ fn what_a_step_that_panics_has_yielded_leaves_too() {
 
 /// 3.5: any of many commands of a step may have a time limit.
 #[test]
-fn any_of_many_commands_may_have_a_limit() {
+fn any_of_many_commands_may_have_a_time_limit() {
     struct Limits(std::collections::HashMap<Tag<Ask>, u64>);
     impl Process for Limits {
         type Message = ();

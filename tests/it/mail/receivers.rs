@@ -237,7 +237,7 @@ fn the_mailboxes_of_failed_upgrades_are_refused() {
 
 /// 6.7: a mailbox that waits on another thread is woken and refused when the upgrade fails.
 #[test]
-fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
+fn a_waiting_mailbox_is_refused_when_its_upgrade_fails() {
     within(60, || {
         let rt = alone().build().expect("a runtime");
         let (give, given) = mpsc::channel();
@@ -273,7 +273,7 @@ fn a_mailbox_that_waits_is_told_that_its_upgrade_failed() {
 /// 6.7: a replaced mailbox had read messages ahead. They return to the old body as soon as the mailbox is refused or
 /// dropped.
 #[test]
-fn what_a_replaced_mailbox_read_ahead_comes_back() {
+fn messages_read_ahead_by_a_replaced_mailbox_return_to_the_old_body() {
     for is_dropped in [true, false] {
         within(60, move || {
             // Without workers, the process runs only after all messages have arrived.

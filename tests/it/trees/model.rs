@@ -37,7 +37,7 @@ pub(super) enum End {
 ///
 /// ```text
 ///  Down ──▶ (Starting) ──▶ Up ──▶ Told ──▶ Over ──▶ Down, Gone
-///                          └──▶ Condemned ──▲
+///                          └──▶ MustExit ──▲
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Life {
@@ -49,7 +49,7 @@ pub(super) enum Life {
     /// A leaf that was asked to stop, and exits in its next turn.
     Told,
     /// The process exits for this reason in its next turn, and does nothing else before.
-    Condemned(End),
+    MustExit(End),
     /// The instance has exited, and its supervisor has not processed the exit yet.
     Over(End),
     /// The node is no child any more.
@@ -199,10 +199,10 @@ impl Model {
     }
 
     /// Makes a process exit for this reason in its next turn, unless it already has to exit for another reason.
-    pub(super) fn condemn(&mut self, place: Place, end: End) {
+    pub(super) fn make_exit(&mut self, place: Place, end: End) {
         let life = &mut self.nodes[place].life;
         if life.is_there() || *life == Life::Told {
-            *life = Life::Condemned(end);
+            *life = Life::MustExit(end);
         }
     }
 
@@ -216,7 +216,7 @@ impl Model {
     }
 
     /// Stops a child by request, and also removes it if `remove` is set.
-    pub(super) fn put_down(&mut self, child: Place, remove: bool) {
+    pub(super) fn stop_by_request(&mut self, child: Place, remove: bool) {
         let then = if remove || self.nodes[child].policy == Policy::Temporary { Then::Forget } else { Then::Stay };
         let above = self.above(child);
         if self.nodes[child].life.lives() {
@@ -298,7 +298,7 @@ impl Model {
     /// Takes the last turn of a process that was asked to stop or has to exit.
     fn take_last_turn(&mut self, place: Place) {
         let end = match self.nodes[place].life {
-            Life::Condemned(end) => end,
+            Life::MustExit(end) => end,
             _ => {
                 self.log(place, '-');
                 End::Stopped
@@ -307,14 +307,14 @@ impl Model {
         self.nodes[place].life = Life::Over(end);
         if self.nodes[place].keeps.is_some() {
             // The children of a supervisor do not outlive it.
-            self.children(place).into_iter().for_each(|child| self.condemn(child, End::Killed));
+            self.children(place).into_iter().for_each(|child| self.make_exit(child, End::Killed));
             return;
         }
         self.nodes[place].ends.push(end);
         for peer in std::mem::take(&mut self.nodes[place].links) {
             self.nodes[peer].links.remove(&place);
             if end != End::Normal {
-                self.condemn(peer, end);
+                self.make_exit(peer, end);
             }
         }
     }
@@ -326,7 +326,7 @@ impl Model {
     }
 
     /// The supervisor processes the exit of a child that it has stopped.
-    fn hear_of_stopped(&mut self, child: Place) {
+    fn process_requested_exit(&mut self, child: Place) {
         let above = self.above(child);
         let keeps = self.keeps(above);
         let then = keeps.stops.remove(&child).expect("it was to be stopped");
@@ -340,7 +340,7 @@ impl Model {
     }
 
     /// The supervisor processes the exit of a child that it has not stopped.
-    fn hear(&mut self, child: Place, end: End) {
+    fn process_exit(&mut self, child: Place, end: End) {
         let above = self.above(child);
         let policy = self.nodes[child].policy;
         let follows = match policy {
@@ -389,7 +389,7 @@ impl Model {
     }
 
     /// The supervisor asks the last child of `stops` to stop.
-    fn tell(&mut self, supervisor: Place) {
+    fn ask_to_stop(&mut self, supervisor: Place) {
         let keeps = self.keeps(supervisor);
         let (&child, _) = keeps.stops.last_key_value().expect("somebody is to be stopped");
         keeps.told = Some(child);
@@ -408,7 +408,7 @@ impl Model {
     fn quiet_step(&self) -> Option<Self> {
         let mut next = self.clone();
         for (place, node) in self.nodes.iter().enumerate() {
-            let is_last_turn = matches!(node.life, Life::Told | Life::Condemned(_));
+            let is_last_turn = matches!(node.life, Life::Told | Life::MustExit(_));
             // Before this turn, a supervisor below continues as before.
             let goes_on = |&child: &Place| self.nodes[child].keeps.is_some() && self.nodes[child].life.is_there();
             if is_last_turn && node.links.is_empty() && !self.children(place).iter().any(goes_on) {
@@ -422,11 +422,11 @@ impl Model {
                 next.nodes[place].life = Life::Over(end);
                 return Some(next);
             }
-            if self.is_heard(place)
+            if self.may_be_processed(place)
                 && let above = self.above(place)
                 && next.keeps(above).stops.contains_key(&place)
             {
-                next.hear_of_stopped(place);
+                next.process_requested_exit(place);
                 return Some(next);
             }
         }
@@ -434,7 +434,7 @@ impl Model {
     }
 
     /// Whether the supervisor of a node may process its exit.
-    fn is_heard(&self, place: Place) -> bool {
+    fn may_be_processed(&self, place: Place) -> bool {
         let node = &self.nodes[place];
         let is_over = matches!(node.life, Life::Over(_)) && self.is_over(place);
         is_over && node.parent.is_some_and(|above| self.nodes[above].life.is_there())
@@ -453,14 +453,14 @@ impl Model {
         };
         for (place, node) in self.nodes.iter().enumerate() {
             match node.life {
-                Life::Told | Life::Condemned(_) => step(&|state| state.take_last_turn(place)),
-                Life::Over(end) if self.is_heard(place) => step(&|state| state.hear(place, end)),
+                Life::Told | Life::MustExit(_) => step(&|state| state.take_last_turn(place)),
+                Life::Over(end) if self.may_be_processed(place) => step(&|state| state.process_exit(place, end)),
                 _ => {}
             }
             let (true, Some(keeps)) = (node.life.is_there(), &node.keeps) else { continue };
             if !keeps.stops.is_empty() {
                 if keeps.told.is_none() {
-                    step(&|state| state.tell(place));
+                    step(&|state| state.ask_to_stop(place));
                 }
                 continue;
             }

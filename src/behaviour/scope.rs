@@ -30,10 +30,10 @@ use crate::task::spawn::ProcessBuilder;
 /// may use a clone to spawn siblings.
 #[derive(Clone)]
 pub struct Scope {
-    shared: Arc<Shared>,
+    shared: Arc<ScopeState>,
 }
 
-struct Shared {
+struct ScopeState {
     host: Host,
     inherited: InheritedContext,
     state: Mutex<State>,
@@ -124,12 +124,12 @@ impl Scope {
 }
 
 /// Future of the exit of a child. Dropping it kills the child.
-struct Child {
+struct ScopedChild {
     control: Ref<dyn AnyControl>,
     ended: Exited,
 }
 
-impl Future for Child {
+impl Future for ScopedChild {
     type Output = Exit;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Exit> {
@@ -137,7 +137,7 @@ impl Future for Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ScopedChild {
     fn drop(&mut self) {
         self.control.kill();
     }
@@ -151,10 +151,10 @@ pin_project! {
         own: Ref<dyn AnyControl>,
         // Resolves when the process is cancelled; then the children are cancelled too.
         cancelled: Option<Cancelled>,
-        children: FuturesUnordered<Child>,
+        children: FuturesUnordered<ScopedChild>,
         // The value that the body returned, or the first error.
         outcome: Option<Result<T, Exit>>,
-        shared: Arc<Shared>,
+        shared: Arc<ScopeState>,
     }
 
     impl<T, Fut> PinnedDrop for Run<T, Fut> {
@@ -207,7 +207,7 @@ impl<T, Fut> Run<T, Fut> {
                 this.shared.host.cancel_until(&control, reason, deadline);
             }
             let ended = Exited::new(Some(control.clone()));
-            this.children.push(Child { control, ended });
+            this.children.push(ScopedChild { control, ended });
         }
         any
     }
@@ -317,7 +317,7 @@ impl<M: Send + 'static> SelfHandle<M> {
     {
         let own = self.any();
         let state = State { over: false, fresh: Vec::new(), grace: Duration::from_secs(1) };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ScopeState {
             host: self.host().clone(),
             inherited: own.head().inherited().clone(),
             state: Mutex::new(state),

@@ -264,7 +264,7 @@ enum NextInput<M> {
 #[derive(Debug, Default)]
 struct ServerContext {
     signal: Option<Signal>,
-    timer: Timer,
+    timer: ServerTimer,
 }
 
 impl ServerContext {
@@ -338,14 +338,14 @@ impl ServerContext {
 }
 
 #[derive(Debug, Default)]
-struct Timer {
+struct ServerTimer {
     /// It may be set for an earlier, former deadline. When it fires too early, it is set again.
     sleep: Option<Sleep>,
     /// The deadline that has passed, and how many of the messages that were queued then are still unread.
     come: Option<(Instant, usize)>,
 }
 
-impl Timer {
+impl ServerTimer {
     /// Takes over the present deadline, which may have changed since the last poll.
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         match deadline {

@@ -21,7 +21,7 @@ use crate::behaviour::intensity::Intensity;
 pub use crate::behaviour::supervisor::child::Child;
 use crate::behaviour::supervisor::child::{ChildReport, LiveChildren, NextNews, NotMade};
 pub use crate::behaviour::supervisor::plan::RestartPolicy;
-use crate::behaviour::supervisor::plan::{Action, End, ExitAction, Id, Over, Phase, Plan, Strategy};
+use crate::behaviour::supervisor::plan::{Action, ChildPhase, End, ExitAction, Id, Over, Plan, Strategy};
 pub use crate::behaviour::supervisor::tree::{ChildInfo, ChildState, SupervisionTree};
 use crate::context::Context;
 use crate::context::call::Reply;
@@ -385,7 +385,7 @@ impl Supervisor {
     fn has_started(&mut self, me: &SelfHandle<SupervisorMessage>, id: Id) {
         self.plan.started(id, me.now());
         if let Some(kept) = self.children.get_mut(&id)
-            && let Some(Phase::Up(_)) = self.plan.phase(id)
+            && let Some(ChildPhase::Up(_)) = self.plan.phase(id)
             && let Some(member) = self.live_children.get(id)
         {
             kept.starters.drain(..).for_each(|reply| reply.send(Ok(member.pid)));

@@ -54,7 +54,7 @@ use crate::task::join::JoinHandle;
 /// ```
 pub struct LocalSet<'rt> {
     runtime: &'rt Runtime,
-    queue: Arc<Queue>,
+    queue: Arc<LocalQueue>,
     /// The processes that may still run. Processes that have exited are removed when the vector is full.
     spawned: RefCell<Vec<Weak<dyn AnyControl>>>,
     /// Makes `LocalSet` neither `Send` nor `Sync`: its processes belong to this thread.
@@ -69,7 +69,7 @@ impl fmt::Debug for LocalSet<'_> {
 
 /// Queue of the local processes that are runnable.
 #[derive(Debug, Default)]
-struct Queue {
+struct LocalQueue {
     ready: Mutex<VecDeque<RunnableProcess>>,
     /// Waker of the task that polls [`LocalSet::drive`].
     driver: AtomicWaker,
@@ -78,7 +78,7 @@ struct Queue {
 /// How a process that is not `Send` is queued: for the thread of its `LocalSet`.
 #[derive(Clone)]
 struct OnThread {
-    queue: Arc<Queue>,
+    queue: Arc<LocalQueue>,
     /// The thread's [number](this_thread).
     thread: usize,
 }
@@ -93,7 +93,7 @@ impl Schedule for OnThread {
     }
 }
 
-impl Queue {
+impl LocalQueue {
     /// Queues a process, from any thread. No wake-up is lost: the push happens before the wake, and `drive` registers
     /// its waker before it looks into the queue.
     fn push(&self, ready: RunnableProcess) {

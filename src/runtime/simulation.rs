@@ -30,7 +30,7 @@ use crate::process::pid::Simulated;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
 use crate::runtime::simulation::idle::Idle;
-use crate::runtime::simulation::queue::{Entry, Next, Own, Queue};
+use crate::runtime::simulation::queue::{Next, Own, ReadyEntry, ReadyQueue};
 use crate::runtime::simulation::trace::{Trace, What};
 
 /// Number of turns after which one millisecond has passed, even if a process is always runnable.
@@ -117,7 +117,7 @@ const MAX_NAMED: usize = 20;
 /// [`check`](check::check) runs a scenario under many seeds.
 pub struct Simulation {
     host: Host,
-    queue: Arc<Queue>,
+    queue: Arc<ReadyQueue>,
     trace: Arc<Trace>,
     unobserved: Arc<Mutex<Vec<Unobserved>>>,
     idle: Idle,
@@ -151,7 +151,7 @@ fn to_queue(job: Job, _comes: WakeSource<'_>) {
         let _ = ready.head().ready();
     }
     let place = Arc::clone(&job.host().shared().place);
-    queue_of(place).push(Entry::Job(job));
+    queue_of(place).push(ReadyEntry::Job(job));
 }
 
 /// Queues a batch of jobs of a simulation.
@@ -159,7 +159,7 @@ fn all_to_queue(_place: &SchedulerHandle, jobs: Vec<Job>) {
     jobs.into_iter().for_each(|job| to_queue(job, WakeSource::Waiting(None)));
 }
 
-fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<Queue> {
+fn queue_of(place: Arc<dyn Any + Send + Sync>) -> Arc<ReadyQueue> {
     place.downcast().unwrap_or_else(|_| unreachable!("these functions are given out with a queue as their place"))
 }
 
@@ -191,7 +191,7 @@ impl Simulation {
         let namespace = host.build()?;
         let mut rng = Rng::seeded(seed);
         let chance = Rng::seeded(rng.next());
-        let queue = Arc::new(Queue::new(rng));
+        let queue = Arc::new(ReadyQueue::new(rng));
         let trace = Arc::new(Trace::default());
         let unobserved = Arc::<Mutex<Vec<_>>>::default();
         let reported = Arc::clone(&unobserved);
@@ -261,7 +261,7 @@ impl Simulation {
         let output = self.inside(|this| {
             loop {
                 match this.next() {
-                    Some(Entry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
+                    Some(ReadyEntry::Own(turn)) if Arc::ptr_eq(&turn, &own) => {
                         own.begin();
                         this.idle.progress();
                         this.trace.note(this.now(), What::Own);
@@ -270,8 +270,8 @@ impl Simulation {
                         }
                     }
                     // This entry belongs to a run that is over.
-                    Some(Entry::Own(_)) => {}
-                    Some(Entry::Job(job)) => this.turn(job),
+                    Some(ReadyEntry::Own(_)) => {}
+                    Some(ReadyEntry::Job(job)) => this.turn(job),
                     None if this.pass_time(Instant::FAR) => {
                         if let Some(waiting) = this.find_deadlock() {
                             return Err(Some(waiting));
@@ -295,8 +295,8 @@ impl Simulation {
         self.inside(|this| {
             while !(this.host.all_ended() && this.host.alive().is_empty()) {
                 match this.next() {
-                    Some(Entry::Job(job)) => this.turn(job),
-                    Some(Entry::Own(_)) => {}
+                    Some(ReadyEntry::Job(job)) => this.turn(job),
+                    Some(ReadyEntry::Own(_)) => {}
                     None if this.pass_time(deadline) => {}
                     None => break,
                 }
@@ -324,8 +324,8 @@ impl Simulation {
         self.inside(|this| {
             for _ in 0..most_turns {
                 match this.queue.next(false) {
-                    Next::Entry(Entry::Job(job)) => this.turn(job),
-                    Next::Entry(Entry::Own(_)) => {}
+                    Next::Entry(ReadyEntry::Job(job)) => this.turn(job),
+                    Next::Entry(ReadyEntry::Own(_)) => {}
                     Next::Timer | Next::Nothing => break,
                 }
             }
@@ -340,7 +340,7 @@ impl Simulation {
     }
 
     /// Returns the next runnable task, or `None` if there is none. Fires timers that the queue chooses first.
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<ReadyEntry> {
         let Environment { timers, clock, .. } = &***self.host.shared();
         if self.turns >= TURNS_PER_MS {
             self.turns = 0;
@@ -419,7 +419,7 @@ impl Drop for Simulation {
         self.inside(|this| {
             let run_dry = || {
                 while let Next::Entry(entry) = this.queue.next(false) {
-                    if let Entry::Job(job) = entry {
+                    if let ReadyEntry::Job(job) = entry {
                         job.run_here();
                     }
                 }

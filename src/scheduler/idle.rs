@@ -82,7 +82,7 @@ enum Parker {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct ParkSlot {
     /// Set before the unpark. A bare unpark is not enough: a process may block its thread in a `park` of its own, which
     /// consumes the unpark.
     token: AtomicBool,
@@ -102,7 +102,7 @@ struct Words {
 #[derive(Debug)]
 pub(crate) struct Idle {
     words: CachePadded<Words>,
-    slots: Box<[Slot]>,
+    slots: Box<[ParkSlot]>,
     /// The slot of the timekeeper, plus one; 0 if there is no timekeeper.
     timekeeper: AtomicUsize,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Idle {
 impl Idle {
     pub(crate) fn new(slots: usize) -> Self {
         debug_assert!(slots <= SLOTS, "one bit each");
-        let slot = || Slot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
+        let slot = || ParkSlot { token: AtomicBool::new(false), parker: Mutex::new(Parker::Nobody) };
         Self {
             words: CachePadded(Words { word: AtomicU64::new(0), polled: AtomicU64::new(0) }),
             slots: (0..slots).map(|_| slot()).collect(),

@@ -71,7 +71,7 @@ pub(crate) struct Policy {
 ///  Down ◀──────────────── exited ─────────── Stopping
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ChildPhase {
     /// The child has no instance, and no start is planned.
     Down,
     /// The child will be started at this time, or later, when its turn comes.
@@ -82,7 +82,7 @@ pub(crate) enum Phase {
     Stopping,
 }
 
-impl Phase {
+impl ChildPhase {
     fn lives(self) -> bool {
         matches!(self, Self::Starting | Self::Up(_) | Self::Stopping)
     }
@@ -126,9 +126,9 @@ pub(crate) enum Over {
 }
 
 #[derive(Debug)]
-struct Child {
+struct PlannedChild {
     policy: Policy,
-    phase: Phase,
+    phase: ChildPhase,
     /// Set if the child must be stopped: what happens to it after its exit.
     stop: Option<Then>,
     cause: Cause,
@@ -169,7 +169,7 @@ pub(crate) enum End {
 pub(crate) struct Plan {
     strategy: Strategy,
     intensity: Intensity,
-    children: BTreeMap<Id, Child>,
+    children: BTreeMap<Id, PlannedChild>,
     next_id: Id,
     /// Number of children that are starting, up or stopping.
     living: usize,
@@ -214,12 +214,12 @@ impl Plan {
         let id = self.next_id;
         self.next_id += 1;
         let cause = if on_trial { Cause::Added } else { Cause::Initial };
-        self.children.insert(id, Child { policy, phase: Phase::Down, stop: None, cause, attempt: 0 });
+        self.children.insert(id, PlannedChild { policy, phase: ChildPhase::Down, stop: None, cause, attempt: 0 });
         self.wait_for_turn(id, now);
         id
     }
 
-    pub(crate) fn phase(&self, id: Id) -> Option<Phase> {
+    pub(crate) fn phase(&self, id: Id) -> Option<ChildPhase> {
         self.children.get(&id).map(|child| child.phase)
     }
 
@@ -238,19 +238,19 @@ impl Plan {
         self.end.is_some()
     }
 
-    fn child(&mut self, id: Id) -> &mut Child {
+    fn child(&mut self, id: Id) -> &mut PlannedChild {
         self.children.get_mut(&id).expect("whoever is in a list is a child")
     }
 
     /// Plans a start in turn, not before `at`.
     fn wait_for_turn(&mut self, id: Id, at: Instant) {
-        self.child(id).phase = Phase::Due(at);
+        self.child(id).phase = ChildPhase::Due(at);
         self.turns.insert(id);
     }
 
     /// Plans a start at `at`. A child that still waits for its turn, because its earlier start failed, keeps its turn.
     fn wait_for_time(&mut self, id: Id, at: Instant) {
-        self.child(id).phase = Phase::Due(at);
+        self.child(id).phase = ChildPhase::Due(at);
         if !self.turns.contains(&id) {
             self.due.insert((at, id));
         }
@@ -259,7 +259,7 @@ impl Plan {
     /// Cancels the planned start of a child.
     fn cancel_start(&mut self, id: Id) {
         let child = self.child(id);
-        if let Phase::Due(at) = std::mem::replace(&mut child.phase, Phase::Down) {
+        if let ChildPhase::Due(at) = std::mem::replace(&mut child.phase, ChildPhase::Down) {
             self.due.remove(&(at, id));
             self.turns.remove(&id);
         }
@@ -269,7 +269,7 @@ impl Plan {
     fn mark_for_stop(&mut self, id: Id, then: Then) {
         let child = self.child(id);
         child.stop = Some(then);
-        if child.phase != Phase::Stopping {
+        if child.phase != ChildPhase::Stopping {
             self.stops.insert(id);
         }
     }
@@ -279,9 +279,9 @@ impl Plan {
     /// A child reports that it has started.
     pub(crate) fn started(&mut self, id: Id, now: Instant) {
         if let Some(child) = self.children.get_mut(&id)
-            && child.phase == Phase::Starting
+            && child.phase == ChildPhase::Starting
         {
-            child.phase = Phase::Up(now);
+            child.phase = ChildPhase::Up(now);
             child.cause = Cause::Restart;
             self.turns.remove(&id);
         }
@@ -298,10 +298,10 @@ impl Plan {
         random: impl FnOnce() -> u64,
     ) -> ExitAction {
         let Some(child) = self.children.get_mut(&id) else { return ExitAction::Forgotten };
-        let phase = std::mem::replace(&mut child.phase, Phase::Down);
+        let phase = std::mem::replace(&mut child.phase, ChildPhase::Down);
         debug_assert!(phase.lives(), "who ends has lived");
         self.living -= 1;
-        self.stopping &= phase != Phase::Stopping;
+        self.stopping &= phase != ChildPhase::Stopping;
         if let Some(then) = child.stop.take() {
             // The child was to be stopped, so its exit reason does not matter.
             self.stops.remove(&id);
@@ -318,7 +318,7 @@ impl Plan {
         if self.end.is_some() {
             return ExitAction::Down;
         }
-        let was_refused = over == Over::Refused && phase == Phase::Starting;
+        let was_refused = over == Over::Refused && phase == ChildPhase::Starting;
         match std::mem::replace(&mut child.cause, Cause::Restart) {
             Cause::Added => return self.forget(id),
             Cause::Initial if was_refused => {
@@ -348,10 +348,10 @@ impl Plan {
     }
 
     /// Returns how long the next start of a child that exited in this phase is delayed.
-    fn back_off(&mut self, id: Id, phase: Phase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
+    fn back_off(&mut self, id: Id, phase: ChildPhase, now: Instant, random: impl FnOnce() -> u64) -> Duration {
         let child = self.child(id);
         let Some(backoff) = child.policy.backoff else { return Duration::ZERO };
-        if matches!(phase, Phase::Up(since) if backoff.is_stable(now - since)) {
+        if matches!(phase, ChildPhase::Up(since) if backoff.is_stable(now - since)) {
             child.attempt = 0;
         }
         let wait = backoff.wait(child.attempt, random);
@@ -374,8 +374,8 @@ impl Plan {
         for other in others {
             let child = self.child(other);
             match child.phase {
-                Phase::Down => {}
-                Phase::Due(own) => {
+                ChildPhase::Down => {}
+                ChildPhase::Due(own) => {
                     self.due.remove(&(own, other));
                     self.wait_for_turn(other, own.max(at));
                 }
@@ -403,11 +403,11 @@ impl Plan {
         for (&id, child) in &mut self.children {
             if child.phase.lives() {
                 child.stop = Some(Then::Stay);
-                if child.phase != Phase::Stopping {
+                if child.phase != ChildPhase::Stopping {
                     self.stops.insert(id);
                 }
             } else {
-                child.phase = Phase::Down;
+                child.phase = ChildPhase::Down;
             }
         }
     }
@@ -443,7 +443,7 @@ impl Plan {
         }
         let child = self.child(id);
         child.attempt = 0;
-        if child.phase == Phase::Down && child.cause != Cause::Added {
+        if child.phase == ChildPhase::Down && child.cause != Cause::Added {
             child.cause = Cause::Requested;
         }
         if child.phase.lives() {
@@ -472,7 +472,7 @@ impl Plan {
         }
         if let Some(last) = self.stops.pop_last() {
             self.stopping = true;
-            self.child(last).phase = Phase::Stopping;
+            self.child(last).phase = ChildPhase::Stopping;
             return Some(Action::Stop(last));
         }
         let id = match self.due.first() {
@@ -482,13 +482,13 @@ impl Plan {
             }
             _ => self.turns.first().copied().filter(|id| self.is_due(*id, now))?,
         };
-        self.child(id).phase = Phase::Starting;
+        self.child(id).phase = ChildPhase::Starting;
         self.living += 1;
         Some(Action::Start(id))
     }
 
     fn is_due(&self, id: Id, now: Instant) -> bool {
-        matches!(self.children[&id].phase, Phase::Due(at) if at <= now)
+        matches!(self.children[&id].phase, ChildPhase::Due(at) if at <= now)
     }
 
     /// Returns when [`next`](Self::next) has an action if nothing else happens; `None` means never.
@@ -497,7 +497,7 @@ impl Plan {
             return None;
         }
         let in_turn = self.turns.first().and_then(|first| match self.children[first].phase {
-            Phase::Due(at) => Some(at),
+            ChildPhase::Due(at) => Some(at),
             _ => None,
         });
         self.due.first().map(|&(at, _)| at).into_iter().chain(in_turn).min()

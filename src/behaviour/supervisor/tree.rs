@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::behaviour::supervisor::plan::{Phase, Strategy};
+use crate::behaviour::supervisor::plan::{ChildPhase, Strategy};
 use crate::behaviour::supervisor::{Supervisor, SupervisorMessage};
 use crate::host::{Host, Target};
 use crate::process::exit::Exit;
@@ -91,11 +91,11 @@ impl Supervisor {
             name: kept.child.spec.name.as_deref().map(str::to_owned),
             pid: self.live_children.get(id).map(|member| member.pid),
             state: match self.plan.phase(id) {
-                None | Some(Phase::Down) => ChildState::Stopped,
-                Some(Phase::Due(_)) => ChildState::Restarting,
-                Some(Phase::Starting) => ChildState::Starting,
-                Some(Phase::Up(_)) => ChildState::Running,
-                Some(Phase::Stopping) => ChildState::Stopping,
+                None | Some(ChildPhase::Down) => ChildState::Stopped,
+                Some(ChildPhase::Due(_)) => ChildState::Restarting,
+                Some(ChildPhase::Starting) => ChildState::Starting,
+                Some(ChildPhase::Up(_)) => ChildState::Running,
+                Some(ChildPhase::Stopping) => ChildState::Stopping,
             },
             restarts: kept.restarts,
             last: kept.last.clone(),

@@ -19,12 +19,12 @@ use crate::process::payload::Payload;
 use crate::process::state::Ref;
 
 /// A message that waits for room in a full mailbox.
-struct Waiting<M: Send + 'static> {
+struct WaitingSend<M: Send + 'static> {
     control: Ref<Control<M>>,
     number: u64,
 }
 
-impl<M: Send + 'static> Waiting<M> {
+impl<M: Send + 'static> WaitingSend<M> {
     fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), (SendErrorKind, M)>> {
         // `clone` and `drop` of a waker run user code: they are called without the lock of the mailbox.
         let mut waker = Some(cx.waker().clone());
@@ -37,7 +37,7 @@ impl<M: Send + 'static> Waiting<M> {
     }
 }
 
-impl<M: Send + 'static> Drop for Waiting<M> {
+impl<M: Send + 'static> Drop for WaitingSend<M> {
     fn drop(&mut self) {
         drop(self.control.inbox.give_up(self.number));
     }
@@ -51,9 +51,9 @@ enum State<M: Send + 'static> {
         to: Destination<M>,
         message: Mutex<M>,
     },
-    Waiting(Waiting<M>),
+    Waiting(WaitingSend<M>),
     /// The receiver takes messages of any type.
-    Untyped(Waiting<Payload>),
+    Untyped(WaitingSend<Payload>),
     Over,
 }
 
@@ -95,10 +95,10 @@ fn enter<N: Send + 'static, M: Send + 'static>(
     control: Ref<Control<M>>,
     message: M,
     cx: Option<&Context<'_>>,
-    wait: impl FnOnce(Waiting<M>) -> State<N>,
+    wait: impl FnOnce(WaitingSend<M>) -> State<N>,
 ) -> Result<State<N>, (SendErrorKind, M)> {
     let number = control.push_or_wait(message, cx.map(|cx| cx.waker().clone()))?;
-    Ok(number.map_or(State::Over, |number| wait(Waiting { control, number })))
+    Ok(number.map_or(State::Over, |number| wait(WaitingSend { control, number })))
 }
 
 fn typed<N: Send + 'static>(payload: Payload) -> N {

@@ -29,11 +29,11 @@ use crate::process::failure::Failure;
 #[derive(Clone)]
 pub struct Retry<H> {
     inner: Arc<H>,
-    policy: Policy,
+    policy: RetryPolicy,
 }
 
 #[derive(Clone)]
-struct Policy {
+struct RetryPolicy {
     times: u32,
     backoff: Backoff,
     retries: Option<Arc<dyn Fn(&Failure) -> bool + Send + Sync>>,
@@ -45,7 +45,7 @@ impl<H> Retry<H> {
     /// 0 there are no retries. With a `wait` of zero, other tasks still run between two attempts.
     pub fn new(inner: H, times: u32, wait: Duration) -> Self {
         let backoff = Backoff::new(wait, Duration::from_secs(60).max(wait)).jitter(false);
-        let policy = Policy { times, backoff, retries: None };
+        let policy = RetryPolicy { times, backoff, retries: None };
         Self { inner: Arc::new(inner), policy }
     }
 
@@ -74,7 +74,7 @@ impl<H> Retry<H> {
 
 impl<H: fmt::Debug> fmt::Debug for Retry<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Policy { times, backoff, .. } = &self.policy;
+        let RetryPolicy { times, backoff, .. } = &self.policy;
         f.debug_struct("Retry")
             .field("inner", &self.inner)
             .field("times", times)
@@ -83,7 +83,7 @@ impl<H: fmt::Debug> fmt::Debug for Retry<H> {
     }
 }
 
-impl Policy {
+impl RetryPolicy {
     fn retries(&self, failure: &Failure) -> bool {
         use Failure::{Abandoned, Error, Panicked, TimedOut};
         match &self.retries {
@@ -96,7 +96,7 @@ impl Policy {
 /// A command that may be retried.
 struct Asking<H, C: Command> {
     inner: Arc<H>,
-    policy: Policy,
+    policy: RetryPolicy,
     command: C,
     completion: Completion<C::Reply>,
     retried: u32,

@@ -69,7 +69,7 @@ impl Default for Bound {
 }
 
 /// A command that waits, without its type.
-pub(super) trait Waiting: Send {
+pub(super) trait WaitingCommand: Send {
     fn host(&self) -> &Host;
 
     /// Whether the command is still wanted. If it is, `leaver` is woken when that ends.
@@ -101,7 +101,7 @@ impl<C: Command, H: Handler<C>> Turn<H, C> {
     }
 }
 
-impl<C: Command, H: Handler<C>> Waiting for Turn<H, C> {
+impl<C: Command, H: Handler<C>> WaitingCommand for Turn<H, C> {
     fn host(&self) -> &Host {
         self.completion.host()
     }
@@ -151,11 +151,11 @@ impl<L: Leave + 'static> Wake for RemoveWaker<L> {
 #[must_use]
 pub(super) enum QueueAnswer {
     /// The new command, which is refused.
-    Refused(Box<dyn Waiting>),
+    Refused(Box<dyn WaitingCommand>),
     /// The oldest command, which the new one has displaced.
-    Displaced(Box<dyn Waiting>),
+    Displaced(Box<dyn WaitingCommand>),
     /// The new command, whose answer is no longer wanted.
-    Unwanted(Box<dyn Waiting>),
+    Unwanted(Box<dyn WaitingCommand>),
 }
 
 impl QueueAnswer {
@@ -171,7 +171,7 @@ impl QueueAnswer {
 /// A queue of commands.
 #[derive(Default)]
 pub(super) struct Line {
-    waiting: BTreeMap<u64, Box<dyn Waiting>>,
+    waiting: BTreeMap<u64, Box<dyn WaitingCommand>>,
     tickets: u64,
 }
 
@@ -188,7 +188,7 @@ impl Line {
     /// that the caller of this function holds, so it can't run before the command is in the queue.
     pub(super) fn join<L: Leave + 'static>(
         &mut self,
-        turn: Box<dyn Waiting>,
+        turn: Box<dyn WaitingCommand>,
         bound: Bound,
         whose: &Arc<L>,
     ) -> Option<QueueAnswer> {
@@ -207,7 +207,7 @@ impl Line {
     }
 
     /// Removes the command that has waited longest.
-    pub(super) fn pop(&mut self) -> Option<Box<dyn Waiting>> {
+    pub(super) fn pop(&mut self) -> Option<Box<dyn WaitingCommand>> {
         self.waiting.pop_first().map(|(_, turn)| turn)
     }
 
@@ -216,7 +216,7 @@ impl Line {
         self.waiting.values().map(|turn| turn.host()).find(|host| host.phase() != Phase::Closed).cloned()
     }
 
-    pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<dyn Waiting>> {
+    pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<dyn WaitingCommand>> {
         self.waiting.remove(&ticket)
     }
 }
@@ -224,7 +224,7 @@ impl Line {
 /// Spawns a task that hands a waiting command to its handler. This thread does not call the handler, because it may be
 /// in the middle of the answer of another command. Returns `false` if the runtime of the command has shut down: then
 /// the command is dropped.
-pub(super) fn spawn_turn(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
+pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> Box<dyn Send>) -> bool {
     let host = turn.host().clone();
     if host.phase() == Phase::Closed {
         let _ = drop_caught(turn);
@@ -238,7 +238,7 @@ pub(super) fn spawn_turn(turn: Box<dyn Waiting>, place: impl FnOnce() -> Box<dyn
 /// Hands a waiting command to its handler, inside a task of the same runtime. So commands that are due at the same time
 /// keep their order, whereas separate tasks would run in any order. A command of another runtime is [sent
 /// off](send_off) to a task there.
-pub(super) fn run_in_order(turn: Box<dyn Waiting>, here: &Host) {
+pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         turn.go(Box::new(()));
     } else {

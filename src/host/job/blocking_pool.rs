@@ -115,11 +115,11 @@ impl fmt::Debug for Options {
 /// Threads that run jobs in the order of their submission. Dropping the pool closes it.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolState {
     state: Mutex<State>,
     /// An idle thread waits here for a job, or for the pool to close.
     work: Condvar,
@@ -190,7 +190,7 @@ impl State {
 impl Pool {
     /// Creates a pool without threads.
     pub(crate) fn new(options: Options) -> Self {
-        let shared = Shared { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
+        let shared = PoolState { state: Mutex::default(), work: Condvar::new(), empty: Condvar::new(), options };
         Self { shared: Arc::new(shared) }
     }
 
@@ -285,7 +285,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// Starts a thread. `_state` proves that the caller holds the lock.
     fn start(self: &Arc<Self>, _state: &State) -> io::Result<()> {
         #[cfg(test)]

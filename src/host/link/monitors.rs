@@ -21,7 +21,7 @@ const LAST: u32 = u32::MAX >> 1;
 
 #[derive(Debug)]
 pub(crate) struct Watched<E: ?Sized> {
-    slots: Vec<Slot<E>>,
+    slots: Vec<MonitorSlot<E>>,
     /// The slot that became free last.
     free: u32,
     taken: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Watched<E: ?Sized> {
 ///     └───────────────── tell ────────────▶ told
 /// ```
 #[derive(Debug)]
-struct Slot<E: ?Sized> {
+struct MonitorSlot<E: ?Sized> {
     generation: u32,
     /// In a free slot, the slot that became free before it. Otherwise [`WATCHING`] or [`NOTIFIED`].
     next: u32,
@@ -61,7 +61,7 @@ impl<E: ?Sized> Watched<E> {
         if self.free == NONE {
             let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < NOTIFIED);
             self.free = index.expect("before that many there is no memory left");
-            self.slots.push(Slot { generation: self.first, next: NONE, watched: None });
+            self.slots.push(MonitorSlot { generation: self.first, next: NONE, watched: None });
         }
         Vacant { index: self.free, watched: self }
     }

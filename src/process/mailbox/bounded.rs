@@ -42,16 +42,16 @@ impl MailboxCapacity {
     /// Returns the policy and the capacity, or `None` if there is no bound. A `limit` below the capacity, or without
     /// one, replaces both: then messages beyond `limit` are refused.
     #[inline]
-    pub(crate) fn within(self, limit: Option<usize>) -> Option<(Policy, usize)> {
+    pub(crate) fn within(self, limit: Option<usize>) -> Option<(OverflowPolicy, usize)> {
         let bound = match self {
             Self::Unbounded => None,
-            Self::Reject(most) => Some((Policy::Reject, most.max(1))),
-            Self::DropOldest(most) => Some((Policy::DropOldest, most.max(1))),
-            Self::DropNewest(most) => Some((Policy::DropNewest, most.max(1))),
+            Self::Reject(most) => Some((OverflowPolicy::Reject, most.max(1))),
+            Self::DropOldest(most) => Some((OverflowPolicy::DropOldest, most.max(1))),
+            Self::DropNewest(most) => Some((OverflowPolicy::DropNewest, most.max(1))),
         };
         match (bound, limit) {
-            (Some((_, most)), Some(limit)) if limit < most => Some((Policy::Reject, limit)),
-            (None, Some(limit)) => Some((Policy::Reject, limit)),
+            (Some((_, most)), Some(limit)) if limit < most => Some((OverflowPolicy::Reject, limit)),
+            (None, Some(limit)) => Some((OverflowPolicy::Reject, limit)),
             (bound, _) => bound,
         }
     }
@@ -59,7 +59,7 @@ impl MailboxCapacity {
 
 /// Policy for a message that finds no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(crate) enum OverflowPolicy {
     Reject,
     DropOldest,
     DropNewest,
@@ -95,7 +95,7 @@ pub(super) struct Bounded<M> {
     /// Number of the oldest message.
     first: u64,
     most: usize,
-    policy: Policy,
+    policy: OverflowPolicy,
     /// Largest length that the queue ever had.
     high: usize,
     /// The waiting senders, by number, which is the order in which they began to wait. If there is one, and the mailbox
@@ -120,7 +120,7 @@ pub(crate) enum RoomWaiter {
 }
 
 impl<M> Bounded<M> {
-    pub(super) fn new(policy: Policy, most: usize) -> Self {
+    pub(super) fn new(policy: OverflowPolicy, most: usize) -> Self {
         Self {
             queue: VecDeque::new(),
             first: FIRST,
@@ -149,7 +149,7 @@ impl<M> Bounded<M> {
 
     /// Returns whether a push would be refused.
     pub(super) fn rejects(&self) -> bool {
-        self.policy == Policy::Reject && !self.has_room()
+        self.policy == OverflowPolicy::Reject && !self.has_room()
     }
 
     fn store(&mut self, message: M) {
@@ -163,9 +163,9 @@ impl<M> Bounded<M> {
             return Pushed::Stored;
         }
         match self.policy {
-            Policy::Reject => Pushed::Rejected(message),
-            Policy::DropNewest => Pushed::Newest(message),
-            Policy::DropOldest => {
+            OverflowPolicy::Reject => Pushed::Rejected(message),
+            OverflowPolicy::DropNewest => Pushed::Newest(message),
+            OverflowPolicy::DropOldest => {
                 let oldest = self.queue.pop_front().flatten();
                 self.first += 1;
                 self.store(message);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_lower_of_bound_and_limit_applies() {
-        use Policy::{DropNewest, DropOldest, Reject};
+        use OverflowPolicy::{DropNewest, DropOldest, Reject};
         let table = [
             (MailboxCapacity::Unbounded, None, None),
             (MailboxCapacity::Unbounded, Some(3), Some((Reject, 3))),
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_hole_counts_and_may_be_dropped() {
-        let mut queue = Bounded::new(Policy::DropOldest, 2);
+        let mut queue = Bounded::new(OverflowPolicy::DropOldest, 2);
         for message in 0..2 {
             assert!(matches!(queue.push(message), Pushed::Stored));
         }
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn senders_are_admitted_in_arrival_order() {
-        let mut queue = Bounded::new(Policy::DropNewest, 1);
+        let mut queue = Bounded::new(OverflowPolicy::DropNewest, 1);
         let waker = || Some(Waker::noop().clone());
         let mut waits = |message| queue.push_or_wait(message, &mut waker());
         assert_eq!([waits(0), waits(1), waits(2), waits(3)], [Ok(None), Ok(Some(0)), Ok(Some(1)), Ok(Some(2))]);
@@ -382,6 +382,6 @@ mod tests {
         assert!(!queue.still_waits(0, &mut None) && queue.still_waits(2, &mut waker()));
         let mut all = VecDeque::new();
         assert_eq!((queue.drain_into(&mut all).len(), all, queue.pop(), queue.pop()), (1, [1].into(), Some(3), None));
-        assert_eq!(Bounded::new(Policy::Reject, 0).push_or_wait(1, &mut waker()), Err(1));
+        assert_eq!(Bounded::new(OverflowPolicy::Reject, 0).push_or_wait(1, &mut waker()), Err(1));
     }
 }

@@ -11,7 +11,7 @@ use crate::platform::sync::atomic::{AtomicBool, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 
 /// A runnable task.
-pub(super) enum Entry {
+pub(super) enum ReadyEntry {
     Job(Job),
     /// The future that the simulation runs.
     Own(Arc<Own>),
@@ -19,17 +19,17 @@ pub(super) enum Entry {
 
 /// The result of a choice.
 pub(super) enum Next {
-    Entry(Entry),
+    Entry(ReadyEntry),
     /// The first due timer fires next.
     Timer,
     Nothing,
 }
 
 /// The runnable tasks, in the order in which they became runnable.
-pub(super) struct Queue(Mutex<State>);
+pub(super) struct ReadyQueue(Mutex<State>);
 
 struct State {
-    ready: VecDeque<Entry>,
+    ready: VecDeque<ReadyEntry>,
     rng: Rng,
     /// Number of choices until now. A choice counts only if there were at least two candidates.
     drawn: u64,
@@ -38,14 +38,14 @@ struct State {
     closed: bool,
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for ReadyQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { ready, drawn, .. } = &*self.0.lock();
         f.debug_struct("Queue").field("ready", &ready.len()).field("drawn", drawn).finish_non_exhaustive()
     }
 }
 
-impl Queue {
+impl ReadyQueue {
     pub(super) fn new(rng: Rng) -> Self {
         Self(Mutex::new(State { ready: VecDeque::new(), rng, drawn: 0, most: u64::MAX, closed: false }))
     }
@@ -63,7 +63,7 @@ impl Queue {
 
     /// Queues a runnable task. If the queue is closed, the task is dropped outside the lock, because it will never run;
     /// for a process the drop is its exit.
-    pub(super) fn push(&self, entry: Entry) {
+    pub(super) fn push(&self, entry: ReadyEntry) {
         let mut state = self.0.lock();
         if !state.closed {
             return state.ready.push_back(entry);
@@ -103,13 +103,13 @@ impl Queue {
 
 /// Waker of the future that the simulation runs. It queues the future at most once, however often it is woken.
 pub(super) struct Own {
-    queue: Arc<Queue>,
+    queue: Arc<ReadyQueue>,
     is_queued: AtomicBool,
 }
 
 impl Own {
     /// Returns the waker of a future that is already queued.
-    pub(super) fn ready(queue: &Arc<Queue>) -> Arc<Self> {
+    pub(super) fn ready(queue: &Arc<ReadyQueue>) -> Arc<Self> {
         let own = Arc::new(Self { queue: Arc::clone(queue), is_queued: AtomicBool::new(false) });
         own.wake_by_ref();
         own
@@ -128,7 +128,7 @@ impl Wake for Own {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_queued.swap(true, Ordering::SeqCst) {
-            self.queue.push(Entry::Own(Arc::clone(self)));
+            self.queue.push(ReadyEntry::Own(Arc::clone(self)));
         }
     }
 }
@@ -139,11 +139,11 @@ mod tests {
 
     /// Runs three futures, each of which wakes itself in each turn. Returns the order of their turns.
     fn order(seed: u64, most: u64) -> Vec<usize> {
-        let queue = Arc::new(Queue::new(Rng::seeded(seed)));
+        let queue = Arc::new(ReadyQueue::new(Rng::seeded(seed)));
         queue.limit(most);
         let all = [(); 3].map(|()| Own::ready(&queue));
         let turn = |_| {
-            let Next::Entry(Entry::Own(own)) = queue.next(false) else { panic!("all are ready, always") };
+            let Next::Entry(ReadyEntry::Own(own)) = queue.next(false) else { panic!("all are ready, always") };
             own.begin();
             own.wake_by_ref();
             own.wake_by_ref();

@@ -118,7 +118,7 @@ fn transient_children_restart_only_after_failures_and_temporary_children_never()
     plan.exited(2, Over::Ended, &Exit::Normal, at(3), || 0);
     assert_eq!(next(&mut plan, at(3)), [Start(2)]);
     assert_eq!(plan.children.keys().copied().collect::<Vec<_>>(), [0, 2]);
-    assert_eq!(plan.phase(0), Some(Phase::Down));
+    assert_eq!(plan.phase(0), Some(ChildPhase::Down));
     assert!(plan.restart(0, at(4)));
     assert_eq!(next(&mut plan, at(4)), [Start(0)]);
     // A temporary child is removed after its exit, also when it was stopped on request.
@@ -252,7 +252,7 @@ fn a_refused_start_on_request_leaves_the_child_down() {
         assert!(plan.restart(0, at(ms)));
         assert_eq!(next(&mut plan, at(ms)), [Start(0)]);
         assert_eq!(plan.exited(0, Over::Refused, &boom(), at(ms), || 0), ExitAction::Down);
-        assert_eq!((plan.phase(0), plan.is_settled()), (Some(Phase::Down), true));
+        assert_eq!((plan.phase(0), plan.is_settled()), (Some(ChildPhase::Down), true));
     }
     // An instance that exits before it has started is no refusal: the child is restarted.
     assert!(plan.restart(0, at(10)));

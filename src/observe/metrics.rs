@@ -122,7 +122,7 @@ counters! {
     Completions => completions,
     /// Answers that arrived after the cancellation of their yield or the exit of their process.
     Discarded => discarded,
-    /// ItemStream that arrived after the caller stopped waiting for them.
+    /// Replies that arrived after the caller stopped waiting for them.
     LateReplies => late_replies,
     /// Panics of processes, and of futures without a pid that run on the runtime.
     Panics => panics,

@@ -226,7 +226,7 @@ impl<P: Process> Machine for Raw<P> {
         let mut life = std::mem::replace(self.project().life, Phase::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
-            me.control().finish_exit(unread);
+            me.control().dead_letter(unread);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Small scenarios on two_workers real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
+//! Small scenarios on two real workers, for Miri and the sanitizers. Each scenario uses one mechanism with unsafe code
 //! from several threads, a few times. They assert results only; the tools report memory errors. They are a separate
 //! test binary, because Miri and the sanitizers take long to compile and start `tests/it`.
 
@@ -10,14 +10,14 @@ use std::time::Duration;
 use futures::executor::block_on;
 use procession::*;
 
-/// Builder of a runtime with two_workers workers. Interpreted steps take long, so the threshold disables replacement threads
+/// Builder of a runtime with two workers. Interpreted steps take long, so the threshold disables replacement threads
 /// for long steps.
 fn two_workers() -> Builder {
     Runtime::builder().workers(2).long_step_threshold(Duration::MAX)
 }
 
-/// Runs a scenario on this thread, with a runtime of two_workers workers beside it. The scenario owns the runtime and drops it at
-/// its end.
+/// Runs a scenario on this thread, with a runtime of two workers beside it. The scenario owns the runtime and drops it
+/// at its end.
 fn run_on_two_workers<F: Future>(scenario: impl FnOnce(Runtime) -> F) {
     block_on(scenario(two_workers().build().expect("a runtime")));
 }

@@ -44,7 +44,7 @@ impl<M> Clone for SelfHandle<M> {
 
 impl<M> fmt::Debug for SelfHandle<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Me").field(&self.control.head.pid()).finish()
+        f.debug_tuple("SelfHandle").field(&self.control.head.pid()).finish()
     }
 }
 

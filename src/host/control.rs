@@ -263,7 +263,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
-            Err(unread) => self.finish_exit(unread),
+            Err(unread) => self.dead_letter(unread),
         }
     }
 
@@ -276,7 +276,7 @@ impl<M: Send + 'static> Control<M> {
     }
 
     /// Turns messages that were taken out and not read into dead letters.
-    pub(crate) fn finish_exit(&self, unread: VecDeque<M>) {
+    pub(crate) fn dead_letter(&self, unread: VecDeque<M>) {
         if !unread.is_empty() {
             self.head.host().dead_letters_of(&self.head, unread.into_iter());
         }

@@ -399,7 +399,8 @@ impl<T: HeaderFirst> Ref<T> {
     pub(crate) unsafe fn with(kind: &'static VTable, strong: u32, make: impl FnOnce(Header) -> T) -> Self {
         // SAFETY: a `T` is `HeaderFirst`, so it contains a header, and its size is not zero.
         let at = unsafe { memory::take(Layout::new::<T>()) }.cast::<T>();
-        // For `Stepped::wake`, which recovers the pointer to the whole value from a reference to its header.
+        // For `Stepped::wake` and `Stepped::deliver`, which recover the pointer to the whole value from a reference to
+        // its first part.
         let _ = at.as_ptr().expose_provenance();
         let value = make(Header::new(kind, strong));
         // SAFETY: the memory was taken for the layout of a `T`, and nothing else refers to it. If `make` panics, the

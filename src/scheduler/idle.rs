@@ -321,8 +321,8 @@ impl Idle {
 
     /// Returns the slot of the timekeeper, which sleeps until the nearest deadline.
     pub(crate) fn timekeeper(&self) -> Option<usize> {
-        // Pairs with the fence in `announce`. The caller has inserted a deadline before: either the timekeeper sees the
-        // deadline after its announcement, or this load sees the timekeeper.
+        // Pairs with the fence in `announce`, for `rearm`, which is called after a deadline was inserted: either the
+        // timekeeper sees the deadline after its announcement, or this load sees the timekeeper.
         fence(Ordering::SeqCst);
         self.timekeeper.load(Ordering::SeqCst).checked_sub(1)
     }

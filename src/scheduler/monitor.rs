@@ -10,7 +10,7 @@ use crate::observe::{Counter, WorkerState};
 use crate::platform::sync::atomic::{AtomicU8, Ordering, fence};
 use crate::platform::sync::{Arc, Condvar, planted, thread, wait_while};
 use crate::scheduler::slot::OWN_FUTURE;
-use crate::scheduler::threads::RefCounted;
+use crate::scheduler::threads::CountedThread;
 use crate::scheduler::{Scheduler, Task};
 
 /// Shortest time between two looks.
@@ -86,7 +86,7 @@ impl<T: Task> Scheduler<T> {
             self.monitor.ring();
             return;
         }
-        let counted = RefCounted::new(&mut crew, Arc::clone(self));
+        let counted = CountedThread::new(&mut crew, Arc::clone(self));
         drop(crew);
         let scheduler = Arc::clone(self);
         let name = format!("{}-monitor", self.options.name);
@@ -97,7 +97,7 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Main function of the monitor's thread.
-    fn monitor(self: Arc<Self>, counted: RefCounted<T>) {
+    fn monitor(self: Arc<Self>, counted: CountedThread<T>) {
         let mut seen = vec![None; self.posts.len()];
         let mut quiet = 0;
         while self.pause() {

@@ -79,7 +79,8 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call.
+    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call, unless
+    /// `give_back` undoes it.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -90,7 +91,10 @@ impl WorkerSlot {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Undoes `take`, while the caller still holds the lock under which it called `take`.
+    /// Undoes `take`. The caller still holds the lock under which it called `take`. A worker thread that sees TAKEN
+    /// takes this lock before it changes the state, so this store overwrites no change by that thread. If the worker
+    /// called `rest` in between, or a guest called `resume`, which it does without the lock, the slot counts as busy
+    /// until its state changes again.
     pub(crate) fn give_back(&self) {
         self.duty.store(BUSY, Ordering::SeqCst);
     }

@@ -61,16 +61,16 @@ impl<T: Task> WorkerThreads<T> {
 }
 
 /// Guard that counts a thread until it exits, also by a panic.
-pub(super) struct RefCounted<T: Task>(Arc<Scheduler<T>>);
+pub(super) struct CountedThread<T: Task>(Arc<Scheduler<T>>);
 
-impl<T: Task> RefCounted<T> {
+impl<T: Task> CountedThread<T> {
     pub(super) fn new(crew: &mut WorkerThreads<T>, scheduler: Arc<Scheduler<T>>) -> Self {
         crew.threads += 1;
         Self(scheduler)
     }
 }
 
-impl<T: Task> Drop for RefCounted<T> {
+impl<T: Task> Drop for CountedThread<T> {
     fn drop(&mut self) {
         self.0.crew.lock().threads -= 1;
         self.0.left.notify_all();
@@ -165,7 +165,7 @@ impl<T: Task> Scheduler<T> {
         }
         let place = Arc::new(Mutex::new(Some(local)));
         let (at, around) = (Arc::clone(&place), self.options.around.clone());
-        let counted = RefCounted::new(&mut crew, Arc::clone(self));
+        let counted = CountedThread::new(&mut crew, Arc::clone(self));
         crew.active += 1;
         crew.started += 1;
         // The closure owns `counted`. If the start fails, the closure is dropped, which takes the lock: so it must be

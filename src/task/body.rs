@@ -370,7 +370,7 @@ pub struct EntryPoints<M: Send + 'static, T> {
 
 impl<M: Send + 'static, T> fmt::Debug for EntryPoints<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Methods").field("known", &self.entries.keys()).finish()
+        f.debug_struct("EntryPoints").field("known", &self.entries.keys()).finish()
     }
 }
 

@@ -144,6 +144,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             cell.shell.control.recalled(&ready);
         }
         // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
+        // No other reference to the machine exists, because each of them needs that right.
         let machine = unsafe { cell.machine() };
         // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
         // `me`.
@@ -158,7 +159,9 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             TurnOutcome::Again => ready.schedule(WakeSource::Turn),
             TurnOutcome::Waits => ready.wait(),
             // SAFETY: the slot is open. The turn returns `WaitsOpen` only if it noted a receiver that waits with an
-            // open slot. The receiver makes that note when the slot is open, and removes it before the slot is closed.
+            // open slot. The receiver makes that note in this turn, when it has opened the slot under the mailbox's
+            // lock, or when the mark of that lock shows that the slot is still open. It removes the note before it
+            // closes the slot. No other thread closes the slot of a process that is active.
             TurnOutcome::WaitsOpen => unsafe { ready.wait_open() },
             // SAFETY: `ready` is the right to run this cell, and the turn has finished the process. `left` says whether
             // the reference count of the pid table was handed over.
@@ -181,6 +184,7 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
             return std::mem::forget(ready);
         }
         // SAFETY: `ready` is the only right to run this process. It is consumed below, after the last use of `machine`.
+        // No other reference to the machine exists, because each of them needs that right.
         let machine = unsafe { cell.machine() };
         // SAFETY: `at` is as for `run`. `ready` keeps the cell alive, and is consumed below, after the last use of
         // `me`.
@@ -540,8 +544,8 @@ impl RunnableProcess {
     /// Head of the control block of the process.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: every task is a cell. In a cell the head follows the header: both are fields of a `repr(C)` control
-        // block.
+        // SAFETY: every task is a cell, which begins with a `repr(C)` control block. There the head follows the header
+        // without padding, as the assertion below `Stepped for Control` checks.
         unsafe { self.behind() }
     }
 }

@@ -19,7 +19,7 @@ use crate::process::command::Command;
 /// The limit is a token bucket: after a pause, `burst` commands may pass immediately. In any span of time, at most
 /// `burst` commands pass, and as many more as the rate allows in that span. Timers have a resolution of milliseconds,
 /// so a command that has waited passes a little late, never early. Up to 10 ms of this delay are compensated: the
-/// commands behind pass as if that command had pass_times on time. So the rate is exact in the long run, and a span may
+/// commands behind pass as if that command had passed on time. So the rate is exact in the long run, and a span may
 /// have as many further commands as the rate allows in 10 ms.
 ///
 /// A command that is cancelled while it waits leaves the queue immediately, and uses no token. If the queue is full, a
@@ -95,7 +95,7 @@ const LATE: Duration = Duration::from_millis(10);
 
 /// The generic cell rate algorithm, as virtual scheduling: ITU-T recommendation I.371 (2004), annex A. The unit of time
 /// is 1 ns divided by `count`, so that no rate is rounded. This version differs for commands that wait: a command that
-/// passes late, because timers are late, counts as if it had pass_times up to `LATE` earlier.
+/// passes late, because timers are late, counts as if it had passed up to `LATE` earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Schedule {
     /// Time at which the next command would pass if all commands came at even intervals.
@@ -157,8 +157,8 @@ impl SharedState {
             while let Some(due) = attendant.tap.as_ref().and_then(|tap| tap.run_due(&rate, &on)) {
                 on.sleep(due - on.now()).await;
             }
-            // `send_off_due` found the queue empty and cleared `attended` under the same lock, so the drop of
-            // `attendant` has nothing to hand over.
+            // `run_due` found the queue empty and cleared `attended` under the same lock, so the drop of `attendant`
+            // has nothing to hand over.
             drop(attendant.tap.take());
         });
     }

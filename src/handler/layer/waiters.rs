@@ -236,8 +236,8 @@ pub(super) fn spawn_turn(turn: Box<dyn WaitingCommand>, place: impl FnOnce() -> 
 }
 
 /// Hands a waiting command to its handler, inside a task of the same runtime. So commands that are due at the same time
-/// keep their order, whereas separate tasks would run in any order. A command of another runtime is [sent
-/// off](send_off) to a task there.
+/// keep their order, whereas separate tasks would run in any order. A command of another runtime is handed to [a task
+/// there](spawn_turn).
 pub(super) fn run_in_order(turn: Box<dyn WaitingCommand>, here: &Host) {
     if Arc::ptr_eq(turn.host().shared(), here.shared()) && here.phase() != Phase::Closed {
         turn.go(Box::new(()));

@@ -97,7 +97,7 @@ impl InheritedContext {
 impl fmt::Debug for InheritedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = self.0.as_ref().map_or(0, |estate| estate.values.len());
-        f.debug_struct("Inherited")
+        f.debug_struct("InheritedContext")
             .field("values", &values)
             .field("deadline", &self.deadline())
             .field("cancel_token", &self.cancel_token())

@@ -38,7 +38,7 @@ pub(crate) struct Node<E: ?Sized> {
     /// The parent, and the number of this node in it.
     parent: Option<(Arc<Self>, u64)>,
     state: Mutex<State<E>>,
-    /// Notified when all subjects of a cancelled node have been notified.
+    /// Notified when `over` of the state is set.
     news: Event,
 }
 
@@ -50,7 +50,8 @@ struct State<E: ?Sized> {
     subjects: BTreeMap<u64, counted::Weak<E>>,
     /// Set when the node is closed.
     cause: Option<Cause>,
-    /// Set when all children and subjects of the closed node have been notified.
+    /// Set when the canceller that closed this node has notified the subjects of the node, and of the descendants that
+    /// it closed itself. Set from the beginning in a node that is created closed.
     over: bool,
 }
 
@@ -153,7 +154,7 @@ impl<E: Subject + ?Sized> Node<E> {
         self.state.lock().cause.clone()
     }
 
-    /// Reason of the cancellation if the node is closed and all subjects have been notified.
+    /// Reason of the cancellation, if the node is closed and `over` is set.
     pub(crate) fn reason(&self) -> Option<Reason> {
         let state = self.state.lock();
         state.cause.as_ref().filter(|_| state.over).map(|cause| cause.reason.clone())

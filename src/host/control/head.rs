@@ -483,8 +483,9 @@ impl Head {
 
     /// Sets a flag that tasks wait for, and notifies them. Returns the flags that were set before.
     ///
-    /// A waiter sets `LISTENED` before it reads the flags. Both are read-modify-write operations on the same word.
-    /// Therefore the waiter sees the flag, or this call sees the waiter.
+    /// A waiter makes sure that `LISTENED` is set before it reads the flags. The operation that sets `LISTENED` and the
+    /// one here are read-modify-write operations on the same word. If the operation here comes first, the waiter sees
+    /// the flag. Otherwise this call sees `LISTENED`, and notifies the waiter.
     #[inline]
     fn announce(&self, flag: u16) -> u16 {
         let former = self.flags.fetch_or(flag, Ordering::SeqCst);

@@ -97,7 +97,7 @@ pub(crate) struct ClosedContents<M> {
 }
 
 impl<M> ClosedContents<M> {
-    /// Hands the messages to `heir`, if there is one. Returns the messages that no process will read.
+    /// Hands the messages to the inheriting router, if there is one. Returns the messages that no process will read.
     pub(crate) fn settle(self) -> Vec<M> {
         match self.inheriting_router {
             Some(heir) if !self.messages.is_empty() => heir.inherit(self.messages).err().unwrap_or_default(),

@@ -19,16 +19,18 @@
 //!   the return value of [`Own::deliver`].
 //! - **Read:** the current receiver of the mailbox. The proof is [`Receiving`]. A mailbox has one current receiver: a
 //!   claim that was replaced gives no proof (`mailbox::read_ahead`). The current receiver reads without the lock only
-//!   in its process's turn; elsewhere it check_fit the lock. The receiver changes only under the lock. If the former
+//!   in its process's turn; elsewhere it holds the lock. The receiver changes only under the lock. If the former
 //!   receiver was one that may read without the lock, it changes only in the process's own turn. So two reads cannot
 //!   overlap. The thread that closes the mailbox reads under the lock, in the last turn of the process.
 //!
 //! The run state of a process is *Open* only while its slot is open. The receiver [opens](SlotLoan::lend) the slot
-//! under the lock, in its process's turn. The slot is closed again by such a turn, in which the run state is not
-//! *Open*, or by a holder of the lock that has ended the *Open* run state. A holder of the lock that finds the slot
-//! open first has to change the run state as a sender does. If it cannot, it does not write the slot. A receiver that
-//! is polled outside the process's turn, while the process is active, notifies the process. The process then closes the
-//! slot in its next turn.
+//! under the lock, in its process's turn. The slot is closed again in one of two ways. A turn of the process closes it;
+//! during a turn the run state is not *Open*. Or a holder of the lock closes it, after it has woken the process or
+//! after [`Own::recall`] has returned true. In both cases the run state is not *Open* then. It becomes *Open* again
+//! only in a turn, after the receiver has opened the slot under the lock again. A holder of the lock that finds the
+//! slot open first has to change the run state as a sender does. If it cannot, it does not write the slot. A receiver
+//! that is polled outside the process's turn, while the process is active, notifies the process. The process then
+//! closes the slot in its next turn.
 //!
 //! `moves` is odd while a message is in the slot. A writer writes only if `moves` is even, and then makes it odd. A
 //! reader reads only if `moves` is odd, and then makes it even.
@@ -148,13 +150,13 @@ impl<M> Slot<M> {
     /// Writes a message into the slot, under the lock.
     ///
     /// # Errors
-    /// The message, if the slot check_fit a message or is open, or if the message does not fit.
+    /// The message, if the slot contains a message or is open, or if the message does not fit.
     #[inline]
     pub(super) fn put(&self, lent: &mut SlotLoan, message: M) -> Result<(), M> {
         if !Self::FITS || lent.0 || self.is_full() {
             return Err(message);
         }
-        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread check_fit the
+        // SAFETY: the message fits, and the slot is empty. `lent` is exclusively borrowed, so this thread holds the
         // lock of the mailbox. The slot is not open, so only the holder of the lock writes it.
         unsafe { self.write(message) };
         Ok(())
@@ -180,7 +182,8 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn take(&self, _: Receiving) -> Option<M> {
         let moves = self.full()?;
-        // SAFETY: `moves` is odd, so a message is there. `Receiving` proves that no other thread takes it.
+        // SAFETY: `full` saw `moves` odd with an acquire load, so a message is there. `Receiving` proves that no other
+        // thread takes it. The store below makes `moves` even before the slot is read again.
         let message = unsafe { self.read() };
         self.moves.store(moves + 1, Ordering::Release);
         Some(message)
@@ -191,18 +194,20 @@ impl<M> Slot<M> {
     #[inline]
     pub(super) fn take_with(&self, _: Receiving, take: impl FnOnce(M)) {
         let Some(moves) = self.full() else { return };
-        // SAFETY: `moves` is odd, so a message is there. `Receiving` proves that no other thread takes it.
+        // SAFETY: `full` saw `moves` odd with an acquire load, so a message is there. `Receiving` proves that no other
+        // thread takes it. The store below makes `moves` even before the slot is read again.
         let message = unsafe { self.read() };
         // Stored before the call of `take`, which may panic: the message must not be read again.
         self.moves.store(moves + 1, Ordering::Release);
         take(message);
     }
 
-    /// Returns `moves` if the slot check_fit a message.
+    /// Returns `moves` if the slot contains a message.
     #[inline]
     fn full(&self) -> Option<u64> {
-        // Acquire pairs with the release stores in `write`, `take` and `take_with`. With a weaker load a reader could
-        // read the room before the message is in it, and a writer could overwrite a message that is still being read.
+        // Acquire pairs with the release store in `write`. With a weaker load a reader could read the room before the
+        // message is in it, and `Inbox::glance` could miss that the sender held the lock. A writer is ordered after the
+        // last read by its own load, in `write`.
         let moves = self.moves.load(Ordering::Acquire);
         (!moves.is_multiple_of(2)).then_some(moves)
     }
@@ -222,8 +227,8 @@ impl<M> Slot<M> {
 impl<M> Drop for Slot<M> {
     fn drop(&mut self) {
         if self.is_full() {
-            // SAFETY: `moves` is odd, so a message is there. `&mut self` excludes other threads, and nothing reads the
-            // slot after this.
+            // SAFETY: `is_full` saw `moves` odd with an acquire load, so a message is there. `&mut self` excludes other
+            // threads, and nothing reads the slot after this.
             drop(unsafe { self.read() });
         }
     }

@@ -85,7 +85,7 @@ mod note {
     pub(super) const ANSWERED: u8 = 1 << 1;
     /// The process asked to be stepped again, after the tasks that are runnable.
     pub(super) const AGAIN: u8 = 1 << 2;
-    /// ItemStream were dropped while the process unwinds or ends.
+    /// Replies were dropped while the process unwinds or ends.
     pub(super) const REPLIES: u8 = 1 << 3;
     /// The process woke its own task.
     pub(super) const WOKEN: u8 = 1 << 4;
@@ -515,7 +515,7 @@ impl Current {
         !self.spend()
     }
 
-    // ---- ItemStream that are dropped with a process
+    // ---- Replies that are dropped with a process
 
     /// From here until the guard is dropped, values that are dropped on this thread belonged to a process that ends.
     /// The caller then calls [`take_dropped_replies`](Self::take_dropped_replies).

@@ -8,7 +8,7 @@
 //!    │  └─── wait ────┤  │  └──── begin ──────┘  └─────┘
 //!    │ recall         │  │
 //!  Open ◀─── wait ────┤  └─ deliver, wake, from Open
-//!                     └── over, from anywhere ──▶ Over
+//!                     └── end, from anywhere ───▶ Over
 //! ```
 //!
 //! *Active*: the process is queued or running; no thread needs to know which. The thread that changes *Idle* to

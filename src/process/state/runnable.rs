@@ -48,7 +48,8 @@ pub(crate) trait Schedule: Clone + Send + Sync + 'static {
     fn is_here(&self) -> bool;
 }
 
-/// The right to run a process that is queued, or is about to be queued or run.
+/// The right to run a process that is queued, or is about to be queued or run. It exists only from the start of the
+/// process's machine to its finish. Its pointer has the provenance of the whole cell.
 #[must_use = "dropping it ends the process"]
 pub(crate) struct RunnableProcess(NonNull<Header>);
 
@@ -95,7 +96,7 @@ impl RunnableProcess {
     #[inline]
     pub(crate) unsafe fn behind<T>(&self) -> &T {
         // SAFETY: this owns one of the strong counts, so the value is alive while this is borrowed. A `T` follows the
-        // header, by contract.
+        // header without padding, by contract. The pointer of a right has the provenance of the whole cell.
         unsafe { behind(self.0) }
     }
 
@@ -124,7 +125,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn run(self) {
         let run = self.task().run;
-        // SAFETY: the function is that of the value's own type. This is the right to run it, and `into_at` consumes it.
+        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
+        // This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
+        // machine was started and has not finished.
         unsafe { run(self.into_at()) };
     }
 
@@ -132,7 +135,9 @@ impl RunnableProcess {
     #[inline]
     pub(crate) fn schedule(self, source: WakeSource<'_>) {
         let schedule = self.task().schedule;
-        // SAFETY: the function is that of the value's own type. This is the right to run it, and `into_at` consumes it.
+        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
+        // This is the right to run the process, with its count; `into_at` consumes both. The right exists, so the
+        // machine was started and has not finished.
         unsafe { schedule(self.into_at(), source) };
     }
 
@@ -173,7 +178,9 @@ impl RunnableProcess {
 
 impl Drop for RunnableProcess {
     fn drop(&mut self) {
-        // SAFETY: the function is that of the value's own type. This is the right to run it, and is not used again.
+        // SAFETY: the function is that of the value's own type, and the pointer has the provenance of the whole cell.
+        // This is the right to run the process, with its count; neither is used again. The right exists, so the machine
+        // was started and has not finished.
         unsafe { (self.task().cancel)(self.0) };
     }
 }
@@ -218,8 +225,8 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
         // A pointer to the whole cell. A reference to its beginning has no provenance for the rest, but `Ref::with` has
         // exposed it.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
-        // SAFETY: the value is alive, because `self` is a reference to it. The pointer has the exposed provenance of
-        // all of it.
+        // SAFETY: the value is alive, because `self` is a reference to it. `Self` is `Stepped`. The pointer has the
+        // exposed provenance of the whole value.
         unsafe { wake_at(at.expect("a reference is not null")) }
     }
 
@@ -230,7 +237,8 @@ pub(crate) unsafe trait Stepped: HeaderFirst {
         // A pointer to the whole cell, as in `wake`.
         let at = NonNull::new(ptr::with_exposed_provenance_mut(ptr::from_ref(self).addr()));
         let at = at.expect("a reference is not null");
-        // SAFETY: the value is alive, because `self` is a reference to it, and its run state follows its header.
+        // SAFETY: the value is alive, because `self` is a reference to it. Its run state follows its header without
+        // padding, because `Self` is `Stepped`. The pointer has the exposed provenance of the whole value.
         unsafe { behind::<RunState>(at) }.deliver().then(|| PendingSchedule(at))
     }
 
@@ -261,7 +269,8 @@ unsafe fn behind<'a, T>(at: NonNull<Header>) -> &'a T {
 /// The value is alive and [`Stepped`], and `at` has the provenance of all of it.
 #[inline]
 unsafe fn wake_at(at: NonNull<Header>) -> Option<PendingSchedule> {
-    // SAFETY: the value is alive and `Stepped`, by contract, so its run state follows its header.
+    // SAFETY: by contract, the value is alive and `Stepped`, and `at` has the provenance of all of it. So the run state
+    // follows the header, within that memory.
     unsafe { behind::<RunState>(at) }.wake().then(|| PendingSchedule(at))
 }
 

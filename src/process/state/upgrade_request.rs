@@ -66,8 +66,8 @@ impl UpgradeRequest {
         self.is_pending.get()
     }
 
-    /// ItemStream to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future
-    /// that replaces the body. With `None`, the task must poll the body again: the body then reads the reply.
+    /// Replies to the request of a body whose task ends with a `T`, after a poll of the body. Returns the future that
+    /// replaces the body. With `None`, the task must poll the body again: the body then reads the reply.
     #[cold]
     pub(crate) fn settle<T: 'static>(&self) -> Option<Future<T>> {
         self.is_pending.set(false);

@@ -1,4 +1,24 @@
-//! (new folder)
+//! Guide: a tutorial, comparisons with other runtimes, background, and troubleshooting. The programs on its pages are
+//! compiled and run as tests.
+//!
+//! | page | contents |
+//! |---|---|
+//! | [`tutorial`] | seven chapters, from the first process to tests under a seed |
+//! | [`from_tokio`] | tokio's tasks, channels and utilities, and their counterparts here |
+//! | [`from_actors`] | the same for actix, ractor and kameo |
+//! | [`from_erlang`] | the same for Erlang/OTP and Elixir |
+//! | [`from_go`] | the same for Go |
+//! | [`lifecycle`] | the rules of exits, links, monitors, supervisors and cancellation, each with its test |
+//! | [`scheduling`] | how workers choose the next process, and how long a process waits at most |
+//! | [`troubleshooting`] | symptoms, their causes, and what to do |
+//!
+//! The [map](crate#the-map) of the crate lists the types by purpose.
 
-pub mod lives;
+pub mod from_actors;
+pub mod from_erlang;
+pub mod from_go;
+pub mod from_tokio;
+pub mod lifecycle;
 pub mod scheduling;
+pub mod troubleshooting;
+pub mod tutorial;

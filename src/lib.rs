@@ -1,27 +1,27 @@
-//! A process runtime.
-//!
-//! A *process* is a small isolated state machine with a mailbox and a [`Pid`], written as an async function or as raw
-//! [`step`](Process::step) calls. What it wants from the world leaves it as *yields* ([`Command`]s) to handlers and
-//! comes back as *events*. Work-stealing workers run a million of them; an async app that you already have can hold the
-//! runtime inside it.
+//! Process runtime: async functions and state machines with mailboxes and pids, run by a work-stealing scheduler.
 //!
 //! ```
 //! use procession::{Command, Context, Exit, Reply, Runtime};
+//! use std::time::Duration;
 //!
-//! struct Fetch(String);                                   // a command …
+//! /// A command: the process asks for it, a handler answers it.
+//! struct Fetch(String);
 //! impl Command for Fetch {
 //!     type Reply = String;
 //! }
 //!
+//! /// The messages of the process.
 //! enum Msg {
 //!     Visit(String),
 //!     Count(Reply<usize>),
 //! }
 //!
 //! async fn crawler(mut ctx: Context<Msg>) -> Result<(), Exit> {
-//!     let mut letters = 0;                                // locals are the state
+//!     // Local variables are the state of the process.
+//!     let mut letters = 0;
 //!     loop {
-//!         match ctx.receive().await? {                    // a shutdown leaves through `?`
+//!         // After a cancellation, `receive` returns an error, and `?` leaves the body.
+//!         match ctx.receive().await? {
 //!             Msg::Visit(url) => letters += ctx.perform(Fetch(url)).await?.len(),
 //!             Msg::Count(reply) => reply.send(letters),
 //!         }
@@ -30,60 +30,75 @@
 //!
 //! fn main() -> procession::Result {
 //!     let rt = Runtime::builder()
-//!         .handle_blocking(|c: Fetch| format!("page at {}", c.0)) // … a handler answers it, elsewhere, later
+//!         // The handler runs on the blocking pool.
+//!         .handle_blocking(|fetch: Fetch| format!("page at {}", fetch.0))
 //!         .build()?;
-//!     let crawler = rt.spawn(crawler);                    // JoinHandle: result, reason, typed address
+//!     // The handle is a future of the result, and the address of the process.
+//!     let crawler = rt.spawn(crawler);
 //!     crawler.send(Msg::Visit("a".into()))?;
 //!     crawler.send(Msg::Visit("b".into()))?;
-//!     let second = std::time::Duration::from_secs(1);
-//!     assert_eq!(rt.block_on(crawler.call(Msg::Count).timeout(second))?, 18);
+//!     let letters = rt.block_on(crawler.call(Msg::Count).timeout(Duration::from_secs(1)))?;
+//!     assert_eq!(letters, 18);
 //!     Ok(())
 //! }
 //! ```
+//!
+//! A *process* is an async function or a state machine with private state, a mailbox and a [`Pid`]. It receives
+//! messages, calls other processes, and asks the outside world for work by [`Command`]s, which handlers answer. Each
+//! process fails alone. Worker threads run millions of processes; an application on tokio or smol can contain the
+//! runtime.
+//!
+//! The [`guide`] has a [tutorial](guide::tutorial), comparisons with [tokio](guide::from_tokio), [actor
+//! libraries](guide::from_actors), [Erlang](guide::from_erlang) and [Go](guide::from_go), and a page for
+//! [troubleshooting](guide::troubleshooting).
 //!
 //! # The map
 //!
 //! | you want to | look at |
 //! |---|---|
-//! | start | [`Runtime`], [`Builder`], [`run`] |
-//! | write a process | [`Context`] for an async body, [`Server`] for a state that answers messages, [`Process`] for a state machine, [`EntryPoints`] for several entries |
-//! | spawn it, from anywhere | [`Host`], [`ProcessBuilder`], [`JoinHandle`] |
-//! | talk to it | [`Address`], [`Pid`], [`Reply`], [`Mailbox`], [`Deliver`] |
-//! | find it, or many | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`], [`SelfHandle::monitor_group`] |
-//! | spawn for a piece of work, and be done with all of it | [`SelfHandle::scope`] |
-//! | give it new code while it lives | [`Context::upgrade`], [`StepOutput::upgrade`] |
-//! | keep it alive, and many in order | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
-//! | share work among many of a kind | [`Pool`] |
-//! | give it something to want | [`Command`], [`Handler`], [`Completion`], [`handler`], [`layer`]; in many parts: [`StreamCommand`] |
-//! | end it, and know why | [`Exit`], [`Host::cancel`], [`CancelToken`], [`Host::kill`], [`Runtime::shutdown`] |
-//! | tie it to others, and hear of their ends | [`lives`], [`SelfHandle::link`], [`SelfHandle::monitor`], [`SelfHandle::spawn_monitor`] |
-//! | put it inside another runtime | [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`] |
-//! | know who runs when, and how long one waits | [`scheduling`], [`Priority`], [`QueueOrder`] |
-//! | test it: every order, in virtual time | [`Simulation`], [`check`](check()) |
-//! | watch it | [`Observer`], [`ProcessState`], [`Counters`] |
+//! | start | [`run`], [`Runtime`], [`Builder`] |
+//! | write a process | [`Context`] for an async body, [`Server`] for a state that handles messages, [`Process`] for a state machine, [`EntryPoints`] for a process with several entries |
+//! | spawn a process | [`Host::spawn`], [`SelfHandle::spawn`], [`ProcessBuilder`] for options, [`JoinHandle`] for the result |
+//! | send and receive | [`Address`], [`Pid`], [`Context::receive`], [`Mailbox`], [`MailboxCapacity`], [`Deliver`] for other transports |
+//! | call a process | [`Address::call`], [`Reply`], [`CallError`] |
+//! | find processes | [`Name`], [`Host::whereis`], [`ProcessBuilder::spawn_or_send`], [`Group`], [`Host::broadcast`] |
+//! | ask for work outside | [`Command`], [`SelfHandle::perform`], [`StreamCommand`] for many answers |
+//! | answer commands | [`Handler`], [`Completion`], [`handler`], [`layer`] for time limits, retries and rate limits |
+//! | spawn children for one piece of work | [`SelfHandle::scope`] |
+//! | restart processes that fail | [`Supervisor`], [`Child`], [`RestartPolicy`], [`Backoff`], [`Host::supervision_tree`] |
+//! | share work among equal processes | [`Pool`] |
+//! | learn of the exit of a process | [`Exit`], [`SelfHandle::monitor`], [`SelfHandle::link`], [`guide::lifecycle`] |
+//! | end a process | [`Host::cancel`], [`Host::kill`], [`CancelToken`], [`ProcessBuilder::deadline`], [`Runtime::shutdown`] |
+//! | wait for a time | [`SelfHandle::sleep`], [`SelfHandle::timeout`], [`SelfHandle::interval`], [`SelfHandle::send_after`] |
+//! | run inside tokio, smol or another executor | [`guide::tutorial::embedding`], [`Runtime::run`], [`Runtime::block_on`], [`Builder::wrap_threads`] |
+//! | control the order of processes | [`guide::scheduling`], [`Priority`], [`QueueOrder`], [`should_yield`], [`cooperative`](cooperative()) |
+//! | block | [`Host::spawn_blocking`], [`block_in_place`] |
+//! | limit a process | [`Limits`], [`Builder::max_processes`] |
+//! | replace the code of a running process | [`Context::upgrade`], [`StepOutput::upgrade`] |
+//! | test in virtual time and in many orders | [`check`](check()), [`Simulation`] |
+//! | observe the runtime | [`Observer`], [`ProcessState`], [`Counters`] |
 //!
-//! # What it is not
+//! # Limits
 //!
-//! A step that computes without end can't be interrupted: Rust code runs until it returns, or until it asks whether it
-//! should ([`should_yield`], [`cooperative`]; [`Host::preempt`]). It is noticed, and what its worker holds is run by
-//! others ([`Builder::long_step_threshold`], [`block_in_place`]).
-//!
-//! Processes are isolated from each other's panics only where panics unwind. Under `panic = "abort"` a panic ends the
-//! program. A destructor that panics while its thread unwinds from another panic ends the program too, as in every Rust
-//! program. In both cases the message names the process and its code: the first runtime of a program adds a panic hook
-//! that prints them and then calls the hook that was set before. It prints nothing for other panics.
-//!
-//! If memory runs out, the program aborts with a message. No operation of the runtime reports it as an error.
-//!
-//! In a child made by `fork`, only the thread that forked exists. The child has no worker, so nothing runs there by itself.
-//! A thread that does not exist there may have held a lock, so every use of the runtime in the child may wait for ever.
-//! The child may run another program or leave by `_exit`. The parent works on as before.
-//!
-//! The runtime handles no signal and blocks none: the system may deliver a signal on any of its threads, whose waits go on
-//! when they are interrupted. A signal handler must not use the runtime.
-//!
-//! It runs on targets with 32-bit and with 64-bit pointers. It does not compile for `wasm32-unknown-unknown`, which has
-//! neither threads nor a clock.
+//! - **Pre-emption.** The runtime cannot interrupt a step: Rust code runs until it returns or awaits. A long
+//!   computation asks [`should_yield`], or wraps its futures in [`cooperative`](cooperative()). A monitor notices a
+//!   step that is longer than [`Builder::long_step_threshold`]. A replacement thread then runs the other processes of
+//!   that worker.
+//! - **Panics.** A panic ends only its process if panics unwind. Under `panic = "abort"` a panic ends the program. A
+//!   destructor that panics while its thread unwinds ends the program too, as in every Rust program. In both cases the
+//!   message names the process and its code: the first runtime of a program adds a panic hook that prints them and then
+//!   calls the previous hook. The hook prints nothing for other panics.
+//! - **Memory.** If memory runs out, the program aborts with a message. No operation of the runtime reports it as an
+//!   error.
+//! - **Threads.** A runtime has at most 48 workers and guest threads. A guest thread is a thread inside
+//!   [`Runtime::run`] or [`Runtime::block_on`].
+//! - **Fork.** The child of a `fork` has only the thread that forked. It has no worker, so no process runs there, and a
+//!   use of the runtime may wait for ever for a lock of a missing thread. The child may start another program, or exit
+//!   by `_exit`. The parent is not affected.
+//! - **Signals.** The runtime handles no signal and blocks none. The system may deliver a signal on any thread of the
+//!   runtime; interrupted waits continue. A signal handler must not use the runtime.
+//! - **Targets.** The crate supports targets with 32-bit and with 64-bit pointers. It does not compile for
+//!   `wasm32-unknown-unknown`, which has neither threads nor a clock.
 
 /// The programs in the README compile and run.
 #[cfg(doctest)]
@@ -104,7 +119,6 @@ pub(crate) mod process;
 pub(crate) mod runtime;
 pub(crate) mod scheduler;
 pub(crate) mod task;
-pub use guide::{lives, scheduling};
 pub use handler::layer;
 
 /// Misuse of `Send`, `Sync` and ownership does not compile.

@@ -1,5 +1,5 @@
 //! Methods of a process that set links and monitors. The tables and the protocol are in `host::link`; the guide for
-//! users is [`lives`](crate::guide::lives).
+//! users is [`guide::lifecycle`](crate::guide::lifecycle).
 
 use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;

@@ -1,5 +1,5 @@
-//! 6.3 of the specification: links, monitors, and the events that they deliver. The page `procession::lives` lists
-//! these tests beside its rules.
+//! 6.3 of the specification: links, monitors, and the events that they deliver. The page `procession::guide::lifecycle`
+//! lists these tests beside its rules.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

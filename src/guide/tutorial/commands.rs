@@ -1,0 +1,118 @@
+//! Chapter 3: commands, handlers, and the life of a yield.
+//!
+//! A process asks the outside world for work by a *command*: read a file, fetch a page, ask a person. The process
+//! *yields* the command to the runtime and waits for the answer. A *handler* executes the command. The handler is
+//! registered when the runtime is built, so the same process can run with real handlers in production and with simple
+//! functions in a test.
+//!
+//! A command is a type with an associated type of its reply:
+//!
+//! ```
+//! use procession::{Command, Completion, Context, Failure, Runtime};
+//! use std::time::Duration;
+//!
+//! struct Add(u64, u64);
+//! impl Command for Add {
+//!     type Reply = u64;
+//! }
+//!
+//! struct ReadFile(&'static str);
+//! impl Command for ReadFile {
+//!     type Reply = String;
+//! }
+//!
+//! struct Fetch(&'static str);
+//! impl Command for Fetch {
+//!     type Reply = usize;
+//! }
+//!
+//! struct Measure;
+//! impl Command for Measure {
+//!     type Reply = f64;
+//! }
+//!
+//! async fn body(ctx: Context) -> Result<u64, Failure> {
+//!     let sum = ctx.perform(Add(1, 2)).await?;
+//!
+//!     // A failure is a value. `?` would end the process with it.
+//!     let missing = ctx.perform(ReadFile("no such file")).await;
+//!     assert!(matches!(missing, Err(Failure::Error(_))));
+//!
+//!     // Two commands are in flight at the same time.
+//!     let (page, measured) = futures::join!(ctx.perform(Fetch("a/b")), ctx.perform(Measure));
+//!     assert_eq!((page?, measured?), (3, 0.5));
+//!     Ok(sum)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::builder()
+//!         // The function runs on the worker of the process, and must be short.
+//!         .handle(|c: Add| c.0 + c.1)
+//!         // The closure runs on a thread of the blocking pool.
+//!         .handle_blocking(|c: ReadFile| std::fs::read_to_string(c.0))
+//!         // The runtime runs the future.
+//!         .handle_async(async |c: Fetch| c.0.len())
+//!         // Any thread may answer later, by the completion.
+//!         .handler(|_: Measure, completion: Completion<f64>| {
+//!             std::thread::spawn(move || {
+//!                 std::thread::sleep(Duration::from_millis(1));
+//!                 completion.complete(0.5);
+//!             });
+//!         })
+//!         .build()?;
+//!     assert_eq!(rt.block_on(rt.spawn(body))?, 3);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | method of the builder | the command is answered | use it for |
+//! |---|---|---|
+//! | [`handle`](crate::Builder::handle) | by a function, immediately, on the worker | lookups, arithmetic |
+//! | [`handle_async`](crate::Builder::handle_async) | by a future, which the runtime runs | work that waits |
+//! | [`handle_blocking`](crate::Builder::handle_blocking) | by a closure on the blocking pool | files, databases, long computations |
+//! | [`handler`](crate::Builder::handler) | by a [`Completion`](crate::Completion), later, from any thread | other threads, callbacks, devices |
+//! | [`handle_stream`](crate::Builder::handle_stream) | by many items, then an answer | rows, chunks, subscriptions |
+//!
+//! A handler returns the reply, or a `Result` whose error becomes the [`Failure`](crate::Failure). A panic in a handler
+//! is a failure too, and does not end the process.
+//!
+//! # The life of a yield
+//!
+//! <div>
+#![doc = include_str!("../life-of-a-yield.svg")]
+//! </div>
+//!
+//! 1. The first poll of the future yields the command. The runtime issues a *tag*, which identifies this yield.
+//! 2. The runtime passes the command to its handler, with a `Completion`.
+//! 3. The handler completes the yield, with a reply or with a failure. A second completion is impossible, because the
+//!    first one consumes the `Completion`.
+//! 4. The future resolves. In a hand-written process, [`Event::Completed`](crate::Event::Completed) arrives with the
+//!    tag.
+//!
+//! A yield can also end without a reply:
+//!
+//! - The handler drops the `Completion`: the process gets [`Failure::Abandoned`](crate::Failure::Abandoned).
+//! - The time limit of [`Perform::timeout`](crate::Perform::timeout) passes: the process gets
+//!   [`Failure::TimedOut`](crate::Failure::TimedOut).
+//! - The process drops the future, or exits: the yield is cancelled, and a later answer is discarded. In `select!`, the
+//!   futures that lose are dropped. [`Perform::detach`](crate::Perform::detach) lets a command run on without its
+//!   answer.
+//!
+//! In the last two cases, the handler sees the cancellation: [`is_cancelled`](crate::Completion::is_cancelled) returns
+//! true, and [`cancelled`](crate::Completion::cancelled) resolves.
+//!
+//! # Limits around a handler
+//!
+//! The module [`layer`](crate::handler::layer) has handlers that wrap another handler: a time limit, retries, a limit
+//! on concurrency, a limit on the rate.
+//!
+//! # A call or a command?
+//!
+//! | | call | command |
+//! |---|---|---|
+//! | the answer comes from | a process, which has an address | a handler, which the type of the command selects |
+//! | requests wait | in the mailbox of the process | nowhere: each request starts immediately, unless a layer delays it |
+//! | state | the process owns it | a handler is shared by all workers, and must be `Sync` |
+//! | a test replaces it by | another process | another handler |
+//!
+//! Next: [failure and supervision](super::failure).

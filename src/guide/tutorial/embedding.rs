@@ -1,0 +1,202 @@
+//! Chapter 6: processes inside tokio, smol and axum.
+//!
+//! A process may await any future. Some futures need their own runtime, for example the sockets and timers of tokio.
+//! There are two ways to combine the runtimes:
+//!
+//! | | own workers | guest |
+//! |---|---|---|
+//! | build | [`Runtime::builder`](crate::Runtime::builder), with the context of the other runtime on each worker | [`workers(0)`](crate::Builder::workers) |
+//! | processes run on | the worker threads of this runtime | the threads of the other runtime, inside [`Runtime::run`](crate::Runtime::run) |
+//! | threads | the threads of both runtimes | the threads of the other runtime |
+//! | choose it for | servers, computations | tests, tools, single-threaded programs, event loops of a user interface |
+//!
+//! In both cases, the tasks of the other runtime can spawn, send, call and join. These tasks need a
+//! [`Host`](crate::Host), which is cheap to clone and works on any thread.
+//!
+//! # tokio, with own workers
+//!
+//! [`wrap_threads`](crate::Builder::wrap_threads) enters the context of tokio on each worker. In every process of this
+//! runtime, `tokio::net`, `tokio::time`, and libraries that use them work:
+//!
+//! ```
+//! use procession::{Context, Exit, Reply, Runtime};
+//! use std::time::Duration;
+//! use tokio::net::UdpSocket;
+//! use tokio::runtime::Handle;
+//!
+//! enum Msg {
+//!     Count(Reply<u64>),
+//! }
+//!
+//! /// Returns each datagram to its sender, and counts the datagrams.
+//! async fn echo(mut ctx: Context<Msg>, socket: UdpSocket) -> Result<(), Exit> {
+//!     let mut buffer = [0; 1500];
+//!     let mut count = 0;
+//!     loop {
+//!         tokio::select! {
+//!             message = ctx.receive() => {
+//!                 let Msg::Count(reply) = message?;
+//!                 reply.send(count);
+//!             }
+//!             received = socket.recv_from(&mut buffer) => {
+//!                 let (length, sender) = received?;
+//!                 socket.send_to(&buffer[..length], sender).await?;
+//!                 count += 1;
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> procession::Result {
+//!     let tokio = Handle::current();
+//!     let rt = Runtime::builder()
+//!         .wrap_threads(move |work| {
+//!             let _context = tokio.enter();
+//!             work();
+//!         })
+//!         .build()?;
+//!
+//!     let socket = UdpSocket::bind("127.0.0.1:0").await?;
+//!     let server = socket.local_addr()?;
+//!     let echo = rt.spawn(move |ctx| echo(ctx, socket));
+//!
+//!     let client = UdpSocket::bind("127.0.0.1:0").await?;
+//!     client.send_to(b"hello", server).await?;
+//!     let mut buffer = [0; 1500];
+//!     let (length, _) = client.recv_from(&mut buffer).await?;
+//!     assert_eq!(&buffer[..length], b"hello");
+//!     assert_eq!(echo.call(Msg::Count).await?, 1);
+//!
+//!     let report = rt.shutdown(Duration::from_secs(5)).await;
+//!     assert!(report.left.is_empty());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Both `receive` and `recv_from` are cancel safe, so `select!` loses neither a message nor a datagram.
+//!
+//! A program without `#[tokio::main]` builds a tokio runtime with `tokio::runtime::Builder`, keeps it alive, and uses
+//! its handle.
+//!
+//! # tokio, as a guest
+//!
+//! A runtime with 0 workers has no thread of its own. The future of [`run`](crate::Runtime::run) drives the runtime
+//! wherever tokio polls this future:
+//!
+//! ```
+//! use procession::{Context, Exit, Runtime};
+//! use std::time::Duration;
+//!
+//! async fn job(_: Context) -> Result<u32, Exit> {
+//!     tokio::time::sleep(Duration::from_millis(1)).await;
+//!     Ok(42)
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> procession::Result {
+//!     let rt = Runtime::builder().workers(0).build()?;
+//!     let answer = rt.run(rt.spawn(job)).await?;
+//!     assert_eq!(answer, 42);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Without a thread inside `run` or [`block_on`](crate::Runtime::block_on), the runtime runs no process. A poll of
+//! `run` ends after 200 steps or 100 µs, so that the other tasks of the executor also run.
+//!
+//! # smol
+//!
+//! The sockets and timers of smol need no context: their reactor has its own thread. Processes use smol's sockets and
+//! timers on any worker, without any setting:
+//!
+//! ```
+//! use procession::{Context, Exit, Runtime};
+//! use smol::net::UdpSocket;
+//!
+//! async fn receiver(_: Context, socket: UdpSocket) -> Result<Vec<u8>, Exit> {
+//!     let mut buffer = vec![0; 1500];
+//!     let (length, _) = socket.recv_from(&mut buffer).await?;
+//!     buffer.truncate(length);
+//!     Ok(buffer)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     smol::block_on(async {
+//!         let rt = Runtime::new()?;
+//!         let socket = UdpSocket::bind("127.0.0.1:0").await?;
+//!         let to = socket.local_addr()?;
+//!         let receiver = rt.spawn(move |ctx| receiver(ctx, socket));
+//!         UdpSocket::bind("127.0.0.1:0").await?.send_to(b"hello", to).await?;
+//!         assert_eq!(receiver.await?, b"hello");
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! To drive a runtime without workers by smol, write `smol::block_on(rt.run(future))`.
+//!
+//! # axum, and other web frameworks
+//!
+//! Keep a [`Host`](crate::Host) in the state of the application. A request handler calls a process by its name. In this
+//! program, the function `hit` is a request handler without the types of a framework:
+//!
+//! ```
+//! use procession::{CallError, Context, Exit, Host, Name, Reply, Runtime};
+//! use std::time::Duration;
+//!
+//! enum Msg {
+//!     Hit(Reply<u64>),
+//! }
+//!
+//! const HITS: Name<Msg> = Name::new("hits");
+//!
+//! async fn hits(mut ctx: Context<Msg>) -> Result<(), Exit> {
+//!     let mut count = 0;
+//!     loop {
+//!         let Msg::Hit(reply) = ctx.receive().await?;
+//!         count += 1;
+//!         reply.send(count);
+//!     }
+//! }
+//!
+//! async fn hit(host: Host) -> Result<String, CallError> {
+//!     let count = host.call(HITS, Msg::Hit).timeout(Duration::from_secs(1)).await?;
+//!     Ok(format!("hit {count}"))
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let _ = rt.process().name(HITS).spawn(hits)?;
+//!
+//!     // A framework spawns one task for each request.
+//!     let first = tokio::spawn(hit(rt.host().clone())).await??;
+//!     let second = tokio::spawn(hit(rt.host().clone())).await??;
+//!     assert_eq!((first.as_str(), second.as_str()), ("hit 1", "hit 2"));
+//!
+//!     rt.shutdown(Duration::from_secs(5)).await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! With axum, the same handler and the main program look as follows. This block is not compiled, because axum is not a
+//! dependency of this crate:
+//!
+//! ```text
+//! async fn hit(State(host): State<Host>) -> Result<String, StatusCode> {
+//!     match host.call(HITS, Msg::Hit).timeout(Duration::from_secs(1)).await {
+//!         Ok(count) => Ok(format!("hit {count}")),
+//!         Err(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+//!     }
+//! }
+//!
+//! let app = Router::new().route("/", get(hit)).with_state(rt.host().clone());
+//! let listener = tokio::net::TcpListener::bind("0.0.0.0:3000").await?;
+//! axum::serve(listener, app).with_graceful_shutdown(async { ctrl_c().await.unwrap_or(()) }).await?;
+//! rt.shutdown(Duration::from_secs(10)).await;
+//! ```
+//!
+//! The server stops first, so no request finds a runtime that has shut down.
+//!
+//! Next: [tests under a seed](super::testing).

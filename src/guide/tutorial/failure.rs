@@ -1,0 +1,131 @@
+//! Chapter 4: exits, links, monitors, and supervisors.
+//!
+//! # Every process has an exit
+//!
+//! | [`Exit`](crate::Exit) | cause |
+//! |---|---|
+//! | `Normal` | the body returned `()` or `Ok` |
+//! | `Failed` | the body returned an error, often by `?` |
+//! | `Panicked` | the body panicked |
+//! | `Cancelled` | the process was asked to exit, and did |
+//! | `Killed` | the process was killed |
+//! | `Linked` | a linked process exited abnormally |
+//! | `InitFailed` | the initialization of a hand-written process or a server failed |
+//! | `Refused` | the spawn was refused: the runtime has shut down, or a limit is reached |
+//!
+//! There are four ways to receive the exit of another process:
+//!
+//! | way | the exit arrives | effect on the receiver |
+//! |---|---|---|
+//! | await the [`JoinHandle`](crate::JoinHandle) | as the `Err` of the result | none |
+//! | [`monitor`](crate::SelfHandle::monitor) | as [`Event::Down`](crate::Event::Down) | none |
+//! | [`link`](crate::SelfHandle::link) | as [`Event::Exit`](crate::Event::Exit), if the receiver traps exits | else the receiver exits too |
+//! | [`Supervisor`](crate::Supervisor) | in the supervisor | the supervisor restarts the process |
+//!
+//! If a process fails, and no join handle, monitor, link or supervisor receives its exit, the failure is *unobserved*.
+//! The runtime reports an unobserved failure once on stderr, and counts it in
+//! [`Counters::unobserved`](crate::Counters::unobserved).
+//!
+//! # Links and monitors
+//!
+//! Link two processes if neither can continue without the other. Monitor a process if you only need to know that it
+//! exited.
+//!
+//! ```
+//! use procession::{Context, Event, Exit, Runtime};
+//!
+//! async fn worker(_: Context, n: u64) -> Result<u64, String> {
+//!     if n == 3 { Err("three".into()) } else { Ok(n) }
+//! }
+//!
+//! async fn parent(mut ctx: Context) -> Result<Vec<String>, Exit> {
+//!     for n in 1..=3 {
+//!         // The handle is dropped. The monitor receives the exit.
+//!         let _ = ctx.spawn_monitor(move |ctx| worker(ctx, n));
+//!     }
+//!     let mut exits = Vec::new();
+//!     while exits.len() < 3 {
+//!         if let Event::Down { exit, .. } = ctx.event().await {
+//!             exits.push(exit.to_string());
+//!         }
+//!     }
+//!     exits.sort();
+//!     Ok(exits)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let exits = rt.block_on(rt.spawn(parent))?;
+//!     assert_eq!(exits, ["ended normally", "ended normally", "failed: three"]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`event`](crate::Context::event) returns messages and all other events in the order of their arrival.
+//! [`receive`](crate::Context::receive) returns only messages, and leaves `Down` and `Exit` events in the mailbox.
+//!
+//! # Supervisors
+//!
+//! A supervisor starts its children in order and restarts a child that exits. Clients send to the name of a child, so
+//! they need not know of restarts:
+//!
+//! ```
+//! use procession::{Child, Context, Exit, Name, Reply, Runtime, Supervisor};
+//! use std::time::Duration;
+//!
+//! enum Msg {
+//!     Divide(u64, u64, Reply<u64>),
+//! }
+//!
+//! const CALCULATOR: Name<Msg> = Name::new("calculator");
+//!
+//! async fn calculator(mut ctx: Context<Msg>) -> Result<(), Exit> {
+//!     loop {
+//!         let Msg::Divide(a, b, reply) = ctx.receive().await?;
+//!         reply.send(a / b);
+//!     }
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let tree = Supervisor::one_for_one()
+//!         .intensity(3, Duration::from_secs(5))
+//!         .add(Child::new(CALCULATOR, calculator).keep_mailbox());
+//!     let tree = rt.spawn_process(tree);
+//!     rt.block_on(tree.started())?;
+//!
+//!     // A division by zero panics. The call fails, and the supervisor restarts the calculator.
+//!     let failed = rt.block_on(rt.call(CALCULATOR, |reply| Msg::Divide(1, 0, reply)));
+//!     assert!(failed.is_err());
+//!     assert_eq!(rt.block_on(rt.call(CALCULATOR, |reply| Msg::Divide(6, 3, reply)))?, 2);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - The *strategy* says which children are restarted together: only the child that exited
+//!   ([`one_for_one`](crate::Supervisor::one_for_one)), all children ([`one_for_all`](crate::Supervisor::one_for_all)),
+//!   or the child and the children after it ([`rest_for_one`](crate::Supervisor::rest_for_one)).
+//! - The [`RestartPolicy`](crate::RestartPolicy) of a child says which exits are followed by a restart. Default: all.
+//! - The *intensity* limits the restarts within a time window. Default: 3 in 5 s. If a child exits once more, the
+//!   supervisor stops its children and fails. A supervisor above it then restarts the whole branch.
+//! - [`Backoff`](crate::Backoff) delays restarts.
+//! - [`keep_mailbox`](crate::Child::keep_mailbox) keeps the unread messages for the next instance. Without this option,
+//!   a send between two instances is refused.
+//!
+//! A supervisor is itself a process, so supervisors can be children of supervisors:
+//! [`Child::process`](crate::Child::process). The example `supervisor` shows a tree of two levels.
+//!
+//! # Which one to use
+//!
+//! | need | use |
+//! |---|---|
+//! | the result of a process | await its `JoinHandle` |
+//! | several processes for one piece of work | [`scope`](crate::SelfHandle::scope): the first failure ends all of them |
+//! | a process that must always run | a `Supervisor` |
+//! | many equal processes that share the messages of one address | a [`Pool`](crate::Pool) |
+//! | a notice of the exit of any process | a monitor |
+//! | two processes that live and die together | a link |
+//!
+//! The page [`lifecycle`](crate::guide::lifecycle) has all rules, each with its test.
+//!
+//! Next: [time and cancellation](super::time).

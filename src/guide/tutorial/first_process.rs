@@ -1,0 +1,116 @@
+//! Chapter 1: a runtime, a process, and the result of the process.
+//!
+//! The crate is not on crates.io yet. Create a project beside a copy of the repository, and add the crate. Later
+//! chapters also need the crate `futures`:
+//!
+//! ```text
+//! cargo new greeting
+//! cd greeting
+//! cargo add --path ../procession
+//! cargo add futures
+//! ```
+//!
+//! Replace `src/main.rs` by this program, and start it with `cargo run`:
+//!
+//! ```
+//! use procession::{Context, Exit, Runtime};
+//!
+//! async fn greeter(mut ctx: Context<String>) -> Result<usize, Exit> {
+//!     let mut greeted = 0;
+//!     while greeted < 2 {
+//!         let name = ctx.receive().await?;
+//!         println!("hello, {name}");
+//!         greeted += 1;
+//!     }
+//!     Ok(greeted)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let greeter = rt.spawn(greeter);
+//!     greeter.send("Ada".into())?;
+//!     greeter.send("Grace".into())?;
+//!     assert_eq!(rt.block_on(greeter)?, 2);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - [`Runtime::new`](crate::Runtime::new) starts one worker thread for each core.
+//! - [`spawn`](crate::Host::spawn) starts a process. Its *body* is an async function with a [`Context`](crate::Context)
+//!   as its first argument. The type parameter of the context is the type of the messages that the process receives.
+//!   `spawn` returns immediately; a worker runs the body.
+//! - Every process has a *mailbox*. [`send`](crate::Address::send) appends a message to it and never waits.
+//!   [`receive`](crate::Context::receive) takes the oldest message, and waits if the mailbox is empty.
+//! - `spawn` returns a [`JoinHandle`](crate::JoinHandle). The handle is a future of the result of the process. The
+//!   handle is also the address of the process, so messages can be sent to it.
+//! - [`block_on`](crate::Runtime::block_on) runs a future on the main thread until the future completes.
+//!
+//! A process owns its local variables. No other process can access these variables, so they need no lock. A waiting
+//! process uses no thread and about 300 bytes, and a program can have millions of processes.
+//!
+//! # How a process ends
+//!
+//! A process *exits* when its body returns. A body returns `()` or a `Result`. The error type of the result may be
+//! [`Exit`](crate::Exit) or any type that converts into a boxed error. The [exit](crate::Exit) of a process says how it
+//! ended: normally, with an error, by a panic, cancelled, or killed. A panic ends only the process that panicked:
+//!
+//! ```
+//! use procession::{Context, Exit, Runtime};
+//!
+//! async fn divide(_: Context, by: u64) -> Result<u64, Exit> {
+//!     Ok(100 / by)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let good = rt.spawn(|ctx| divide(ctx, 4));
+//!     let bad = rt.spawn(|ctx| divide(ctx, 0));
+//!     assert_eq!(rt.block_on(good)?, 25);
+//!     assert!(matches!(rt.block_on(bad), Err(Exit::Panicked(_))));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A body with more arguments is spawned with a closure, as above. The closure may capture values, because it moves
+//! into the process.
+//!
+//! # Processes that spawn processes
+//!
+//! The context can do what the runtime can do: it spawns, sends, calls, and sleeps. The type
+//! [`Context<Payload>`](crate::Payload), short `Context`, is for a process that receives messages of any type, or none:
+//!
+//! ```
+//! use procession::{Context, Exit};
+//!
+//! async fn square(_: Context, n: u64) -> Result<u64, Exit> {
+//!     Ok(n * n)
+//! }
+//!
+//! async fn sum(ctx: Context) -> Result<u64, Exit> {
+//!     let squares: Vec<_> = (1..=10).map(|n| ctx.spawn(move |ctx| square(ctx, n))).collect();
+//!     let mut sum = 0;
+//!     for square in squares {
+//!         sum += square.await?;
+//!     }
+//!     Ok(sum)
+//! }
+//!
+//! fn main() -> Result<(), Exit> {
+//!     assert_eq!(procession::run(sum)?, 385);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`run`](crate::run) builds a runtime, runs one body as a process, and returns its result.
+//!
+//! # States of a process
+//!
+//! <div>
+#![doc = include_str!("../process-states.svg")]
+//! </div>
+//!
+//! A *worker* is a thread of the runtime. A process is *ready* while it waits for a worker, and *running* while a
+//! worker runs it. A process that waits for messages is *idle*. A process that waits for the answer to a yield, such as
+//! a command or a call, is *blocked*. Chapter 3 explains yields.
+//!
+//! Next: [messages and calls](super::messages).

@@ -1,0 +1,147 @@
+//! Chapter 2: messages, calls, names, and bounded mailboxes.
+//!
+//! The messages of a process usually form an enum. A message that expects an answer contains a [`Reply`](crate::Reply):
+//!
+//! ```
+//! use procession::{Context, Exit, Reply, Runtime};
+//! use std::time::Duration;
+//!
+//! enum Msg {
+//!     Deposit(u64),
+//!     Withdraw(u64, Reply<Result<u64, String>>),
+//!     Balance(Reply<u64>),
+//! }
+//!
+//! async fn account(mut ctx: Context<Msg>) -> Result<(), Exit> {
+//!     let mut balance = 0;
+//!     loop {
+//!         match ctx.receive().await? {
+//!             Msg::Deposit(amount) => balance += amount,
+//!             Msg::Withdraw(amount, reply) if amount <= balance => {
+//!                 balance -= amount;
+//!                 reply.send(Ok(balance));
+//!             }
+//!             Msg::Withdraw(_, reply) => reply.send(Err(format!("the balance is {balance}"))),
+//!             Msg::Balance(reply) => reply.send(balance),
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let account = rt.spawn(account).address();
+//!     account.send(Msg::Deposit(100))?;
+//!
+//!     let left = rt.block_on(account.call(|reply| Msg::Withdraw(30, reply)))?;
+//!     assert_eq!(left, Ok(70));
+//!     let refused = rt.block_on(account.call(|reply| Msg::Withdraw(80, reply)))?;
+//!     assert_eq!(refused, Err("the balance is 70".into()));
+//!     let balance = account.call(Msg::Balance).timeout(Duration::from_secs(1));
+//!     assert_eq!(rt.block_on(balance)?, 70);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - [`call`](crate::Address::call) creates the `Reply`, sends the request, and waits for the answer. The argument of
+//!   `call` makes the message from the `Reply`. The tuple variant `Msg::Balance` is already a function of this kind.
+//! - A call fails if the process does not exist, if it exits before it has replied, or if it drops the `Reply`. The
+//!   error, a [`CallError`](crate::CallError), names the reason.
+//! - A call has no time limit by default. [`timeout`](crate::Call::timeout) sets one.
+//! - The process may keep the `Reply` and answer later, or pass it on to another process.
+//!
+//! Do not let two processes call each other at the same time: each waits for the other. If two processes must ask each
+//! other, set time limits, or answer one of the requests with a message in place of a reply.
+//!
+//! # How to address a process
+//!
+//! | address | type of the messages | lookup | obtained from |
+//! |---|---|---|---|
+//! | [`Address<M>`](crate::Address) | `M`, checked by the compiler | none | [`JoinHandle::address`](crate::JoinHandle::address), [`SelfHandle::address`](crate::SelfHandle::address) |
+//! | [`Pid`](crate::Pid) | any; a wrong type is refused at run time | one array access | [`pid`](crate::Address::pid) of an address or a context |
+//! | [`Name<M>`](crate::Name) | `M`, checked at run time | one table lookup for each send | a constant |
+//! | [`Recipient<A>`](crate::Recipient) | `A`, converted into the message type of the process | none | [`Address::recipient`](crate::Address::recipient) |
+//!
+//! Messages from one process to another arrive in the order in which they were sent. Messages of several senders are
+//! not ordered among each other.
+//!
+//! A send to an exited process fails, and the error contains the message. A message that was accepted stays unread if
+//! the process exits first. An unread message of an exited process is a *dead letter*: [`Host::dead_letters`] receives
+//! it.
+//!
+//! [`Host::dead_letters`]: crate::Host::dead_letters
+//!
+//! # Names
+//!
+//! A name belongs to at most one process at a time. When a supervisor restarts a process, the new process gets the same
+//! name, so clients need not learn a new address:
+//!
+//! ```
+//! use procession::{Context, Exit, Name, Runtime};
+//!
+//! const LOG: Name<String> = Name::new("log");
+//!
+//! async fn log(mut ctx: Context<String>) -> Result<usize, Exit> {
+//!     let mut lines = 0;
+//!     while ctx.receive().await? != "end" {
+//!         lines += 1;
+//!     }
+//!     Ok(lines)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     let rt = Runtime::new()?;
+//!     let log = rt.process().name(LOG).spawn(log)?;
+//!     rt.send(LOG, "one line".into())?;
+//!     rt.send(LOG, "end".into())?;
+//!     assert_eq!(rt.block_on(log)?, 1);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`Host::process`](crate::Host::process) returns a [`ProcessBuilder`](crate::ProcessBuilder), which sets the options
+//! of a process: its name, the capacity of its mailbox, its limits, its priority, its deadline.
+//!
+//! # Bounded mailboxes
+//!
+//! By default a mailbox is unbounded. If a sender can be faster than the receiver, limit the mailbox:
+//!
+//! ```
+//! use procession::{Context, Exit, MailboxCapacity, Runtime};
+//!
+//! async fn slow(mut ctx: Context<u32>) -> Result<u32, Exit> {
+//!     let mut sum = 0;
+//!     for _ in 0..3 {
+//!         sum += ctx.receive().await?;
+//!     }
+//!     Ok(sum)
+//! }
+//!
+//! fn main() -> procession::Result {
+//!     // Without workers, the process runs only inside `block_on`, and the mailbox is still full at the third send.
+//!     let rt = Runtime::builder().workers(0).build()?;
+//!     let slow = rt.process().mailbox_capacity(MailboxCapacity::Reject(2)).spawn(slow)?;
+//!     slow.send(1)?;
+//!     slow.send(2)?;
+//!     let refused = slow.send(3).expect_err("the mailbox is full");
+//!     // The error contains the message. `send_wait` waits for room.
+//!     rt.block_on(slow.send_wait(refused.into_message()))?;
+//!     assert_eq!(rt.block_on(slow)?, 6);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The other policies drop the oldest or the newest message: see [`MailboxCapacity`](crate::MailboxCapacity).
+//!
+//! # Selective receive
+//!
+//! [`receive_where`](crate::Context::receive_where) takes the first message that a function accepts, and leaves the
+//! others in their order. [`stash`](crate::Context::stash) puts a message aside until
+//! [`unstash`](crate::Context::unstash).
+//!
+//! # Without the loop
+//!
+//! [`Server`](crate::Server) has the receive loop built in, after OTP's `gen_server`: one method handles the messages,
+//! one handles timeouts, and one runs at the end. [`Process`](crate::Process) is the interface below both: a state
+//! machine whose `step` method gets the events since the last step.
+//!
+//! Next: [commands and handlers](super::commands).

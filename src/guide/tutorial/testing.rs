@@ -1,0 +1,138 @@
+//! Chapter 7: tests in virtual time, and in many orders.
+//!
+//! Processes run in a different order in each run of a program. A test that passes once says little about the other
+//! orders. A [`Simulation`](crate::Simulation) runs the same processes on one thread and draws the order from a *seed*.
+//! The same seed gives the same run. [`check`](crate::check()) runs a scenario under many seeds.
+//!
+//! A scenario is an async function that takes a [`Host`](crate::Host). The scenario spawns processes, and asserts what
+//! they do:
+//!
+//! ```
+//! use procession::{Context, Exit, Host, Reply, check};
+//! use std::time::Duration;
+//!
+//! /// A lock: each caller holds it for one minute.
+//! async fn lock(mut ctx: Context<Reply<()>>) -> Result<(), Exit> {
+//!     loop {
+//!         ctx.receive().await?.send(());
+//!         ctx.sleep(Duration::from_secs(60)).await;
+//!     }
+//! }
+//!
+//! async fn scenario(host: Host) -> Result<(), Exit> {
+//!     let lock = host.spawn(lock);
+//!     let begun = host.now();
+//!     for _ in 0..3 {
+//!         lock.call(|reply| reply).await?;
+//!     }
+//!     assert_eq!(host.now() - begun, Duration::from_secs(120));
+//!     Ok(())
+//! }
+//!
+//! # fn main() {
+//! // In a project, this is the body of a function with the attribute `#[test]`.
+//! check(0..1_000, scenario);
+//! # }
+//! ```
+//!
+//! Time is virtual. When no process can run, the clock jumps to the next deadline. The two minutes of each run take no
+//! real time, and the measured time is exact.
+//!
+//! # What a check finds
+//!
+//! A seed fails in these cases:
+//!
+//! - the scenario returns an error or panics, for example by an assertion;
+//! - no process can run and no timer is set: a deadlock. The message lists the processes that wait;
+//! - a process fails and nothing receives its exit: see [chapter 4](super::failure);
+//! - a second run with the same seed behaves differently.
+//!
+//! This program has a race. Each of two processes reads a value and then writes it back, increased by one. If both
+//! processes read before one of them writes, one update is lost:
+//!
+//! ```
+//! use procession::{Address, Context, Exit, Host, Reply, check};
+//!
+//! enum Msg {
+//!     Get(Reply<u64>),
+//!     Set(u64),
+//! }
+//!
+//! async fn cell(mut ctx: Context<Msg>) -> Result<(), Exit> {
+//!     let mut value = 0;
+//!     loop {
+//!         match ctx.receive().await? {
+//!             Msg::Get(reply) => reply.send(value),
+//!             Msg::Set(new) => value = new,
+//!         }
+//!     }
+//! }
+//!
+//! async fn add_one(cell: Address<Msg>) -> Result<(), Exit> {
+//!     let value = cell.call(Msg::Get).await?;
+//!     cell.send(Msg::Set(value + 1))?;
+//!     Ok(())
+//! }
+//!
+//! async fn scenario(host: Host) -> Result<(), Exit> {
+//!     let cell = host.spawn(cell).address();
+//!     let (one, two) = (cell.clone(), cell.clone());
+//!     let one = host.spawn(|_: Context| add_one(one));
+//!     let two = host.spawn(|_: Context| add_one(two));
+//!     one.await?;
+//!     two.await?;
+//!     assert_eq!(cell.call(Msg::Get).await?, 2);
+//!     Ok(())
+//! }
+//!
+//! # fn main() {
+//! let failure = std::panic::catch_unwind(|| check(0..1_000, scenario)).expect_err("an update is lost");
+//! let report = failure.downcast_ref::<String>().expect("a text");
+//! assert!(report.contains("the scenario fails under seed"));
+//! # }
+//! ```
+//!
+//! The report names the seed and the line of code that runs it again. The check also *shrinks* the failure: it keeps as
+//! few random choices as possible. The end of the report is the trace of the shrunk run, which shows each process, its
+//! state and the time.
+//!
+//! # Handlers in a test
+//!
+//! A scenario adds a host with its own handlers. The processes under test are the same as in production:
+//!
+//! ```
+//! use procession::{Command, Context, Exit, Failure, Host, HostBuilder, check};
+//!
+//! struct Fetch(&'static str);
+//! impl Command for Fetch {
+//!     type Reply = String;
+//! }
+//!
+//! async fn letters(ctx: Context) -> Result<usize, Failure> {
+//!     Ok(ctx.perform(Fetch("https://example.com")).await?.len())
+//! }
+//!
+//! # fn main() {
+//! check(0..100, async |host: Host| {
+//!     let host = host.add_host(HostBuilder::new("test").handle(|_: Fetch| String::from("page"))).map_err(Exit::failed)?;
+//!     assert_eq!(host.spawn(letters).await?, 4);
+//!     Ok::<_, Exit>(())
+//! });
+//! # }
+//! ```
+//!
+//! # What a scenario must not do
+//!
+//! A run depends only on its seed if the code takes time, random numbers and threads from the runtime alone:
+//!
+//! | instead of | use |
+//! |---|---|
+//! | `std::time::Instant::now()` | [`Host::now`](crate::Host::now), [`SelfHandle::now`](crate::SelfHandle::now) |
+//! | `std::thread::sleep`, `tokio::time::sleep` | [`Host::sleep`](crate::Host::sleep), [`SelfHandle::sleep`](crate::SelfHandle::sleep) |
+//! | a random number generator with its own seed | [`SelfHandle::random`](crate::SelfHandle::random) |
+//! | `std::thread::spawn` | a process, or [`Host::spawn_blocking`](crate::Host::spawn_blocking) |
+//! | the order of a `HashMap` | a `BTreeMap`, or a sorted list |
+//! | sockets and files | a command, with another handler in the test |
+//!
+//! The same scenario also runs on threads: `rt.block_on(scenario(rt.host().clone()))`. A check finds errors in the
+//! order of events. A run on threads finds errors in the timing of real devices.

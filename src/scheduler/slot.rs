@@ -85,14 +85,10 @@ impl WorkerSlot {
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was handed over
-    /// already.
+    /// already. Only the worker can undo this, by `resume`: `rest` and `is_taken` read the state without a lock and
+    /// rely on it.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Undoes `take`, while the caller still holds the lock under which it called `take`.
-    pub(crate) fn give_back(&self) {
-        self.duty.store(BUSY, Ordering::SeqCst);
     }
 
     /// The step that was handed over has returned.

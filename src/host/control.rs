@@ -182,7 +182,7 @@ impl<M: Send + 'static> Control<M> {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.admit_all(*admitted);
+            self.relieve_all(*admitted);
         }
     }
 
@@ -202,14 +202,14 @@ impl<M: Send + 'static> Control<M> {
         let (message, admitted, lent) = self.inbox.drain_or_pop(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.admit_all(*admitted);
+            self.relieve_all(*admitted);
         }
         message
     }
 
     #[cold]
-    fn admit_all(&self, (senders, wakes): (Vec<Waker>, Wakes)) {
-        senders.into_iter().for_each(|sender| self.admit(sender));
+    fn relieve_all(&self, (relieved, wakes): (Vec<RoomWaiter>, Wakes)) {
+        relieved.into_iter().for_each(|waiter| self.relieve(waiter));
         self.tell(wakes);
     }
 

@@ -7,7 +7,6 @@
 pub(crate) mod head;
 
 use std::any::{Any, type_name};
-use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
 
@@ -248,13 +247,6 @@ impl<M: Send + 'static> Control<M> {
         Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
-
-    /// Wakes the receiver that waits on the mailbox and the senders that wait for room. It is called after the exit is
-    /// published.
-    pub(crate) fn wake_waiters(&self) {
-        let (reader, senders) = self.inbox.disperse();
-        reader.into_iter().chain(senders).for_each(panic::wake);
-    }
 }
 
 impl<M: Send + 'static> Control<M> {
@@ -263,7 +255,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
-            Err(unread) => self.finish_exit(unread),
+            Err(unread) => self.drop_unread(unread),
         }
     }
 
@@ -273,27 +265,6 @@ impl<M: Send + 'static> Control<M> {
         if self.head.has(flag::OUTSIDE) {
             self.end_outside(&Exit::Normal);
         }
-    }
-
-    /// Turns messages that were taken out and not read into dead letters.
-    pub(crate) fn finish_exit(&self, unread: VecDeque<M>) {
-        if !unread.is_empty() {
-            self.head.host().dead_letters_of(&self.head, unread.into_iter());
-        }
-    }
-
-    fn end_outside(&self, exit: &Exit) {
-        if self.head.has_ended() {
-            return;
-        }
-        let remains = self.inbox.close();
-        self.head.host().release(&self.head);
-        if let Some(remains) = remains {
-            self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
-        }
-        drop(self.head.host().forget(&self.head));
-        self.head.host().finish_exit(&self.head, exit);
-        self.wake_waiters();
     }
 }
 

@@ -76,8 +76,8 @@ impl Host {
         self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Whether every spawned process has been counted as exited. For the last of them,
-    /// [`finish_exit`](Self::finish_exit) may still be running.
+    /// Whether every spawned process has been counted as exited. For the last of them, the steps of the exit after the
+    /// count may still be running.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()

@@ -114,8 +114,7 @@ impl AnyControl for RefCounted<Attached> {
     }
 
     fn close_outside(&self, exit: &Exit) {
-        drop(self.head.host().forget(&self.head));
-        self.head.set_exit(exit);
+        self.head.host().end_attached(&self.head, exit);
     }
 }
 

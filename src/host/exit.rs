@@ -126,7 +126,7 @@ impl<M: Send + 'static> Control<M> {
             yields.close();
         }
         if let Some(pending) = head.pending_if_any() {
-            pending.close(host);
+            pending.close(&host.shared().timers);
         }
         // 9. Enter `Complete`, give back the place in the limit. A mailbox outside any process has neither.
         if !head.has(flag::OUTSIDE) {

@@ -16,10 +16,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::host::job::Job;
-use crate::host::namespace::HostBuilder;
+use crate::host::namespace::builder::HostBuilder;
 use crate::host::registry::PidTable;
+use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
 use crate::host::timer::Timers;
-use crate::host::{Environment, Host, PanicPolicy, Phase, Shared, ShutdownReport, UnfinishedProcess};
+use crate::host::{Environment, Host, PanicPolicy, Phase, Shared};
 use crate::observe::{Counter, Metrics, Observer, Unobserved};
 use crate::platform::clock::{Clock, Instant};
 use crate::platform::random::Rng;

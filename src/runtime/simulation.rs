@@ -27,7 +27,7 @@ use crate::platform::random::Rng;
 use crate::platform::sync::tally::{AtomicU32, Ordering};
 use crate::platform::sync::{Arc, Mutex};
 use crate::process::error::BuildError;
-use crate::process::pid::Simulated;
+use crate::process::pid::text::Simulated;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::{SchedulerHandle, WakeOrder, WakeSource};
 use crate::runtime::simulation::idle::Idle;

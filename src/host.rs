@@ -17,26 +17,20 @@ pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod timer;
 
-use std::any::type_name;
 use std::fmt;
-use std::time::Duration;
 
 use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, Control, Head, SpawnSettings, flag};
-use crate::host::namespace::{HostBuilder, Namespace};
+use crate::host::namespace::Namespace;
 pub use crate::host::registry::receiver::{Deliver, Envelope};
-pub use crate::host::registry::target::Target;
-pub(crate) use crate::host::registry::target::{Destination, Route, Way};
 use crate::host::registry::{Lane, LocalId};
-pub(crate) use crate::host::shared::{Environment, Shared};
-pub(crate) use crate::host::shutdown::Phase;
-pub use crate::host::shutdown::{ShutdownReport, UnfinishedProcess};
-use crate::host::timer::{Fire, pending};
+pub(crate) use crate::host::shared::{Environment, Phase, Shared};
+use crate::host::timer::Fire;
 use crate::observe::{Counter, Counters, ProcessState, Transition};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Arc;
 use crate::process::catch::catch;
-use crate::process::error::{BuildError, CompleteError, CompleteRefusal, NoProcess, SendError, SendErrorKind};
+use crate::process::error::{CompleteError, CompleteRefusal, SendErrorKind};
 use crate::process::event::Tag;
 use crate::process::exit::{Exit, Reason};
 use crate::process::failure::Failure;
@@ -86,11 +80,11 @@ pub struct Host {
 #[repr(align(64))]
 pub(crate) struct Share {
     shared: Arc<Shared>,
-    namespace: Arc<Namespace>,
+    namespace: Arc<Namespace<dyn AnyControl>>,
 }
 
 impl Host {
-    pub(crate) fn new(shared: Arc<Shared>, namespace: Namespace) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, namespace: Namespace<dyn AnyControl>) -> Self {
         Self { share: Ref::counted(Share { shared, namespace: Arc::new(namespace) }) }
     }
 
@@ -102,7 +96,7 @@ impl Host {
 
     /// The namespace of this host, which it does not share with other hosts of the runtime.
     #[inline]
-    pub(crate) fn namespace(&self) -> &Namespace {
+    pub(crate) fn namespace(&self) -> &Namespace<dyn AnyControl> {
         &self.share.namespace
     }
 }
@@ -198,36 +192,6 @@ impl Host {
         self.shared().metrics.alive() as usize
     }
 
-    /// Adds a host with its own handlers and limits to the same runtime.
-    ///
-    /// Commands of its processes go only to its handlers, and processes that they spawn belong to it too. Messages
-    /// between hosts work like messages within one host.
-    ///
-    /// ```
-    /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
-    /// struct Erase;
-    /// impl Command for Erase { type Reply = (); }
-    /// struct Log(&'static str);
-    /// impl Command for Log { type Reply = (); }
-    ///
-    /// let rt = Runtime::builder().handle(|_: Erase| ()).build()?;
-    /// let plugins = HostBuilder::new("plugins").handle(|log: Log| println!("{}", log.0)).max_processes(100);
-    /// let plugins = rt.add_host(plugins.limits(Limits::new().mailbox_capacity(1_000)))?;
-    /// let plugin = plugins.spawn(async |ctx: Context| {
-    ///     ctx.perform(Log("hello")).await?;
-    ///     ctx.perform(Erase).await
-    /// });
-    /// let failure = rt.block_on(plugin).unwrap_err();
-    /// assert!(failure.to_string().ends_with("Erase in the host plugins"));
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns a [`BuildError`] if two handlers are registered for the same command.
-    pub fn add_host(&self, host: HostBuilder) -> Result<Self, BuildError> {
-        Ok(Self::new(Arc::clone(self.shared()), host.build()?))
-    }
-
     /// Name of this host; empty for the host that the runtime was built with.
     pub fn name(&self) -> &str {
         self.namespace().name()
@@ -238,51 +202,6 @@ impl Host {
     /// `NoProcess`.
     pub(crate) fn gone(&self) -> SendErrorKind {
         if self.phase() == Phase::Closed { SendErrorKind::ShutDown } else { SendErrorKind::NoProcess }
-    }
-
-    // ---- Messages
-
-    /// Sends a message. It never blocks.
-    ///
-    /// Messages from one sender to one receiver arrive in the order in which they were sent. For a receiver on another
-    /// node, `Ok` says only that the message was accepted for transport.
-    ///
-    /// # Errors
-    /// Returns the message and the reason for the refusal: the process has exited or never existed, its mailbox is
-    /// full, it takes messages of another type, or the runtime has shut down.
-    pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
-        self.send_by(&to.way(), message)
-    }
-
-    pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
-        self.try_send_by(way, message).map_err(|(refusal, message)| {
-            self.shared().metrics.add(Counter::Refused, 1);
-            SendError::new(refusal, message)
-        })
-    }
-
-    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller does.
-    pub(crate) fn try_send_by<N: Send + 'static>(
-        &self,
-        way: &Way<'_, N>,
-        message: N,
-    ) -> Result<(), (SendErrorKind, N)> {
-        match way {
-            Way::Here(control) => control.push(message),
-            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
-                Some(control) => control.take(message),
-                None => self.send_away(*pid, message),
-            },
-            Way::Name(name) => match self.namespace().names().get(name) {
-                Some(control) => control.take(message),
-                None => Err((self.gone(), message)),
-            },
-        }
-    }
-
-    fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
-        self.deliver(Envelope::new(pid, Payload::new(message)))
-            .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
     }
 
     /// Returns the value of [`Address::peak_mailbox_len`](crate::Address::peak_mailbox_len), or `None` if the pid names
@@ -361,70 +280,6 @@ impl Host {
         })
     }
 
-    // ---- Cancellation and kill
-
-    /// Requests that a process exits, and kills it if it has not exited after `grace`.
-    ///
-    /// The process receives one cancel event. Only the first request has an effect: a later one neither sends an event
-    /// nor changes the deadline. The runtime answers commands during the grace period as usual, so the process can
-    /// clean up.
-    ///
-    /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
-    pub fn cancel(&self, pid: Pid, reason: impl Into<Reason>, grace: Duration) -> Result<(), NoProcess> {
-        let control = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
-        let deadline = self.now() + grace;
-        self.cancel_until(&control, reason.into(), deadline);
-        Ok(())
-    }
-
-    /// Requests that a process exits, and kills it at `deadline`. Does nothing if its exit was requested before.
-    pub(crate) fn cancel_until(&self, control: &Ref<dyn AnyControl>, reason: Reason, deadline: Instant) {
-        if control.cancel(reason, deadline) {
-            self.kill_at(control, deadline);
-        }
-    }
-
-    /// Ends a process at its next scheduling point, whatever it is doing, and cancels its outstanding yields.
-    ///
-    /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
-    pub fn kill(&self, pid: Pid) -> Result<(), NoProcess> {
-        self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?.kill();
-        Ok(())
-    }
-
-    /// Requests that a running process yields its worker. Returns whether a worker was running the process.
-    ///
-    /// In the same turn, [`should_yield`](crate::should_yield) and [`cooperative`](crate::cooperative()) report the
-    /// request once. A process that is not running needs no request. If the process ends its turn at the moment of the
-    /// call, the request may take effect in its next turn.
-    ///
-    /// The request is cooperative: it does not interrupt code that calls neither function. It does not reach a process
-    /// that is not `Send`, because [`LocalSet::run`](crate::LocalSet::run) polls these processes inside one future. In
-    /// a simulation it returns `false`.
-    ///
-    /// # Errors
-    /// Returns [`NoProcess`] if the pid names no process.
-    pub fn preempt(&self, pid: Pid) -> Result<bool, NoProcess> {
-        let _lives = self.shared().pid_table.get(pid).ok_or(NoProcess(pid))?;
-        Ok((self.shared().preempt)(pid.word()))
-    }
-
-    /// Kills a process at `deadline`, unless it has exited by then. The timer belongs to the process: the exit of the
-    /// process cancels it, even if the deadline is far away.
-    pub(crate) fn kill_at(&self, control: &Ref<dyn AnyControl>, deadline: Instant) {
-        if deadline == Instant::FAR {
-            return;
-        }
-        let condemned = Ref::downgrade(control);
-        pending::call_at(control, deadline, move || {
-            if let Some(control) = condemned.upgrade() {
-                control.kill();
-            }
-        });
-    }
-
     // ---- Time
 
     /// Registers an entry with the timers. If its deadline is the new earliest one, the thread that waits for the
@@ -464,53 +319,5 @@ impl Host {
             PanicPolicy::Call(f) => drop(catch(|| f(pid, text))),
             PanicPolicy::ShutDown => self.begin_shutdown(Instant::FAR),
         }
-    }
-}
-
-impl dyn AnyControl {
-    /// Delivers a message whose type is known at compile time.
-    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
-        match self.as_any().downcast_ref::<Control<N>>() {
-            Some(control) => control.push(message),
-            None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
-        }
-    }
-}
-
-/// Converts a refused message back to the sender's type.
-fn back<N: Send + 'static>(payload: Payload) -> N {
-    payload.downcast::<N>().unwrap_or_else(|payload| {
-        unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
-    })
-}
-
-#[cfg(all(test, not(any(procession_loom, procession_shuttle))))]
-mod tests {
-    use super::*;
-    use crate::{Context, Runtime};
-
-    /// The kill timer refers to the process, so it must not stay set until its deadline after the process has exited.
-    #[test]
-    fn an_exit_cancels_the_kill_timer_of_a_cancel() {
-        let rt = Runtime::builder().workers(0).build().unwrap();
-        for grace in [Duration::MAX, Duration::from_secs(86_400), Duration::from_secs(1)] {
-            let handle = rt.spawn(async |mut ctx: Context| ctx.receive().await.map(drop));
-            let control = Ref::downgrade(&handle.address().control().any());
-            rt.block_on(handle.started()).unwrap();
-            rt.cancel(handle.pid(), Reason::from("test"), grace).unwrap();
-            assert!(rt.block_on(handle).is_err());
-            assert_eq!(rt.shared().timers.len(), 0, "{grace:?}");
-            assert!(control.upgrade().is_none());
-        }
-    }
-
-    /// The deadline of a cancel request kills a process that ignores the request.
-    #[test]
-    fn a_cancelled_process_is_killed_at_the_deadline() {
-        let rt = Runtime::builder().workers(0).build().unwrap();
-        let handle = rt.spawn(async |ctx: Context| ctx.sleep(Duration::from_secs(3_600)).await);
-        rt.block_on(handle.started()).unwrap();
-        rt.cancel(handle.pid(), Reason::from("test"), Duration::from_millis(1)).unwrap();
-        assert!(matches!(rt.block_on(handle), Err(Exit::Killed)));
     }
 }

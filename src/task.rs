@@ -1,7 +1,7 @@
 //! The turns of a process, and its exit. A turn steps the machine of the process, dispatches the commands that each
 //! step yielded, and steps again while handlers answer within the turn.
 //!
-//! The exit closes the mailbox, drops the user's state, and notifies links, monitors and waiters. This module does not
+//! The order of the steps of an exit is in `host/exit.rs`; this module has the steps that need the machine. It does not
 //! queue processes: `cell.rs` does, by the result of the turn.
 
 pub(crate) mod body;
@@ -21,6 +21,7 @@ use pin_project_lite::pin_project;
 use crate::context::me::SelfHandle;
 use crate::context::step::{AnyProcess, Mail, Next, Process, Start, StepOutput};
 use crate::host::control::{AnyControl, Control, Head, flag};
+use crate::host::exit::ExitOwner;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::sync::planted;
 use crate::process::catch as panic;
@@ -29,7 +30,7 @@ use crate::process::error::InitError;
 use crate::process::exit::{Exit, Reason};
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
-use crate::process::state::current::Current;
+use crate::process::state::current::{Current, Ending};
 use crate::task::effects::Around;
 
 /// Maximum number of steps in one turn. A turn has more than one step only if handlers answer the process within the
@@ -74,7 +75,7 @@ pub(crate) trait Machine {
     /// Whether the machine was [cleared](Self::clear).
     fn is_gone(&self) -> bool;
 
-    /// Called at the end of the exit, after the links and monitors in the table of the process received it.
+    /// Step 12 of the exit: called after the links and monitors in the table of the process received it.
     #[inline]
     fn ended(self: Pin<&mut Self>, _: &SelfHandle<Self::Message>, _: &Exit) {}
 }
@@ -226,7 +227,7 @@ impl<P: Process> Machine for Raw<P> {
         let mut life = std::mem::replace(self.project().life, Phase::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
-            me.control().dead_letter(unread);
+            me.control().drop_unread(unread);
         }
     }
 
@@ -343,48 +344,63 @@ impl<'a, X: Machine> Turn<'a, X> {
         }
     }
 
-    /// Finishes the process. Links, monitors and waiters receive the exit last: by then the names are free, the pid is
-    /// unused, and everything that the process owned is dropped. Returns the final exit: a panic of the user's code
-    /// during this call replaces `exit`.
-    fn end(&mut self, mut exit: Exit) -> Exit {
-        if let Err(text) = catch(|| self.machine.as_mut().close()) {
-            exit = self.around.panicked(text);
-        }
+    /// Runs the exit of the process: see `host/exit.rs` for its steps. Returns the final exit: a panic of the user's
+    /// code during this call replaces `exit`.
+    fn end(&mut self, exit: Exit) -> Exit {
         let control = self.me.control();
-        let remains = control.inbox.close();
-        let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
-        self.head().host().release(self.head());
-        // From here on, dropped replies are collected. Their callers receive the exit as soon as it is final.
-        let ending = self.current.ending();
+        control.run_exit(&mut Exiting { turn: self, ending: None }, exit)
+    }
+}
+
+/// A process that exits.
+struct Exiting<'t, 'a, X: Machine> {
+    turn: &'t mut Turn<'a, X>,
+    /// While this is set, replies that are dropped on this thread are kept.
+    ending: Option<Ending<'a>>,
+}
+
+impl<X: Machine> ExitOwner for Exiting<'_, '_, X> {
+    fn close(&mut self, exit: &mut Exit) {
+        if let Err(text) = catch(|| self.turn.machine.as_mut().close()) {
+            *exit = self.turn.around.panicked(text);
+        }
+    }
+
+    fn drop_state(&mut self, exit: &mut Exit) {
+        let Turn { current, machine, me, around, .. } = &mut *self.turn;
+        self.ending = Some(current.ending());
         // A process may be dropped outside its own turn, even inside the turn of another process. The kept timer and
         // the inline command of this thread then do not belong to it.
-        let in_turn = self.current.steps(self.me.control().address());
+        let in_turn = current.steps(me.control().address());
         if in_turn {
-            self.current.begin_kept_timer();
+            current.begin_kept_timer();
         }
-        if let Err(text) = catch(|| self.machine.as_mut().clear(self.me)) {
-            exit = self.around.panicked(text);
+        if let Err(text) = catch(|| machine.as_mut().clear(me)) {
+            *exit = around.panicked(text);
         }
         if in_turn {
-            if self.current.inline.is_busy() {
-                let _ = drop_caught(self.current.inline.take());
+            if current.inline.is_busy() {
+                let _ = drop_caught(current.inline.take());
             }
-            self.around.leave();
+            around.leave();
         }
-        if let Some(remains) = remains {
-            self.head().host().dead_letters_of(self.head(), remains.settle().into_iter());
-        }
-        self.left = self.head().host().forget(self.head()).map(std::mem::forget).is_some();
-        self.around.notify_callers(Some(&exit));
-        drop(ending);
-        self.head().host().finish_exit(self.head(), &exit);
-        self.machine.as_mut().ended(self.me, &exit);
-        // Tasks may wait on a mailbox that was split off, or for room in the mailbox. They stay there after the mailbox
-        // was closed, until the exit is known. If no other reference to the process exists, no task waits.
-        if self.me.control().count() > 1 + usize::from(self.left) && !trusts {
-            self.me.control().wake_waiters();
-        }
-        exit
+    }
+
+    fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>) {
+        self.turn.left = entry.map(std::mem::forget).is_some();
+    }
+
+    fn notify_callers(&mut self, exit: &Exit) {
+        self.turn.around.notify_callers(Some(exit));
+        self.ending = None;
+    }
+
+    fn notify_monitor(&mut self, exit: &Exit) {
+        self.turn.machine.as_mut().ended(self.turn.me, exit);
+    }
+
+    fn may_be_awaited(&self) -> bool {
+        self.turn.me.control().count() > 1 + usize::from(self.turn.left)
     }
 }
 

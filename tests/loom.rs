@@ -45,6 +45,7 @@
 //! - handover_is_no_rescue: behind_a_long_step
 //! - handover_is_no_rescue: spawned_by_a_long_step
 //! - handover_returns_anyway: return_against_hand_over
+//! - handover_is_undone: late_hand_over_against_return
 //! - pair_holds_nothing: answer_to_a_new_waiter
 //! - pair_tells_early: answer_to_a_task
 //! - yields_complete_twice: two_answers
@@ -165,6 +166,7 @@ models! {
     handover::behind_a_long_step, 120_000;
     handover::spawned_by_a_long_step, 90_000;
     handover::return_against_hand_over, 27_000;
+    handover::late_hand_over_against_return, 2490;
     answer::answer_to_a_task, 88;
     answer::answer_to_another_waiter, 35;
     answer::answer_to_a_new_waiter, 176;

@@ -12,8 +12,9 @@ use std::task::{Context, Poll};
 use futures::future::FusedFuture;
 
 use crate::context::call::{Call, Reply};
+use crate::host::Host;
 use crate::host::control::{AnyControl, Change, Control, Listening};
-use crate::host::{Host, Route, Target, Way};
+use crate::host::registry::target::{Route, Target, Way};
 use crate::observe::Counter;
 use crate::process::error::SendError;
 use crate::process::exit::Exit;

@@ -17,10 +17,11 @@ use futures::future::FusedFuture;
 
 use crate::context::call::answer::{ReplyReceiver, ReplySender};
 use crate::context::time::Sleep;
+use crate::host::Host;
 use crate::host::control::{AnyControl, Change};
 use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::refs::ProcessRef;
-use crate::host::{Host, Target, Way};
+use crate::host::registry::target::{Target, Way};
 use crate::observe::Counter;
 use crate::process::error::{SendError, SendErrorKind};
 use crate::process::event::Tag;

@@ -10,9 +10,10 @@ use std::marker::PhantomData;
 
 use crate::context::mailbox::Mailbox;
 use crate::context::me::SelfHandle;
+use crate::host::Host;
 use crate::host::control::Control;
 use crate::host::registry::names::Unclaimed;
-use crate::host::{Host, Route, Target, Way};
+use crate::host::registry::target::{Route, Target, Way};
 use crate::process::error::NameError;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;

@@ -1,7 +1,8 @@
 //! Cancellation: [`CancelToken`] requests the exit of many processes as a tree, and [`Cancelled`] waits for a request.
-//! `control.rs` cancels a single process, and `spawn.rs` registers a process with a token.
+//! `process.rs` cancels a single process, and `spawn.rs` registers a process with a token.
 
 pub(crate) mod inherited;
+mod process;
 pub(crate) mod tree;
 
 use std::fmt;

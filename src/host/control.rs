@@ -7,7 +7,6 @@
 pub(crate) mod head;
 
 use std::any::{Any, type_name};
-use std::collections::VecDeque;
 use std::fmt;
 use std::task::Waker;
 
@@ -182,7 +181,7 @@ impl<M: Send + 'static> Control<M> {
         let (admitted, lent) = self.inbox.drain(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.admit_all(*admitted);
+            self.relieve_all(*admitted);
         }
     }
 
@@ -202,14 +201,14 @@ impl<M: Send + 'static> Control<M> {
         let (message, admitted, lent) = self.inbox.drain_or_pop(self, seat, taken);
         Current::with(|current| current.note_waits_for_message(lent));
         if let Some(admitted) = admitted {
-            self.admit_all(*admitted);
+            self.relieve_all(*admitted);
         }
         message
     }
 
     #[cold]
-    fn admit_all(&self, (senders, wakes): (Vec<Waker>, Wakes)) {
-        senders.into_iter().for_each(|sender| self.admit(sender));
+    fn relieve_all(&self, (relieved, wakes): (Vec<RoomWaiter>, Wakes)) {
+        relieved.into_iter().for_each(|waiter| self.relieve(waiter));
         self.tell(wakes);
     }
 
@@ -248,13 +247,6 @@ impl<M: Send + 'static> Control<M> {
         Current::with(Current::looks_into_mailbox);
         self.inbox.reclaim(turn, taken).into_iter().for_each(panic::wake);
     }
-
-    /// Wakes the receiver that waits on the mailbox and the senders that wait for room. It is called after the exit is
-    /// published.
-    pub(crate) fn wake_waiters(&self) {
-        let (reader, senders) = self.inbox.disperse();
-        reader.into_iter().chain(senders).for_each(panic::wake);
-    }
 }
 
 impl<M: Send + 'static> Control<M> {
@@ -263,7 +255,7 @@ impl<M: Send + 'static> Control<M> {
     pub(crate) fn put_back(&self, front: &mut ReadAhead<M>) {
         match self.inbox.put_back(self, front) {
             Ok(wakes) => self.tell(wakes),
-            Err(unread) => self.dead_letter(unread),
+            Err(unread) => self.drop_unread(unread),
         }
     }
 
@@ -273,27 +265,6 @@ impl<M: Send + 'static> Control<M> {
         if self.head.has(flag::OUTSIDE) {
             self.end_outside(&Exit::Normal);
         }
-    }
-
-    /// Turns messages that were taken out and not read into dead letters.
-    pub(crate) fn dead_letter(&self, unread: VecDeque<M>) {
-        if !unread.is_empty() {
-            self.head.host().dead_letters_of(&self.head, unread.into_iter());
-        }
-    }
-
-    fn end_outside(&self, exit: &Exit) {
-        if self.head.has_ended() {
-            return;
-        }
-        let remains = self.inbox.close();
-        self.head.host().release(&self.head);
-        if let Some(remains) = remains {
-            self.head.host().dead_letters_of(&self.head, remains.settle().into_iter());
-        }
-        drop(self.head.host().forget(&self.head));
-        self.head.host().finish_exit(&self.head, exit);
-        self.wake_waiters();
     }
 }
 

@@ -1,26 +1,26 @@
 //! Finds the handler of a command: by the type of the command, or by its name for [`NamedCommand`] commands. The set of
-//! handlers does not change after the runtime is built. It is stored without a lock.
+//! handlers does not change after the runtime is built. It is stored without a lock, in `table.rs`.
 
 pub(crate) mod attempt;
 pub(crate) mod completion;
 pub(crate) mod inline;
+pub(crate) mod table;
 
 use std::any::TypeId;
 use std::borrow::Cow;
-use std::collections::hash_map::Entry::Vacant;
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 
+use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::dispatch::inline::InlineCall;
-use crate::host::refs::ProcessRef;
+use crate::host::dispatch::table::{AnyHandler, ByName, Dispatcher, NamedHandler};
 use crate::process::catch::{catch, drop_caught};
 use crate::process::command::{Command, NamedCommand, Streamed, name_of};
 use crate::process::error::BuildError;
+use crate::process::event::Tag;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
+use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 
@@ -79,25 +79,17 @@ where
     }
 }
 
-/// A handler behind a type-erased interface.
-trait Erased: Send + Sync {
-    /// Handles the command, and takes it out of `command`.
-    fn handle(&self, command: &mut Option<Payload>, slip: UntypedCompletion);
-    /// Handles the inline command of the thread.
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> ProcessRef);
-}
-
 struct Typed<C, H>(H, PhantomData<fn(C)>);
 
-impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
-    fn handle(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
+impl<C: Command, H: Handler<C>> AnyHandler<dyn AnyControl> for Typed<C, H> {
+    fn handle(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         match Payload::take::<C>(command) {
-            Some(command) => self.0.handle(command, Completion::new(slip)),
+            Some(command) => self.0.handle(command, Completion::new(UntypedCompletion::new(to, tag))),
             None => unreachable!("it was looked up by its type"),
         }
     }
 
-    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> ProcessRef) {
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<dyn AnyControl>) {
         let Some(command) = current.inline.take_command() else { return };
         match command.downcast::<C>() {
             Ok(command) => self.0.handle_inline(command, InlineCall::new(number, home)),
@@ -106,83 +98,21 @@ impl<C: Command, H: Handler<C>> Erased for Typed<C, H> {
     }
 }
 
-/// Hasher for `TypeId`, which contains a hash already.
-#[derive(Default)]
-struct TypeIdHasher(u64);
-
-impl Hasher for TypeIdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 ^= u64::from_ne_bytes(word);
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 ^= word;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+impl<C: Command, H: Handler<C>> NamedHandler<C, dyn AnyControl> for Typed<C, H> {
+    fn handle(&self, command: C, to: Ref<dyn AnyControl>, tag: Tag) {
+        self.0.handle(command, Completion::new(UntypedCompletion::new(to, tag)));
     }
 }
 
-/// For each command type, the index of its handler in `typed`.
-type ByType = HashMap<TypeId, u32, BuildHasherDefault<TypeIdHasher>>;
-
-type ByName<C> = BTreeMap<Cow<'static, str>, Box<dyn Handler<C>>>;
-
-/// The handlers of one host.
-pub(crate) struct Dispatcher {
-    /// Name of the host; empty for the host that the runtime was built with.
-    host: Cow<'static, str>,
-    by_type: ByType,
-    /// The handlers by index. The flag tells whether the handler answers inline commands.
-    typed: Vec<(bool, Box<dyn Erased>)>,
-    by_name: ByName<NamedCommand>,
-    streams_by_name: ByName<Streamed<NamedCommand>>,
-}
-
-impl fmt::Debug for Dispatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dispatcher").field("types", &self.typed.len()).field("names", &self.by_name.keys()).finish()
-    }
-}
-
-impl Dispatcher {
-    pub(crate) fn new(host: Cow<'static, str>) -> Self {
-        Self {
-            host,
-            by_type: ByType::default(),
-            typed: Vec::new(),
-            by_name: BTreeMap::new(),
-            streams_by_name: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Failure of a command that has no handler. It names the command, and the host if that has a name.
-    fn no_handler(&self, command: Cow<'static, str>) -> Failure {
-        Failure::NoHandler(match &*self.host {
-            "" => command,
-            host => format!("{command} in the host {host}").into(),
-        })
-    }
-
+impl Dispatcher<dyn AnyControl> {
     /// Registers the handler of a command type.
     ///
     /// # Errors
     /// Returns an error if the type already has a handler.
     pub(crate) fn add<C: Command>(&mut self, handler: impl Handler<C>) -> Result<(), BuildError> {
-        let Vacant(vacant) = self.by_type.entry(TypeId::of::<C>()) else {
+        if !self.insert(TypeId::of::<C>(), handler.is_short(), Box::new(Typed(handler, PhantomData))) {
             return Err(BuildError::DuplicateHandler(name_of(std::any::type_name::<C>())));
-        };
-        vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
-        self.typed.push((handler.is_short(), Box::new(Typed(handler, PhantomData))));
+        }
         Ok(())
     }
 
@@ -195,7 +125,7 @@ impl Dispatcher {
         name: Cow<'static, str>,
         handler: impl Handler<NamedCommand>,
     ) -> Result<(), BuildError> {
-        match self.by_name.insert(name.clone(), Box::new(handler)) {
+        match self.by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData))) {
             None => Ok(()),
             Some(_) => Err(BuildError::DuplicateHandler(name)),
         }
@@ -210,21 +140,10 @@ impl Dispatcher {
         name: Cow<'static, str>,
         handler: impl Handler<Streamed<NamedCommand>>,
     ) -> Result<(), BuildError> {
-        match self.streams_by_name.insert(name.clone(), Box::new(handler)) {
+        match self.streams_by_name.insert(name.clone(), Box::new(Typed(handler, PhantomData))) {
             None => Ok(()),
             Some(_) => Err(BuildError::DuplicateHandler(name)),
         }
-    }
-
-    fn by_type(&self, command: TypeId) -> Option<&(bool, Box<dyn Erased>)> {
-        self.typed.get(*self.by_type.get(&command)? as usize)
-    }
-
-    /// Index of the handler of this command type, if that handler answers inline commands.
-    #[inline]
-    pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
-        let place = *self.by_type.get(&command)?;
-        self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
     }
 
     /// Calls the handler with this index for the inline command of the thread. The handler takes the command from there
@@ -236,54 +155,56 @@ impl Dispatcher {
         current: &Current,
         number: Number,
         handler: u32,
-        home: &dyn Fn() -> ProcessRef,
+        home: &dyn Fn() -> Ref<dyn AnyControl>,
     ) -> bool {
-        if let Err(text) = catch(|| self.typed[handler as usize].1.handle_inline(current, number, home)) {
+        let Some(handler) = self.at(handler) else { unreachable!("`inline` returned this index") };
+        if let Err(text) = catch(|| handler.handle_inline(current, number, home)) {
             current.inline.answer(number, Err(Failure::Panicked(text)));
         }
         current.inline.is_answered()
     }
 
-    /// Passes a command to its handler, and takes it out of `command`. If there is no handler, it answers the yield
-    /// with a failure that names the command.
-    pub(crate) fn dispatch(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
+    /// Passes the command of the yield `tag` of the process `to` to its handler, and takes it out of `command`. If
+    /// there is no handler, it answers the yield with a failure that names the command.
+    pub(crate) fn dispatch(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(type_id) = command.as_ref().map(Payload::type_id)
-            && let Some((_, handler)) = self.by_type(type_id)
+            && let Some(handler) = self.of_type(type_id)
         {
-            return completion::guarded(|| handler.handle(command, slip));
+            return completion::guarded(|| handler.handle(command, to, tag));
         }
-        self.dispatch_by_name(command, slip);
+        self.dispatch_by_name(command, to, tag);
     }
 
     #[inline(never)]
-    fn dispatch_by_name(&self, command: &mut Option<Payload>, slip: UntypedCompletion) {
+    fn dispatch_by_name(&self, command: &mut Option<Payload>, to: Ref<dyn AnyControl>, tag: Tag) {
         if let Some(named) = Payload::take::<NamedCommand>(command) {
-            return self.dispatch_named(&self.by_name, named, |named| &named.name, slip);
+            return self.dispatch_named(&self.by_name, named, |named| &named.name, to, tag);
         }
         if let Some(named) = Payload::take::<Streamed<NamedCommand>>(command) {
-            return self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, slip);
+            return self.dispatch_named(&self.streams_by_name, named, |named| &named.0.name, to, tag);
         }
         let name = name_of(command.as_ref().map_or("", Payload::type_name));
         let _ = drop_caught(command.take());
-        slip.finish(Err(self.no_handler(name)));
+        UntypedCompletion::new(to, tag).finish(Err(self.no_handler(name)));
     }
 
     fn dispatch_named<C: Command>(
         &self,
-        handlers: &ByName<C>,
+        handlers: &ByName<C, dyn AnyControl>,
         command: C,
         name: impl Fn(&C) -> &Cow<'static, str>,
-        slip: UntypedCompletion,
+        to: Ref<dyn AnyControl>,
+        tag: Tag,
     ) {
         match handlers.get(name(&command)) {
-            Some(handler) => completion::guarded(|| handler.handle(command, Completion::new(slip))),
+            Some(handler) => completion::guarded(|| handler.handle(command, to, tag)),
             None => {
                 let name = match TypeId::of::<C>() == TypeId::of::<NamedCommand>() {
                     true => name(&command).clone(),
                     false => format!("{}, as a stream", name(&command)).into(),
                 };
                 let _ = drop_caught(command);
-                slip.finish(Err(self.no_handler(name)));
+                UntypedCompletion::new(to, tag).finish(Err(self.no_handler(name)));
             }
         }
     }

@@ -1,53 +1,185 @@
-//! The exit of a process, in the order of its steps. The functions run on the thread that ends the process.
+//! The exit of a process: all of its steps, in their order. [`Control::run_exit`] is this order. The module also
+//! delivers dead letters: unread messages of mailboxes that were closed.
 //!
-//! The task (`task.rs`) calls them in this order: release the names, drop the state of the process, remove the pid,
-//! publish the exit. The module also delivers dead letters: unread messages of mailboxes that were closed.
+//! The exit of a process runs on the thread that has the right to run the process. The exit of a mailbox outside any
+//! process runs on the thread that closes the mailbox. Steps that need the state of the process belong to the
+//! [`ExitOwner`], which `task.rs` implements. For each step: why it has this position, and the race that another
+//! position would allow.
+//!
+//! 1. **Call the user's `close`.** A panic of `close` replaces the exit. So this step precedes each step that passes
+//!    the exit on: otherwise two processes could receive different exits of one process.
+//! 2. **Close the mailbox.** A sender and this step use the lock of the mailbox. So a message is refused, or step 5
+//!    finds it. Steps 3, 6 and 8 rely on the closed mailbox: code that adds a name, a group or the first timer
+//!    announces the addition, and then looks at the mailbox. If the mailbox is still open then, the later step finds
+//!    the addition. If these steps came before this one, a name, a membership or a timer could stay after the exit.
+//! 3. **Release the names.** It comes before step 4, because destructors may run for a long time: a look-up by name
+//!    would find a process that takes no message, and the successor of the process could not have the name.
+//! 4. **Drop the state.** Messages that the process took out of the mailbox and did not read become dead letters here:
+//!    they are older than the messages of step 5. A panic of a destructor replaces the exit. So replies that the state
+//!    drops are kept for step 7.
+//! 5. **Deliver the unread messages** of the closed mailbox: to the kept mailbox of a supervised child, or as dead
+//!    letters. It comes before step 10: the supervisor that receives the exit finds the messages for the successor.
+//! 6. **Count the exit, remove the pid, leave the groups.** A thread that no longer finds the pid, or receives the
+//!    leave notice, cannot meet a resource or a later message of the process. The count comes before the removal: a
+//!    thread that no longer finds the pid finds the exit counted, also a shutdown that waits for the last exit.
+//! 7. **Notify the callers** whose replies the state has dropped. The exit is final since step 4. A caller that
+//!    receives it does not find the pid any more, since step 6.
+//! 8. **Close the yields and the timers.** The futures of the state have cancelled theirs in step 4. This step cancels
+//!    the rest. It comes before step 10: after the exit is published, no further timer of the process fires, and its
+//!    handlers see that no process wants their answers.
+//! 9. **Enter the state `Complete`, and give back the place in the limit of the host.** It comes before step 10: a
+//!    process that receives the exit and spawns a successor is not refused because of the limit.
+//! 10. **Publish the exit**: to futures that wait for it, to links, to monitors. It comes after all steps that free a
+//!     resource, because the receiver of an exit may start a successor. Code that adds a link sets `TIED` and then
+//!     reads `ENDED`, and this step sets `ENDED` and then reads `TIED`, in one word: so the exit reaches the link, or
+//!     the code sees the exit.
+//! 11. **Notify a shutdown** that waits for the exit of the last top-level supervisor, or of the last process. If this
+//!     step came before the count in step 6, a shutdown that is woken here could find the process alive and wait for
+//!     ever. It comes after step 10: a process that the shutdown cancels after the supervisors receives their exits
+//!     before that.
+//! 12. **Notify the monitor that the parent set at the spawn.** The owner carries it. It records that the exit was
+//!     received, which needs the exit that step 10 has stored.
+//! 13. **Wake the tasks that wait on the mailbox**: a receiver that was split off, and senders that wait for room. If
+//!     they were woken before step 10, they would find neither a message nor the exit, and wait again for ever.
+//! 14. **Hand the outcome to the join handle** (`Cell::finish` in `task/cell.rs`). It comes last: a task that awaits
+//!     the join handle sees the effects of all other steps. A failure counts as unobserved if no link, no monitor and
+//!     no join handle has received it; only here all of them had their turn.
 
 use std::any::TypeId;
+use std::collections::VecDeque;
 
 use crate::host::control::{AnyControl, Control, Head, flag};
 use crate::host::{Envelope, Host, Phase};
 use crate::observe::{Counter, ProcessState, Unobserved};
 use crate::platform::sync::atomic::{Ordering, fence};
+use crate::platform::sync::planted;
+use crate::process::catch as panic;
 use crate::process::catch::catch;
 use crate::process::exit::Exit;
 use crate::process::payload::Payload;
 use crate::process::state::Ref;
 use crate::process::state::current::Current;
 
-/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages, so
-/// nested drops are deferred: recursion would overflow the stack. Panics of the destructor are caught.
-fn drop_message<M: Send + 'static>(message: M) {
-    if std::mem::needs_drop::<M>() {
-        Current::with(|current| current.deferred.call(|| drop(message)));
+/// The part of an exit that depends on the state of the process. Each method is the step with the number in its
+/// documentation, see the head of this file.
+pub(crate) trait ExitOwner {
+    /// Step 1: calls the user's `close`. A panic replaces `exit`.
+    fn close(&mut self, exit: &mut Exit);
+    /// Step 4: drops the state, and keeps the replies that this drops. A panic replaces `exit`.
+    fn drop_state(&mut self, exit: &mut Exit);
+    /// Step 6: takes the reference of the pid table.
+    fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>);
+    /// Step 7: notifies the callers of the replies that were kept.
+    fn notify_callers(&mut self, exit: &Exit);
+    /// Step 12: notifies the monitor that the parent set at the spawn.
+    fn notify_monitor(&mut self, exit: &Exit);
+    /// Step 13: whether a task may wait on the mailbox. False only if no other reference to the process exists.
+    fn may_be_awaited(&self) -> bool;
+}
+
+/// Owner of a mailbox outside any process. It has no state, no pending replies and no parent.
+struct NoProcess;
+
+impl ExitOwner for NoProcess {
+    fn close(&mut self, _: &mut Exit) {}
+
+    fn drop_state(&mut self, _: &mut Exit) {}
+
+    fn take_entry(&mut self, entry: Option<Ref<dyn AnyControl>>) {
+        drop(entry);
+    }
+
+    fn notify_callers(&mut self, _: &Exit) {}
+
+    fn notify_monitor(&mut self, _: &Exit) {}
+
+    fn may_be_awaited(&self) -> bool {
+        true
+    }
+}
+
+impl<M: Send + 'static> Control<M> {
+    /// Runs the exit of a process up to step 13. Returns the final exit: a panic of user code replaces `exit`. The
+    /// numbers are those in the head of this file.
+    #[inline]
+    pub(crate) fn run_exit(&self, owner: &mut impl ExitOwner, mut exit: Exit) -> Exit {
+        let (head, host) = (&self.head, self.head.host());
+        // 1. Call the user's `close`.
+        owner.close(&mut exit);
+        // 2. Close the mailbox.
+        let remains = self.inbox.close();
+        let trusts = planted!("end_trusts_a_bare_mailbox") && remains.is_none();
+        // 3. Release the names.
+        host.release_names(head);
+        // 4. Drop the state.
+        owner.drop_state(&mut exit);
+        // 5. Deliver the unread messages.
+        if let Some(remains) = remains {
+            host.dead_letters_of(head, remains.settle().into_iter());
+        }
+        // 6. Count the exit, remove the pid, leave the groups.
+        owner.take_entry(host.remove_exited(head));
+        // 7. Notify the callers.
+        owner.notify_callers(&exit);
+        // 8. Close the yields and the timers.
+        if let Some(yields) = head.yields_if_any() {
+            yields.close();
+        }
+        if let Some(pending) = head.pending_if_any() {
+            pending.close(&host.shared().timers);
+        }
+        // 9. Enter `Complete`, give back the place in the limit. A mailbox outside any process has neither.
+        if !head.has(flag::OUTSIDE) {
+            head.enter(head.flags(), ProcessState::Complete);
+            host.namespace().leave();
+        }
+        // 10. Publish the exit.
+        head.set_exit(&exit);
+        // 11. Notify a shutdown.
+        host.notify_shutdown(head);
+        // 12. Notify the monitor that the parent set at the spawn.
+        owner.notify_monitor(&exit);
+        // 13. Wake the tasks that wait on the mailbox.
+        if owner.may_be_awaited() && !trusts {
+            let (reader, senders) = self.inbox.disperse();
+            reader.into_iter().chain(senders).for_each(panic::wake);
+        }
+        exit
+    }
+
+    /// Ends a mailbox outside any process. If its exit is published, this does nothing.
+    pub(super) fn end_outside(&self, exit: &Exit) {
+        if !self.head.has_ended() {
+            let _ = self.run_exit(&mut NoProcess, exit.clone());
+        }
+    }
+
+    /// Turns messages that were taken out and not read into dead letters.
+    pub(crate) fn drop_unread(&self, unread: VecDeque<M>) {
+        if !unread.is_empty() {
+            self.head.host().dead_letters_of(&self.head, unread.into_iter());
+        }
     }
 }
 
 impl Host {
-    // ---- The exit of a process, in the order of its steps
-
-    /// Releases the names of the process. The caller has closed its mailbox before. A registration sets `KNOWN` before
-    /// it checks whether the mailbox is closed. Therefore this sees the flag, or the registration sees the closed
-    /// mailbox: see `registry::names`.
+    /// Step 3. A registration sets `KNOWN` before it checks whether the mailbox is closed. Therefore this sees the
+    /// flag, or the registration sees the closed mailbox: see `registry::names`.
     #[inline]
-    pub(crate) fn release(&self, head: &Head) {
+    fn release_names(&self, head: &Head) {
         if head.has(flag::KNOWN) {
             self.namespace().names().release(head.names());
         }
     }
 
-    /// Removes the pid from the pid table, and the process from its groups. The caller has dropped the state of the
-    /// process before. Therefore a thread that no longer finds the pid, or receives the leave notice, cannot meet a
-    /// resource or a later message of the process. Returns the reference of the pid table.
+    /// Step 6. Returns the reference of the pid table.
     #[inline]
-    pub(crate) fn forget(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
-        // Counted before the pid is removed: a thread that no longer finds the pid, or sees the exit, finds the exit
-        // counted. A mailbox outside any process was not counted as spawned.
+    fn remove_exited(&self, head: &Head) -> Option<Ref<dyn AnyControl>> {
+        // A mailbox outside any process was not counted as spawned.
         if !head.has(flag::OUTSIDE) {
             self.shared().metrics.add_exited();
         }
-        let pid = head.pid();
-        let entry = self.remove_pid(pid);
+        let entry = self.remove_pid(head.pid());
         if head.has(flag::KNOWN) {
             self.leave_groups(head);
         }
@@ -59,22 +191,9 @@ impl Host {
         self.namespace().groups().release(head.pid(), head.groups());
     }
 
-    /// Finishes the exit: closes the yields and the timers, publishes the exit reason, and notifies links, monitors and
-    /// waiters.
+    /// Step 11.
     #[inline]
-    pub(crate) fn finish_exit(&self, head: &Head, exit: &Exit) {
-        if let Some(yields) = head.yields_if_any() {
-            yields.close();
-        }
-        if let Some(pending) = head.pending_if_any() {
-            pending.close(self);
-        }
-        // A mailbox outside any process has no states, and does not count against the limit of the host.
-        if !head.has(flag::OUTSIDE) {
-            head.enter(head.flags(), ProcessState::Complete);
-            head.host().namespace().leave();
-        }
-        head.set_exit(exit);
+    fn notify_shutdown(&self, head: &Head) {
         if head.has(flag::ROOT) {
             self.unregister_root();
         }
@@ -87,6 +206,13 @@ impl Host {
                 self.shared().emptied.notify(usize::MAX);
             }
         }
+    }
+
+    /// Ends a receiver that is attached under a pid: steps 6 and 10. It has no mailbox, no names and no state, and no
+    /// shutdown waits for it.
+    pub(super) fn end_attached(&self, head: &Head, exit: &Exit) {
+        drop(self.remove_exited(head));
+        head.set_exit(exit);
     }
 
     /// Reports the failure of a process if no link, monitor or join handle has received it. It is reported once. The
@@ -147,6 +273,14 @@ impl Host {
             dead_letter_mailboxes.pop();
         }
         None
+    }
+}
+
+/// Drops a message of a mailbox that has no receiver any more. A message may own another mailbox with messages, so
+/// nested drops are deferred: recursion would overflow the stack. Panics of the destructor are caught.
+fn drop_message<M: Send + 'static>(message: M) {
+    if std::mem::needs_drop::<M>() {
+        Current::with(|current| current.deferred.call(|| drop(message)));
     }
 }
 

@@ -8,27 +8,12 @@ use async_task::{Runnable, ScheduleInfo};
 
 use crate::host::Host;
 use crate::host::job::batch as crowd;
+pub(crate) use crate::host::shared::Job;
 use crate::process::state::current::Current;
 use crate::process::state::wake_order::{WakeOrder, WakeSource};
 use crate::process::state::{RunnableProcess, Schedule};
 
-/// A unit of work in a queue of the scheduler.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Process(RunnableProcess),
-    /// A future without a pid: an async handler, or a future from `spawn_future`.
-    Future(Runnable<Host>),
-}
-
 impl Job {
-    #[inline]
-    pub(crate) fn host(&self) -> &Host {
-        match self {
-            Self::Process(ready) => ready.head().host(),
-            Self::Future(runnable) => runnable.metadata(),
-        }
-    }
-
     /// Queues the job as a task that was woken just now.
     #[inline]
     pub(crate) fn schedule(self) {

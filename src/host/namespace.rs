@@ -1,43 +1,48 @@
 //! The namespace of a host: name, command handlers, limits, and the names and groups of its processes.
 //!
-//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`] builds it, and the handlers are
-//! fixed from then on. The names and groups change while the host runs.
+//! Several hosts may share one runtime; each has its own namespace. [`HostBuilder`](crate::HostBuilder) builds it, and
+//! the handlers are fixed from then on. The names and groups change while the host runs. `E` is the control block of a
+//! process.
 
-use std::borrow::Cow;
-use std::fmt;
+pub(crate) mod builder;
 
-use crate::host::control::AnyControl;
-use crate::host::dispatch::Dispatcher;
+use crate::host::dispatch::table::Dispatcher;
+use crate::host::link::Linkable;
 use crate::host::registry::groups::Groups;
 use crate::host::registry::names::Names;
 use crate::platform::sync::CachePadded;
 use crate::platform::sync::atomic::{AtomicUsize, Ordering};
-use crate::process::error::{BuildError, SpawnErrorKind};
+use crate::process::error::SpawnErrorKind;
 use crate::process::limits::Limits;
 
 /// The part of a host that the other hosts of the runtime do not share.
 #[derive(Debug)]
-pub(crate) struct Namespace {
-    dispatcher: Dispatcher,
+pub(crate) struct Namespace<E: ?Sized> {
+    dispatcher: Dispatcher<E>,
     limits: Option<Limits>,
     /// Maximum number of processes in this host at a time; `usize::MAX` means no limit.
     most: usize,
     /// Number of processes in this host. It is counted only if the number is limited.
     alive: CachePadded<AtomicUsize>,
-    names: Names<dyn AnyControl>,
-    groups: Groups<dyn AnyControl>,
+    names: Names<E>,
+    groups: Groups<E>,
 }
 
-impl Namespace {
+impl<E: Linkable + ?Sized> Namespace<E> {
+    pub(crate) fn new(dispatcher: Dispatcher<E>, limits: Option<Limits>, most: usize) -> Self {
+        let alive = CachePadded(AtomicUsize::new(0));
+        Self { dispatcher, limits, most, alive, names: Names::new(), groups: Groups::new() }
+    }
+
     pub(crate) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
 
-    pub(crate) fn names(&self) -> &Names<dyn AnyControl> {
+    pub(crate) fn names(&self) -> &Names<E> {
         &self.names
     }
 
-    pub(crate) fn groups(&self) -> &Groups<dyn AnyControl> {
+    pub(crate) fn groups(&self) -> &Groups<E> {
         &self.groups
     }
 
@@ -47,7 +52,7 @@ impl Namespace {
     }
 
     #[inline]
-    pub(crate) fn dispatcher(&self) -> &Dispatcher {
+    pub(crate) fn dispatcher(&self) -> &Dispatcher<E> {
         &self.dispatcher
     }
 
@@ -75,156 +80,3 @@ impl Namespace {
         }
     }
 }
-
-/// Configuration of a host that [`Host::add_host`](crate::Host::add_host) adds to a runtime.
-///
-/// The methods that register handlers need no turbofish: the argument type of the closure is the command type.
-#[must_use = "a builder adds nothing by itself"]
-pub struct HostBuilder {
-    dispatcher: Dispatcher,
-    refused: Option<BuildError>,
-    limits: Option<Limits>,
-    most: usize,
-}
-
-impl fmt::Debug for HostBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostBuilder")
-            .field("dispatcher", &self.dispatcher)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
-
-impl HostBuilder {
-    /// Creates the configuration of a host with this name, without handlers and without limits. The name appears in the
-    /// failures of commands that have no handler, and in [`Host::name`](crate::Host::name).
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
-        Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
-    }
-
-    pub(crate) fn build(self) -> Result<Namespace, BuildError> {
-        let Self { dispatcher, refused, limits, most } = self;
-        match refused {
-            Some(error) => Err(error),
-            None => Ok(Namespace {
-                dispatcher,
-                limits,
-                most,
-                alive: CachePadded(AtomicUsize::new(0)),
-                names: Names::new(),
-                groups: Groups::new(),
-            }),
-        }
-    }
-
-    pub(crate) fn grant(mut self, register: impl FnOnce(&mut Dispatcher) -> Result<(), BuildError>) -> Self {
-        if let Err(error) = register(&mut self.dispatcher) {
-            self.refused.get_or_insert(error);
-        }
-        self
-    }
-
-    pub(crate) fn set_limits(mut self, limits: Limits) -> Self {
-        self.limits = Some(limits);
-        self
-    }
-
-    pub(crate) fn set_max_processes(mut self, most: usize) -> Self {
-        self.most = most;
-        self
-    }
-}
-
-/// Methods that the builder of a runtime and the builder of a host have in common.
-macro_rules! host_methods {
-    ($builder:ty, $($host:ident).*) => {
-        impl $builder {
-            /// Registers the handler of a command type. If the type already has a handler, building returns an error.
-            pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
-                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add(handler));
-                self
-            }
-
-            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a
-            /// handler, building returns an error.
-            pub fn handler_named(
-                mut self,
-                name: impl Into<Cow<'static, str>>,
-                handler: impl Handler<NamedCommand>,
-            ) -> Self {
-                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named(name.into(), handler));
-                self
-            }
-
-            /// Registers a function that answers a command inline: see [`handler::inline`].
-            pub fn handle<C: Command, A: IntoReply<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
-                self.handler(handler::inline(f))
-            }
-
-            /// Registers a function that returns a future of the answer: see [`handler::future`].
-            pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
-            where
-                C: Command,
-                A: IntoReply<C::Reply>,
-                Fut: Future<Output = A> + Send + 'static,
-            {
-                self.handler(handler::future(f))
-            }
-
-            /// Registers a function that may block: see [`handler::blocking`](fn@crate::handler::blocking).
-            pub fn handle_blocking<C, A>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self
-            where
-                C: Command,
-                A: IntoReply<C::Reply>,
-            {
-                self.handler(handler::blocking(f))
-            }
-
-            /// Registers the handler of a stream command. It is separate from the handler of the plain command: one
-            /// command type may have both. If the type already has a stream handler, building returns an error.
-            pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
-                self.handler(ByStream(handler))
-            }
-
-            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the
-            /// name already has a stream handler, building returns an error.
-            pub fn stream_handler_named(
-                mut self,
-                name: impl Into<Cow<'static, str>>,
-                handler: impl StreamHandler<NamedCommand>,
-            ) -> Self {
-                let handler = ByStream(handler);
-                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named_stream(name.into(), handler));
-                self
-            }
-
-            /// Registers a function whose future sends the items of a stream: see
-            /// [`handler::stream`](fn@crate::handler::stream).
-            pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
-            where
-                C: StreamCommand,
-                A: IntoReply<()>,
-                Fut: Future<Output = A> + Send + 'static,
-            {
-                self.stream_handler(handler::stream(f))
-            }
-
-            /// Sets the maximum number of processes in this host at a time. Default: no maximum.
-            ///
-            /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
-            /// process that is [finished](crate::JoinHandle::is_finished) does not count.
-            pub fn max_processes(mut self, most: usize) -> Self {
-                self$(.$host)* = self$(.$host)*.set_max_processes(most);
-                self
-            }
-
-            /// Sets the resource limits of each process in this host. Default: no limits.
-            pub fn limits(mut self, limits: Limits) -> Self {
-                self$(.$host)* = self$(.$host)*.set_limits(limits);
-                self
-            }
-        }
-    };
-}
-pub(crate) use host_methods;

@@ -4,6 +4,7 @@
 //! never move (four of 64 slots, four of 128, four of 256 …), so a look-up takes only the lock of the slot. A slot
 //! whose generations are exhausted is retired.
 
+pub(crate) mod attached;
 pub(crate) mod groups;
 pub(crate) mod names;
 pub(crate) mod receiver;

@@ -1,14 +1,14 @@
-//! The state that all hosts of a runtime share: pid table, timers, counters, and the functions that queue jobs. A
-//! threaded runtime and a simulation differ only in the [`Environment`] that they pass in.
+//! The state that all hosts of a runtime share: phase, pid table, timers, counters, and the functions that queue jobs.
+//! A threaded runtime and a simulation differ only in the [`Environment`] that they pass in.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::task::Waker;
 
+use async_task::Runnable;
 use slab::Slab;
 
 use crate::host::control::{AnyControl, Control};
-use crate::host::job::Job;
 use crate::host::job::blocking_pool::Pool;
 use crate::host::registry::PidTable;
 use crate::host::timer::Timers;
@@ -18,8 +18,38 @@ use crate::platform::clock::Clock;
 use crate::platform::random::Rng;
 use crate::platform::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::platform::sync::{Arc, Event, Mutex};
+use crate::process::state::RunnableProcess;
 use crate::process::state::wake_order::{SchedulerHandle, WakeSource};
 use crate::process::{catch as panic, state as counted};
+
+/// Phase of the life cycle of a runtime. It only moves forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Open,
+    /// The runtime refuses work from outside, and runs the existing processes.
+    Closing,
+    /// The runtime refuses all work.
+    Closed,
+}
+
+/// A unit of work in a queue of the scheduler.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Process(RunnableProcess),
+    /// A future without a pid: an async handler, or a future from `spawn_future`.
+    Future(Runnable<Host>),
+}
+
+impl Job {
+    #[inline]
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Process(ready) => ready.head().host(),
+            Self::Future(runnable) => runnable.metadata(),
+        }
+    }
+}
 
 /// Queues a job in the scheduler of its host. The source tells whether the job waited before or had a turn.
 pub(crate) type Enqueue = fn(Job, WakeSource<'_>);

@@ -9,25 +9,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::host::Host;
 use crate::host::control::{AnyControl, Head, Listening, flag, poll_news};
+use crate::host::{Host, Phase};
 use crate::observe::ProcessState;
 use crate::platform::clock::Instant;
 use crate::platform::sync::atomic::Ordering;
 use crate::process::exit::Reason;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
-
-/// Phase of the life cycle of a runtime. It only moves forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    Open,
-    /// The runtime refuses work from outside, and runs the existing processes.
-    Closing,
-    /// The runtime refuses all work.
-    Closed,
-}
 
 /// Result of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +65,8 @@ impl Host {
         self.shared().phase.fetch_max(phase as u8, Ordering::SeqCst);
     }
 
-    /// Whether every spawned process has been counted as exited. For the last of them,
-    /// [`finish_exit`](Self::finish_exit) may still be running.
+    /// Whether every spawned process has been counted as exited. For the last of them, the steps of the exit after the
+    /// count may still be running.
     #[inline]
     pub(crate) fn all_ended(&self) -> bool {
         self.shared().metrics.all_ended()

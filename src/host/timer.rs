@@ -6,6 +6,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod backoff;
+pub(crate) mod owned;
 pub(crate) mod pending;
 pub(crate) mod wheel;
 

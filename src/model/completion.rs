@@ -142,7 +142,7 @@ pub fn plain_answer_against_exit() {
 
 fn end(world: &Arc<World>) {
     let answer = spawn(world, World::answer);
-    // The order is that of `Turn::end`.
+    // The order is that of `Control::run_exit`.
     drop(world.inbox.close());
     world.yields.close();
     assert!(!world.answer(), "its process has ended");

@@ -83,7 +83,7 @@ impl World {
         self.groups.watch("g".into(), &self.watcher, &self.watcher.own, || !self.watcher.inbox.is_closed()).1
     }
 
-    /// Exits as `Turn::end` does.
+    /// Exits as `Control::run_exit` does.
     fn end(&self, guest: &Guest) {
         drop(guest.inbox.close());
         self.groups.release(guest.pid, &guest.own);

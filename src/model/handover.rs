@@ -70,3 +70,21 @@ pub fn return_against_hand_over() {
     stop(&scheduler);
     assert_eq!(scheduler.active_and_taken().0, 1, "the one, or whoever came for it");
 }
+
+/// The monitor hands a step over by a poll count that the worker may have left behind. No thread counts a hand-over
+/// that did not happen, and no worker leaves because of it.
+pub fn late_hand_over_against_return() {
+    let (scheduler, jobs) = (started(1), Jobs::new());
+    thread::yield_now();
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    let handed = Arc::clone(&scheduler);
+    // Before its first step, the poll count of the worker is 0.
+    let monitor = thread::spawn(move || handed.hand_over(0, Some(0)));
+    scheduler.schedule(jobs.one(), Placement::Woken);
+    jobs.wait(2);
+    let handed = join(monitor);
+    stop(&scheduler);
+    let (active, taken) = scheduler.active_and_taken();
+    assert_eq!(active, 1, "the worker, or the thread that replaced it");
+    assert!(taken <= usize::from(handed), "{taken} steps count as handed over");
+}

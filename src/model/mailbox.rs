@@ -413,7 +413,7 @@ pub fn close_against_push() {
     let remains = inbox.close();
     seen.extend(front.take());
     seen.extend(remains.into_iter().flat_map(|remains| remains.settle()));
-    // The exit is published, as in `Turn::end`.
+    // The exit is published, as in `Control::run_exit`.
     inbox.rouse(&inbox.own).wake();
     if waits {
         other.wait();

@@ -30,7 +30,7 @@ impl World {
         self.names.register("n".into(), lodger, &lodger.own, || !*lodger.closed.lock())
     }
 
-    /// Exits as `Turn::end` does.
+    /// Exits as `Control::run_exit` does.
     fn end(&self, lodger: &Ref<RefCounted<TestEntry>>) {
         *lodger.closed.lock() = true;
         if lodger.known.load(Ordering::SeqCst) {

@@ -1,15 +1,13 @@
-//! `Pid`: the identifier of one instance of a process, and its text form.
+//! `Pid`: the identifier of one instance of a process. `text.rs` parses its text form.
 //!
 //! A pid contains no reference to the process. A sender looks the process up in the pid table, and finds nothing after
 //! the process has exited.
 
-use std::error::Error;
+pub(crate) mod text;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
-use std::str::FromStr;
-
-use crate::process::state::current::Current;
 
 /// Identifies a process. It prints as `<node.index.generation>`, and parses back.
 ///
@@ -118,27 +116,6 @@ impl Hash for Pid {
     }
 }
 
-/// Makes the text of a simulated pid parse to a pid of one simulation, until it is dropped. Guards are dropped in
-/// reverse order.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Simulated {
-    outer: u32,
-}
-
-impl Simulated {
-    /// Enters the simulation with this incarnation.
-    pub(crate) fn enter(incarnation: u32) -> Self {
-        Self { outer: Current::with(|current| current.simulation.replace(incarnation)) }
-    }
-}
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        Current::with(|current| current.simulation.set(self.outer));
-    }
-}
-
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.width().is_none() && f.precision().is_none() {
@@ -156,85 +133,6 @@ impl fmt::Debug for Pid {
     }
 }
 
-impl FromStr for Pid {
-    type Err = ParsePidError;
-
-    /// Parses exactly the text that `Display` writes: no spaces, signs, leading zeros or uppercase digits.
-    ///
-    /// # Errors
-    /// Returns an error that tells the wrong part of the text.
-    fn from_str(text: &str) -> Result<Self, ParsePidError> {
-        use Wrong::*;
-        let inner = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).ok_or(ParsePidError(Brackets))?;
-        let mut parts = inner.split('.');
-        let (Some(node), Some(index), Some(generation), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(ParsePidError(Parts));
-        };
-        let (node, incarnation) = match node.split_once('-') {
-            None => (node, None),
-            Some((node, hex)) => match number(hex, 16) {
-                None | Some(0) => return Err(ParsePidError(Incarnation)),
-                incarnation => (node, incarnation),
-            },
-        };
-        let node = number(node, 10).ok_or(ParsePidError(Node))?;
-        let incarnation = match incarnation {
-            // This text has an incarnation, but a pid of a simulation prints without one.
-            Some(incarnation) if node == 0 && incarnation.is_multiple_of(2) => {
-                return Err(ParsePidError(Incarnation));
-            }
-            Some(incarnation) => incarnation,
-            None if node == 0 => Current::try_with(|current| current.simulation.get()).unwrap_or(0),
-            None => 0,
-        };
-        let index = number(index, 10).ok_or(ParsePidError(Index))?;
-        match number(generation, 10) {
-            None | Some(0) => Err(ParsePidError(Generation)),
-            Some(generation) => Ok(Pid::new(node, incarnation, index, generation)),
-        }
-    }
-}
-
-/// Parses a number as `Display` writes it. `from_str_radix` alone would accept `+1`, `007` and `FF`.
-fn number(digits: &str, radix: u32) -> Option<u32> {
-    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
-    let shortest = digits == "0" || !digits.starts_with('0');
-    if plain && shortest { u32::from_str_radix(digits, radix).ok() } else { None }
-}
-
-/// Error of a text that is not a pid. The message tells which part is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParsePidError(Wrong);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Brackets,
-    Parts,
-    Node,
-    Incarnation,
-    Index,
-    Generation,
-}
-
-impl fmt::Display for ParsePidError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Wrong::Brackets => "not a pid: it must stand between `<` and `>`",
-            Wrong::Parts => "not a pid: it must have three parts, `<node.index.generation>`",
-            Wrong::Node => "not a pid: the node must be a decimal number of 32 bits",
-            Wrong::Incarnation => {
-                "not a pid: the incarnation must be a hexadecimal number of 32 bits, not 0, and odd if the node is 0"
-            }
-            Wrong::Index => "not a pid: the index must be a decimal number of 32 bits",
-            Wrong::Generation => "not a pid: the generation must be a decimal number of 32 bits, and not 0",
-        })
-    }
-}
-
-impl Error for ParsePidError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,105 +141,6 @@ mod tests {
     fn a_pid_is_16_bytes_and_an_option_of_it_too() {
         assert_eq!(size_of::<Pid>(), 16);
         assert_eq!(size_of::<Option<Pid>>(), 16);
-    }
-
-    #[test]
-    fn pids_print_and_parse_back() {
-        let max = u32::MAX;
-        for (pid, text) in [
-            (Pid::new(0, 0, 0, 1), "<0.0.1>"),
-            (Pid::new(1, 0, 7, 2), "<1.7.2>"),
-            (Pid::new(1, 0x9f3c, 7, 2), "<1-9f3c.7.2>"),
-            (Pid::new(0, 11, 0, 10), "<0-b.0.10>"),
-            (Pid::new(2, 10, 0, 10), "<2-a.0.10>"),
-            (Pid::new(max, max, max, max), "<4294967295-ffffffff.4294967295.4294967295>"),
-            (Pid::new(max, 0, 0, max), "<4294967295.0.4294967295>"),
-        ] {
-            assert_eq!(pid.to_string(), text);
-            assert_eq!(format!("{pid:?}"), text);
-            assert_eq!(text.parse(), Ok(pid));
-        }
-        assert_eq!(format!("{:>9}|{:<9}|", Pid::new(1, 0, 7, 2), Pid::new(1, 0, 7, 3)), "  <1.7.2>|<1.7.3>  |");
-    }
-
-    #[test]
-    fn every_pid_parses_back_from_its_text() {
-        let edges = [0, 1, 2, 9, 10, 15, 16, 255, 256, 65_535, 1 << 31, u32::MAX - 1, u32::MAX];
-        for node in edges {
-            for incarnation in edges.into_iter().filter(|n| node != 0 || *n == 0 || n % 2 == 1) {
-                for index in edges {
-                    for generation in edges.into_iter().skip(1) {
-                        let pid = Pid::new(node, incarnation, index, generation);
-                        assert_eq!(
-                            (pid.node(), pid.incarnation(), pid.index(), pid.generation()),
-                            (node, incarnation, index, generation)
-                        );
-                        assert_eq!(pid.to_string().parse(), Ok(pid));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_wrong_text_is_refused_with_the_wrong_part() {
-        for (text, wrong) in [
-            ("", Wrong::Brackets),
-            ("<", Wrong::Brackets),
-            ("1.2.3", Wrong::Brackets),
-            ("<1.2.3", Wrong::Brackets),
-            (" <1.2.3>", Wrong::Brackets),
-            ("<1.2.3>\n", Wrong::Brackets),
-            ("<>", Wrong::Parts),
-            ("<1.2>", Wrong::Parts),
-            ("<1.2.3.4>", Wrong::Parts),
-            ("<.2.3>", Wrong::Node),
-            ("<+1.2.3>", Wrong::Node),
-            ("<01.2.3>", Wrong::Node),
-            ("< 1.2.3>", Wrong::Node),
-            ("<4294967296.2.3>", Wrong::Node),
-            ("<-f.2.3>", Wrong::Node),
-            ("<1-.2.3>", Wrong::Incarnation),
-            ("<1-0.2.3>", Wrong::Incarnation),
-            ("<1-0a.2.3>", Wrong::Incarnation),
-            ("<0-a.2.3>", Wrong::Incarnation),
-            ("<1-F.2.3>", Wrong::Incarnation),
-            ("<1-+f.2.3>", Wrong::Incarnation),
-            ("<1-f-f.2.3>", Wrong::Incarnation),
-            ("<1-100000000.2.3>", Wrong::Incarnation),
-            ("<1..3>", Wrong::Index),
-            ("<1.a.3>", Wrong::Index),
-            ("<1.-1.3>", Wrong::Index),
-            ("<1.4294967296.3>", Wrong::Index),
-            ("<1.2.>", Wrong::Generation),
-            ("<1.2.0>", Wrong::Generation),
-            ("<1.2.00>", Wrong::Generation),
-            ("<1.2.٣>", Wrong::Generation),
-            ("<1.2.4294967296>", Wrong::Generation),
-        ] {
-            assert_eq!(text.parse::<Pid>(), Err(ParsePidError(wrong)), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn pids_of_two_simulations_print_alike_and_differ() {
-        fn hash(pid: Pid) -> u64 {
-            let mut hasher = std::hash::DefaultHasher::new();
-            pid.hash(&mut hasher);
-            hasher.finish()
-        }
-        let (one, other) = (Pid::new(0, 2, 7, 1), Pid::new(0, 4, 7, 1));
-        assert_ne!(one, other);
-        assert_eq!((one.to_string(), one.incarnation()), ("<0.7.1>".into(), 0));
-        assert_eq!((other.to_string(), hash(other)), (one.to_string(), hash(one)));
-        let parsed = || "<0.7.1>".parse();
-        let outer = Simulated::enter(2);
-        let inner = Simulated::enter(4);
-        assert_eq!(parsed(), Ok(other));
-        drop(inner);
-        assert_eq!(parsed(), Ok(one));
-        drop(outer);
-        assert_eq!(parsed(), Ok(Pid::new(0, 0, 7, 1)));
     }
 
     #[test]

@@ -86,17 +86,10 @@ impl WorkerSlot {
     }
 
     /// Marks the current step as handed over. Returns false if the worker runs no task, or if the step was handed over
-    /// already.
+    /// already. Only the worker can undo this, by `resume`: `rest` and `is_taken` read the state without a lock and
+    /// rely on it.
     pub(crate) fn take(&self) -> bool {
         self.duty.compare_exchange(BUSY, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Undoes `take`. The caller still holds the lock under which it called `take`. A worker thread that sees TAKEN
-    /// takes this lock before it changes the state, so this store overwrites no change by that thread. If the worker
-    /// called `rest` in between, or a guest called `resume`, which it does without the lock, the slot counts as busy
-    /// until its state changes again.
-    pub(crate) fn give_back(&self) {
-        self.duty.store(BUSY, Ordering::SeqCst);
     }
 
     /// The step that was handed over has returned.

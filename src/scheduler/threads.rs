@@ -215,17 +215,23 @@ impl<T: Task> Scheduler<T> {
     }
 
     /// Hands the tasks of the worker in `slot` over to another thread, because its step is long. If `polls` is given,
-    /// only if the step with this poll count still runs. Returns whether it was handed over. If no other thread can be
-    /// employed, the present workers steal the tasks.
+    /// only if the poll count of the worker is still this one. Returns whether a step was handed over. If no other
+    /// thread can be employed, the present workers steal the tasks.
     pub(crate) fn hand_over(self: &Arc<Self>, slot: usize, polls: Option<u64>) -> bool {
         let post = &self.posts[slot];
         let mut crew = self.crew.lock();
-        if !post.take() {
+        // The poll count is compared before `take`. After `take` there is no way back: the worker reads the state
+        // without this lock. If it saw TAKEN, it would count a hand-over that was never counted as its return, and if
+        // it went to rest, it would stay BUSY. If the step returns between the two lines, the next step is handed over
+        // in its place, which costs a change of threads and loses no count.
+        if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
+            if planted!("handover_is_undone") && post.take() {
+                post.resume();
+                post.begin();
+            }
             return false;
         }
-        if polls.is_some_and(|polls| self.metrics.polls(slot) != polls) {
-            // The long step has returned meanwhile, and another one has begun.
-            post.give_back();
+        if !post.take() {
             return false;
         }
         if !post.is_lent() {

@@ -237,8 +237,8 @@ impl<X: Machine, S: Schedule> Cell<X, S> {
         Borrowed::new(unsafe { Ref::<Control<X::Message>>::from_at(at.cast()) }.into_any())
     }
 
-    /// Last step of an exit: drops the machine, hands the outcome to the join handle, and releases the reference
-    /// counts.
+    /// Step 14 of an exit, the last one (see `host/exit.rs`): drops the machine, hands the outcome to the join handle,
+    /// and releases the reference counts.
     ///
     /// # Safety
     /// `ready` is the right to run a cell of this type, whose process has exited. If `left` is true, the caller also

@@ -4,9 +4,7 @@
 
 use crate::context::time::reuse;
 use crate::host::control::{AnyControl, Head, flag};
-use crate::host::dispatch::completion::UntypedCompletion;
 use crate::host::namespace::Namespace;
-use crate::host::refs::ProcessRef;
 use crate::observe::{Counter, ProcessState};
 use crate::platform::clock::Instant;
 use crate::process::catch::{catch, drop_caught};
@@ -28,10 +26,6 @@ impl<'a> Around<'a> {
     #[inline]
     pub(super) fn new(current: &'a Current, head: &'a Head, own: &'a Ref<dyn AnyControl>) -> Self {
         Self { current, head, own }
-    }
-
-    fn home(&self) -> ProcessRef {
-        ProcessRef::new(self.own.clone())
     }
 
     /// Reports to the observer that the process runs, if its turn begins here. Returns the exit if the process was
@@ -159,7 +153,7 @@ impl<'a> Around<'a> {
 
     fn dispatch_inline<const LAST: bool>(&self, number: Number, handler: u32) {
         let host = self.head.host();
-        if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.home()) {
+        if host.namespace().dispatcher().dispatch_inline(self.current, number, handler, &|| self.own.clone()) {
             let counter = if LAST { Counter::Discarded } else { Counter::Completions };
             host.shared().metrics.add(counter, 1);
             if number == 0 || LAST {
@@ -199,11 +193,11 @@ impl<'a> Around<'a> {
     }
 
     #[inline(always)]
-    fn dispatch_one(namespace: &Namespace, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
+    fn dispatch_one(namespace: &Namespace<dyn AnyControl>, yields: &Yields, yielded: Yield, home: Ref<dyn AnyControl>) {
         let Yield { tag, command } = yielded;
         let mut command = Some(command);
         if !yields.is_overtaken(tag) {
-            let _ = catch(|| namespace.dispatcher().dispatch(&mut command, UntypedCompletion::new(home, tag)));
+            let _ = catch(|| namespace.dispatcher().dispatch(&mut command, home, tag));
         }
         // A command that was cancelled before its dispatch is still here.
         let _ = drop_caught(command);

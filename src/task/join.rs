@@ -11,7 +11,7 @@ use futures::future::FusedFuture;
 
 use crate::context::address::Address;
 use crate::host::control::{AnyControl, Control, Listening, flag};
-use crate::host::{Route, Target, Way};
+use crate::host::registry::target::{Route, Target, Way};
 use crate::process::catch::Guard;
 use crate::process::event::MonitorRef;
 use crate::process::exit::{Exit, Reason};

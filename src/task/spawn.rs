@@ -10,7 +10,7 @@ use crate::host::cancel::inherited::InheritedContext;
 use crate::host::control::{AnyControl, flag};
 use crate::host::job::Anywhere;
 use crate::host::link::{SpawnLinks, Watch};
-use crate::host::timer::pending::call_at;
+use crate::host::timer::owned::call_at;
 use crate::host::{Host, Phase, link as table};
 use crate::observe::Counter;
 use crate::process::catch::catch;

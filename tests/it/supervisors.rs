@@ -444,6 +444,41 @@ fn a_kept_mailbox_loses_no_unread_message() {
     });
 }
 
+/// Logs the numbers that it receives.
+struct RawLog(Log);
+
+impl Process for RawLog {
+    type Message = Do;
+    type Output = ();
+
+    fn step(&mut self, mut events: Events<'_, Do>, _: &mut StepOutput<'_, Do>) -> Result<Next<()>, Exit> {
+        while let Some(event) = events.next() {
+            if let Event::Message(Do::Add(n)) = event {
+                self.0.note(n.to_string());
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// 6.4g, 2.3d: a hand-written child with a bounded mailbox takes all of its messages in one step. The room that it
+/// makes is used for the messages that wait in its kept mailbox.
+#[test]
+fn a_hand_written_child_makes_room_for_its_kept_mailbox() {
+    everywhere(async |host| {
+        let read = Log::default();
+        let log = read.clone();
+        let child = Child::process(A, move || RawLog(log.clone()))
+            .keep_mailbox()
+            .options(|process| process.mailbox_capacity(MailboxCapacity::Reject(2)));
+        let _tree = started(&host, Supervisor::one_for_one().add(child)).await;
+        let address = host.address::<Do>(host.whereis(A).unwrap()).unwrap();
+        futures::future::join_all((0..20).map(|n| address.send_wait(Do::Add(n)))).await;
+        until(|| read.0.lock().unwrap().len() == 20).await;
+        assert_eq!(read.take(), (0..20).map(|n: u64| n.to_string()).collect::<Vec<_>>());
+    });
+}
+
 /// 6.4: each child has its own shutdown time, and is killed when this time has passed. With a time of zero it is killed
 /// immediately.
 #[test]

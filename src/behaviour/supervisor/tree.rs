@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 
 use crate::behaviour::supervisor::plan::{ChildPhase, Strategy};
 use crate::behaviour::supervisor::{Supervisor, SupervisorMessage};
-use crate::host::{Host, Target};
+use crate::host::Host;
+use crate::host::registry::target::Target;
 use crate::process::exit::Exit;
 use crate::process::failure::CallError;
 use crate::process::pid::Pid;

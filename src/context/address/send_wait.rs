@@ -10,8 +10,9 @@ use futures::Sink;
 use futures::future::FusedFuture;
 
 use crate::context::address::Address;
+use crate::host::Host;
 use crate::host::control::Control;
-use crate::host::{Destination, Host, Target};
+use crate::host::registry::target::{Destination, Target};
 use crate::observe::Counter;
 use crate::platform::sync::Mutex;
 use crate::process::error::{SendError, SendErrorKind};

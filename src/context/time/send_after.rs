@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::context::time::interval::{MissedTickBehavior, next};
 use crate::host::control::{AnyControl, Head};
+use crate::host::registry::target::{Destination, Target};
+use crate::host::timer::owned::{begin, call_at, set};
 pub use crate::host::timer::pending::TimerRef;
-use crate::host::timer::pending::{begin, call_at, set};
-use crate::host::{Destination, Target};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::{catch, drop_caught};

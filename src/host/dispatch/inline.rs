@@ -6,11 +6,13 @@ use std::marker::PhantomData;
 use std::task::{Context, Poll};
 
 use crate::host::Host;
+use crate::host::control::AnyControl;
 use crate::host::dispatch::completion::{Completion, UntypedCompletion};
 use crate::host::refs::ProcessRef;
 use crate::process::command::Command;
 use crate::process::failure::Failure;
 use crate::process::payload::Payload;
+use crate::process::state::Ref;
 use crate::process::state::current::Current;
 use crate::process::state::inline_command::Number;
 use crate::process::yields::{AnswerTarget, InlineOutcome};
@@ -19,7 +21,7 @@ use crate::process::yields::{AnswerTarget, InlineOutcome};
 /// methods: dropping this value leaves the command without an answer.
 pub struct InlineCall<'a, C: Command> {
     number: Number,
-    home: &'a dyn Fn() -> ProcessRef,
+    home: &'a dyn Fn() -> Ref<dyn AnyControl>,
     marker: PhantomData<fn(C)>,
 }
 
@@ -31,7 +33,7 @@ impl<C: Command> fmt::Debug for InlineCall<'_, C> {
 
 impl<'a, C: Command> InlineCall<'a, C> {
     #[inline]
-    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> ProcessRef) -> Self {
+    pub(crate) fn new(number: Number, home: &'a dyn Fn() -> Ref<dyn AnyControl>) -> Self {
         Self { number, home, marker: PhantomData }
     }
 
@@ -44,7 +46,7 @@ impl<'a, C: Command> InlineCall<'a, C> {
     /// Converts the call for a handler whose future may or may not be ready at its first poll.
     #[inline]
     pub(crate) fn owed(self) -> FutureAnswer<C> {
-        FutureAnswer::Now(self.number, (self.home)())
+        FutureAnswer::Now(self.number, ProcessRef::new((self.home)()))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use crate::host::job::Job;
+use crate::host::shared::Job;
 use crate::platform::prefetch::{TASK, prefetch};
 use crate::platform::sync::thread_local;
 use crate::process::state::current::Current;

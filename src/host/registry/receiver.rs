@@ -1,19 +1,9 @@
-//! Receivers of envelopes that are not processes. A receiver is attached under a pid of its own, or for all pids of
-//! another node.
+//! Receivers of envelopes: the interface through which a message reaches a pid of any node.
 
-use std::any::Any;
-
-use crate::host::control::{AnyControl, Head, SpawnSettings, flag};
-use crate::host::{Host, Phase};
-use crate::platform::sync::Arc;
-use crate::process::error::{SendError, SendErrorKind};
-use crate::process::event::{Answer, Signal, Tag};
-use crate::process::exit::Exit;
-use crate::process::mailbox::Wakes;
+use crate::process::error::SendError;
 use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::current::Current;
-use crate::process::state::{Ref, RefCounted, RunState};
 
 /// A message in transit to a pid.
 #[derive(Debug)]
@@ -36,110 +26,13 @@ impl Envelope {
 
 /// Delivers envelopes to pids. This is the only routing interface.
 ///
-/// A [`Host`] is a receiver for the pids of its runtime. Other receivers are attached for other nodes
-/// ([`Host::attach_node`]) or under a pid of this node ([`Host::attach`]).
+/// A [`Host`](crate::Host) is a receiver for the pids of its runtime. Other receivers are attached for other nodes
+/// ([`Host::attach_node`](crate::Host::attach_node)) or under a pid of this node
+/// ([`Host::attach`](crate::Host::attach)).
 pub trait Deliver: Send + Sync + 'static {
     /// Accepts the envelope, or returns it. It runs on the sender's thread, so it must not block.
     ///
     /// # Errors
     /// Returns the envelope and the reason for the refusal.
     fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>>;
-}
-
-impl Deliver for Host {
-    fn deliver(&self, package: Envelope) -> Result<(), SendError<Envelope>> {
-        let Envelope { from, to, payload } = package;
-        let refuse = |refusal, payload| Err(SendError::new(refusal, Envelope { from, to, payload }));
-        if self.shared().pid_table.is_here(to) {
-            return match self.shared().pid_table.get(to) {
-                Some(control) => control.deliver(payload).or_else(|(refusal, payload)| refuse(refusal, payload)),
-                None => refuse(self.gone(), payload),
-            };
-        }
-        let node = self.shared().nodes.lock().get(&to.node()).cloned();
-        match node {
-            Some(receiver) => receiver.deliver(Envelope { from, to, payload }),
-            None => refuse(SendErrorKind::NoProcess, payload),
-        }
-    }
-}
-
-/// A receiver that is attached under a pid. Messages to the pid go to it.
-struct Attached {
-    head: Head,
-    receiver: Box<dyn Deliver>,
-}
-
-impl AnyControl for RefCounted<Attached> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn head(&self) -> &Head {
-        &self.head
-    }
-
-    fn deliver(&self, payload: Payload) -> Result<(), (SendErrorKind, Payload)> {
-        if self.head.has(flag::KILLED) {
-            return Err((self.head.host().gone(), payload));
-        }
-        self.receiver.deliver(Envelope::new(self.head.pid(), payload)).map_err(|refused| {
-            let refusal = refused.refusal();
-            (refusal, refused.into_message().payload)
-        })
-    }
-
-    fn high_water(&self) -> usize {
-        0
-    }
-
-    fn put(&self, signal: Signal) -> Result<Wakes, Signal> {
-        Err(signal)
-    }
-
-    fn put_answer(&self, _: Tag, _: &mut Option<Answer>) -> Result<Wakes, ()> {
-        Err(())
-    }
-
-    fn put_down(&self, _: u64, _: Pid, _: &Exit) -> Option<Wakes> {
-        None
-    }
-
-    fn rouse(&self) {}
-
-    fn wake(&self) {}
-
-    fn is_closed(&self) -> bool {
-        self.head.has(flag::KILLED)
-    }
-
-    fn close_outside(&self, exit: &Exit) {
-        drop(self.head.host().forget(&self.head));
-        self.head.set_exit(exit);
-    }
-}
-
-impl Host {
-    /// Attaches a receiver under a new pid. Messages to the pid are delivered to the receiver as envelopes.
-    ///
-    /// The receiver is detached by [`kill`](Self::kill), or when the runtime ends. Returns `None` if the runtime has
-    /// shut down or all pids are in use.
-    pub fn attach(&self, receiver: impl Deliver) -> Option<Pid> {
-        if self.phase() == Phase::Closed {
-            return None;
-        }
-        self.place(|place, host| {
-            let (head, receiver) =
-                (Head::new(RunState::over(), place, host, flag::OUTSIDE, SpawnSettings::default()), Box::new(receiver));
-            let attached = Ref::counted(Attached { head, receiver });
-            let pid = attached.head.pid();
-            (Ref::of(attached), pid)
-        })
-    }
-
-    /// Attaches the receiver for the pids of another node. It replaces an earlier receiver for that node.
-    pub fn attach_node(&self, node: u32, receiver: impl Deliver) {
-        let former = self.shared().nodes.lock().insert(node, Arc::new(receiver));
-        drop(former);
-    }
 }

@@ -1,6 +1,13 @@
-//! Destinations of a message: an address, a pid or a name.
+//! Destinations of a message: an address, a pid or a name; and the send to a destination.
 
-use crate::host::control::Control;
+use std::any::type_name;
+
+use crate::host::Host;
+use crate::host::control::{AnyControl, Control};
+use crate::host::registry::receiver::{Deliver, Envelope};
+use crate::observe::Counter;
+use crate::process::error::{SendError, SendErrorKind};
+use crate::process::payload::Payload;
 use crate::process::pid::Pid;
 use crate::process::state::Ref;
 
@@ -78,4 +85,66 @@ impl<M> Destination<M> {
             Destination::Name(name) => Way::Name(name),
         }
     }
+}
+
+impl Host {
+    /// Sends a message. It never blocks.
+    ///
+    /// Messages from one sender to one receiver arrive in the order in which they were sent. For a receiver on another
+    /// node, `Ok` says only that the message was accepted for transport.
+    ///
+    /// # Errors
+    /// Returns the message and the reason for the refusal: the process has exited or never existed, its mailbox is
+    /// full, it takes messages of another type, or the runtime has shut down.
+    pub fn send<N: Send + 'static>(&self, to: impl Target<N>, message: N) -> Result<(), SendError<N>> {
+        self.send_by(&to.way(), message)
+    }
+
+    pub(crate) fn send_by<N: Send + 'static>(&self, way: &Way<'_, N>, message: N) -> Result<(), SendError<N>> {
+        self.try_send_by(way, message).map_err(|(refusal, message)| {
+            self.shared().metrics.add(Counter::Refused, 1);
+            SendError::new(refusal, message)
+        })
+    }
+
+    /// Does the same as [`send_by`](Self::send_by), but does not count a refusal: the caller does.
+    pub(crate) fn try_send_by<N: Send + 'static>(
+        &self,
+        way: &Way<'_, N>,
+        message: N,
+    ) -> Result<(), (SendErrorKind, N)> {
+        match way {
+            Way::Here(control) => control.push(message),
+            Way::Pid(pid) => match self.shared().pid_table.get(*pid) {
+                Some(control) => control.take(message),
+                None => self.send_away(*pid, message),
+            },
+            Way::Name(name) => match self.namespace().names().get(name) {
+                Some(control) => control.take(message),
+                None => Err((self.gone(), message)),
+            },
+        }
+    }
+
+    fn send_away<N: Send + 'static>(&self, pid: Pid, message: N) -> Result<(), (SendErrorKind, N)> {
+        self.deliver(Envelope::new(pid, Payload::new(message)))
+            .map_err(|refused| (refused.refusal(), back(refused.into_message().payload)))
+    }
+}
+
+impl dyn AnyControl {
+    /// Delivers a message whose type is known at compile time.
+    pub(crate) fn take<N: Send + 'static>(&self, message: N) -> Result<(), (SendErrorKind, N)> {
+        match self.as_any().downcast_ref::<Control<N>>() {
+            Some(control) => control.push(message),
+            None => self.deliver(Payload::new(message)).map_err(|(refusal, payload)| (refusal, back(payload))),
+        }
+    }
+}
+
+/// Converts a refused message back to the sender's type.
+fn back<N: Send + 'static>(payload: Payload) -> N {
+    payload.downcast::<N>().unwrap_or_else(|payload| {
+        unreachable!("a refused `{}` comes back as what it was sent as, `{}`", payload.type_name(), type_name::<N>())
+    })
 }

@@ -1,15 +1,12 @@
 //! The pending timers of one process. Each process has a table of the timers that it has set and that have not fired.
-//! The exit of the process cancels them.
+//! The exit of the process cancels them. `owned.rs` sets them.
 
 use slab::Slab;
 
-use crate::host::Host;
-use crate::host::control::AnyControl;
-use crate::host::timer::{Fire, Key};
+use crate::host::timer::{Key, Timers};
 use crate::platform::clock::Instant;
 use crate::platform::sync::Mutex;
 use crate::process::catch::drop_caught;
-use crate::process::state::Ref;
 
 /// Identifies a timer of one process, for [`SelfHandle::cancel_timer`](crate::SelfHandle::cancel_timer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,47 +64,14 @@ impl Pending {
     }
 
     /// Cancels all timers, and refuses new ones.
-    pub(crate) fn close(&self, host: &Host) {
+    pub(crate) fn close(&self, timers: &Timers) {
         let mut table = self.0.lock();
         table.closed = true;
-        let timers = std::mem::take(&mut table.timers);
+        let pending = std::mem::take(&mut table.timers);
         drop(table);
-        for (_, (_, key)) in timers {
-            let fire = key.and_then(|(key, _)| host.shared().timers.cancel(key));
+        for (_, (_, key)) in pending {
+            let fire = key.and_then(|(key, _)| timers.cancel(key));
             let _ = drop_caught(fire);
         }
     }
-}
-
-/// Reserves a timer of a process. A timer of a process that has exited is over immediately.
-pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
-    let pending = owner.head().pending();
-    let timer = pending.begin();
-    // The first timer creates the table, so the exit may have found no table to close. The exit closes the mailbox,
-    // under its lock, before it looks for the table. If the mailbox is still open here, the exit finds the table.
-    if owner.is_closed() {
-        pending.close(owner.head().host());
-    }
-    timer
-}
-
-/// Sets a timer of a process. If the timer is over meanwhile, it is cancelled.
-pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
-    let host = owner.head().host();
-    let key = host.fire_at(at, Fire::Call(Box::new(call)));
-    if !owner.head().pending().set(timer, key, at) {
-        let _ = drop_caught(host.shared().timers.cancel(key));
-    }
-}
-
-/// Calls a function at a deadline, unless the process has exited by then.
-pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
-    let timer = begin(owner);
-    let own = owner.clone();
-    set(owner, timer, at, move || {
-        if own.head().pending().end(timer).is_some() {
-            call();
-        }
-    });
-    timer
 }

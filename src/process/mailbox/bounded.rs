@@ -241,7 +241,12 @@ impl<M> Bounded<M> {
 
     fn relieve(&mut self) {
         self.busy = true;
-        self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher.take().map(RoomWaiter::Watcher));
+        self.relieved = self.admit().map(RoomWaiter::Sender).or_else(|| self.watcher_of_room());
+    }
+
+    /// Takes the task that looks for room, if there is room.
+    fn watcher_of_room(&mut self) -> Option<RoomWaiter> {
+        if self.has_room() { self.watcher.take().map(RoomWaiter::Watcher) } else { None }
     }
 
     pub(super) fn pop(&mut self) -> Option<M> {
@@ -278,11 +283,14 @@ impl<M> Bounded<M> {
         self.high = self.high.max(self.queue.len());
     }
 
-    /// Moves all messages out, and then admits as many senders as there is room for. Returns their wakers.
-    pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<Waker> {
+    /// Moves all messages out, and then admits as many senders as there is room for. Returns the tasks that must be
+    /// told of the room: these senders, and if there is still room, the task that looks for it.
+    pub(super) fn drain_into(&mut self, queue: &mut VecDeque<M>) -> Vec<RoomWaiter> {
         self.first += self.queue.len() as u64;
         queue.extend(self.queue.drain(..).flatten());
-        std::iter::from_fn(|| self.admit()).collect()
+        let mut relieved: Vec<_> = std::iter::from_fn(|| self.admit()).map(RoomWaiter::Sender).collect();
+        relieved.extend(self.watcher_of_room());
+        relieved
     }
 
     /// Takes all messages of a closed queue.

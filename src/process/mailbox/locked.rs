@@ -196,8 +196,8 @@ impl<M> Locked<'_, M> {
         }
     }
 
-    /// Moves all messages and signals to `taken`. Returns the wakers of the senders whose messages were admitted.
-    pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<Waker> {
+    /// Moves all messages and signals to `taken`. Returns the tasks that must be told of the room.
+    pub(super) fn drain_into(&mut self, by: Receiving, taken: &mut Taken<M>) -> Vec<RoomWaiter> {
         if let Some(aside) = self.state.aside.as_deref_mut() {
             let ahead = taken.ahead();
             aside.signals.drain(self.slot, &mut taken.signals, ahead);

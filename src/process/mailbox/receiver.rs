@@ -60,9 +60,9 @@ impl Spare {
     }
 }
 
-/// The senders whose messages were admitted when all other messages were taken out, and the wake-ups that these
-/// messages cause.
-pub(crate) type Admitted = Option<Box<(Vec<Waker>, Wakes)>>;
+/// The tasks that must be told of the room that was made when all messages were taken out, and the wake-ups that the
+/// admitted messages cause.
+pub(crate) type Admitted = Option<Box<(Vec<RoomWaiter>, Wakes)>>;
 
 /// Result of [`Inbox::gather_or_wait`].
 #[derive(Debug)]
@@ -116,21 +116,22 @@ impl<M> Inbox<M> {
         taken: &mut Option<Box<Taken<M>>>,
     ) -> (Admitted, bool) {
         state.place_signals();
-        let mut senders = Vec::new();
+        let mut relieved = Vec::new();
         if !state.is_empty() {
-            senders = state.drain_into(seat.receiving(), taken.get_or_insert_default());
+            relieved = state.drain_into(seat.receiving(), taken.get_or_insert_default());
         } else if let Some(taken) = taken {
             taken.shrink();
         }
         state.buffer.shrink();
-        if senders.is_empty() {
+        if relieved.is_empty() || state.is_empty() {
             let lent = !planted!("drain_does_not_wait") && state.wait(true, seat.turn());
-            return (None, lent);
+            let told = (!relieved.is_empty()).then(|| Box::new((relieved, Wakes::default())));
+            return (told, lent);
         }
         // The admitted messages are new for the receiver, which waits again: they wake it.
         state.waiting = Waiting::Own;
         let wakes = state.receiver(own);
-        (Some(Box::new((senders, wakes))), false)
+        (Some(Box::new((relieved, wakes))), false)
     }
 
     /// Takes the next message, if there is one, and the task that must be told of the room. If several messages are

@@ -1,0 +1,126 @@
+//! The table of the command handlers of one host. It does not know the types of handlers and completions: `dispatch.rs`
+//! fills the table and calls the handlers. `E` is the control block of a process.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::collections::hash_map::Entry::Vacant;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::process::command::{NamedCommand, Streamed};
+use crate::process::event::Tag;
+use crate::process::failure::Failure;
+use crate::process::payload::Payload;
+use crate::process::state::Ref;
+use crate::process::state::current::Current;
+use crate::process::state::inline_command::Number;
+
+/// A handler that is found by the type of its commands, behind a type-erased interface.
+pub(crate) trait AnyHandler<E: ?Sized>: Send + Sync {
+    /// Handles the command of the yield `tag` of the process `to`, and takes it out of `command`.
+    fn handle(&self, command: &mut Option<Payload>, to: Ref<E>, tag: Tag);
+    /// Handles the inline command of the thread. `home` returns a reference to the process.
+    fn handle_inline(&self, current: &Current, number: Number, home: &dyn Fn() -> Ref<E>);
+}
+
+/// A handler that is found by the name of its commands.
+pub(crate) trait NamedHandler<C, E: ?Sized>: Send + Sync {
+    /// Handles the command of the yield `tag` of the process `to`.
+    fn handle(&self, command: C, to: Ref<E>, tag: Tag);
+}
+
+/// Hasher for `TypeId`, which contains a hash already.
+#[derive(Default)]
+struct TypeIdHasher(u64);
+
+impl Hasher for TypeIdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 ^= u64::from_ne_bytes(word);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 ^= word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// For each command type, the index of its handler in `typed`.
+type ByType = HashMap<TypeId, u32, BuildHasherDefault<TypeIdHasher>>;
+
+pub(super) type ByName<C, E> = BTreeMap<Cow<'static, str>, Box<dyn NamedHandler<C, E>>>;
+
+/// The handlers of one host.
+pub(crate) struct Dispatcher<E: ?Sized> {
+    /// Name of the host; empty for the host that the runtime was built with.
+    host: Cow<'static, str>,
+    by_type: ByType,
+    /// The handlers by index. The flag tells whether the handler answers inline commands.
+    typed: Vec<(bool, Box<dyn AnyHandler<E>>)>,
+    pub(super) by_name: ByName<NamedCommand, E>,
+    pub(super) streams_by_name: ByName<Streamed<NamedCommand>, E>,
+}
+
+impl<E: ?Sized> fmt::Debug for Dispatcher<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher").field("types", &self.typed.len()).field("names", &self.by_name.keys()).finish()
+    }
+}
+
+impl<E: ?Sized> Dispatcher<E> {
+    pub(crate) fn new(host: Cow<'static, str>) -> Self {
+        Self {
+            host,
+            by_type: ByType::default(),
+            typed: Vec::new(),
+            by_name: BTreeMap::new(),
+            streams_by_name: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Failure of a command that has no handler. It names the command, and the host if that has a name.
+    pub(super) fn no_handler(&self, command: Cow<'static, str>) -> Failure {
+        Failure::NoHandler(match &*self.host {
+            "" => command,
+            host => format!("{command} in the host {host}").into(),
+        })
+    }
+
+    /// Adds the handler of a command type. `is_short` tells whether it answers inline commands. Returns false if the
+    /// type already has a handler.
+    pub(super) fn insert(&mut self, command: TypeId, is_short: bool, handler: Box<dyn AnyHandler<E>>) -> bool {
+        let Vacant(vacant) = self.by_type.entry(command) else { return false };
+        vacant.insert(u32::try_from(self.typed.len()).expect("fewer than 2^32 types"));
+        self.typed.push((is_short, handler));
+        true
+    }
+
+    /// Returns the handler of this command type.
+    pub(super) fn of_type(&self, command: TypeId) -> Option<&dyn AnyHandler<E>> {
+        self.at(*self.by_type.get(&command)?)
+    }
+
+    /// Returns the handler with this index.
+    #[inline]
+    pub(super) fn at(&self, place: u32) -> Option<&dyn AnyHandler<E>> {
+        self.typed.get(place as usize).map(|(_, handler)| &**handler)
+    }
+
+    /// Index of the handler of this command type, if that handler answers inline commands.
+    #[inline]
+    pub(crate) fn inline(&self, command: TypeId) -> Option<u32> {
+        let place = *self.by_type.get(&command)?;
+        self.typed.get(place as usize).is_some_and(|(is_short, _)| *is_short).then_some(place)
+    }
+}

@@ -1,0 +1,193 @@
+//! Builds the namespace of a host: [`HostBuilder`] registers the command handlers and sets the limits. The handlers are
+//! fixed from then on.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::host::Host;
+use crate::host::control::AnyControl;
+use crate::host::dispatch::table::Dispatcher;
+use crate::host::namespace::Namespace;
+use crate::platform::sync::Arc;
+use crate::process::error::BuildError;
+use crate::process::limits::Limits;
+
+/// Configuration of a host that [`Host::add_host`](crate::Host::add_host) adds to a runtime.
+///
+/// The methods that register handlers need no turbofish: the argument type of the closure is the command type.
+#[must_use = "a builder adds nothing by itself"]
+pub struct HostBuilder {
+    dispatcher: Dispatcher<dyn AnyControl>,
+    refused: Option<BuildError>,
+    limits: Option<Limits>,
+    most: usize,
+}
+
+impl fmt::Debug for HostBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuilder")
+            .field("dispatcher", &self.dispatcher)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostBuilder {
+    /// Creates the configuration of a host with this name, without handlers and without limits. The name appears in the
+    /// failures of commands that have no handler, and in [`Host::name`](crate::Host::name).
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+        Self { dispatcher: Dispatcher::new(name.into()), refused: None, limits: None, most: usize::MAX }
+    }
+
+    pub(crate) fn build(self) -> Result<Namespace<dyn AnyControl>, BuildError> {
+        match self.refused {
+            Some(error) => Err(error),
+            None => Ok(Namespace::new(self.dispatcher, self.limits, self.most)),
+        }
+    }
+
+    pub(crate) fn grant(
+        mut self,
+        register: impl FnOnce(&mut Dispatcher<dyn AnyControl>) -> Result<(), BuildError>,
+    ) -> Self {
+        if let Err(error) = register(&mut self.dispatcher) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    pub(crate) fn set_limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
+    pub(crate) fn set_max_processes(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+}
+
+impl Host {
+    /// Adds a host with its own handlers and limits to the same runtime.
+    ///
+    /// Commands of its processes go only to its handlers, and processes that they spawn belong to it too. Messages
+    /// between hosts work like messages within one host.
+    ///
+    /// ```
+    /// # use procession::{Command, Context, Failure, HostBuilder, Limits, Runtime};
+    /// struct Erase;
+    /// impl Command for Erase { type Reply = (); }
+    /// struct Log(&'static str);
+    /// impl Command for Log { type Reply = (); }
+    ///
+    /// let rt = Runtime::builder().handle(|_: Erase| ()).build()?;
+    /// let plugins = HostBuilder::new("plugins").handle(|log: Log| println!("{}", log.0)).max_processes(100);
+    /// let plugins = rt.add_host(plugins.limits(Limits::new().mailbox_capacity(1_000)))?;
+    /// let plugin = plugins.spawn(async |ctx: Context| {
+    ///     ctx.perform(Log("hello")).await?;
+    ///     ctx.perform(Erase).await
+    /// });
+    /// let failure = rt.block_on(plugin).unwrap_err();
+    /// assert!(failure.to_string().ends_with("Erase in the host plugins"));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns a [`BuildError`] if two handlers are registered for the same command.
+    pub fn add_host(&self, host: HostBuilder) -> Result<Self, BuildError> {
+        Ok(Self::new(Arc::clone(self.shared()), host.build()?))
+    }
+}
+
+/// Methods that the builder of a runtime and the builder of a host have in common.
+macro_rules! host_methods {
+    ($builder:ty, $($host:ident).*) => {
+        impl $builder {
+            /// Registers the handler of a command type. If the type already has a handler, building returns an error.
+            pub fn handler<C: Command>(mut self, handler: impl Handler<C>) -> Self {
+                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add(handler));
+                self
+            }
+
+            /// Registers the handler of the [`NamedCommand`] commands with this name. If the name already has a
+            /// handler, building returns an error.
+            pub fn handler_named(
+                mut self,
+                name: impl Into<Cow<'static, str>>,
+                handler: impl Handler<NamedCommand>,
+            ) -> Self {
+                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named(name.into(), handler));
+                self
+            }
+
+            /// Registers a function that answers a command inline: see [`handler::inline`].
+            pub fn handle<C: Command, A: IntoReply<C::Reply>>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self {
+                self.handler(handler::inline(f))
+            }
+
+            /// Registers a function that returns a future of the answer: see [`handler::future`].
+            pub fn handle_async<C, A, Fut>(self, f: impl Fn(C) -> Fut + Send + Sync + 'static) -> Self
+            where
+                C: Command,
+                A: IntoReply<C::Reply>,
+                Fut: Future<Output = A> + Send + 'static,
+            {
+                self.handler(handler::future(f))
+            }
+
+            /// Registers a function that may block: see [`handler::blocking`](fn@crate::handler::blocking).
+            pub fn handle_blocking<C, A>(self, f: impl Fn(C) -> A + Send + Sync + 'static) -> Self
+            where
+                C: Command,
+                A: IntoReply<C::Reply>,
+            {
+                self.handler(handler::blocking(f))
+            }
+
+            /// Registers the handler of a stream command. It is separate from the handler of the plain command: one
+            /// command type may have both. If the type already has a stream handler, building returns an error.
+            pub fn stream_handler<C: StreamCommand>(self, handler: impl StreamHandler<C>) -> Self {
+                self.handler(ByStream(handler))
+            }
+
+            /// Registers the handler of the [`NamedCommand`] streams with this name. The items are payloads. If the
+            /// name already has a stream handler, building returns an error.
+            pub fn stream_handler_named(
+                mut self,
+                name: impl Into<Cow<'static, str>>,
+                handler: impl StreamHandler<NamedCommand>,
+            ) -> Self {
+                let handler = ByStream(handler);
+                self$(.$host)* = self$(.$host)*.grant(|dispatcher| dispatcher.add_named_stream(name.into(), handler));
+                self
+            }
+
+            /// Registers a function whose future sends the items of a stream: see
+            /// [`handler::stream`](fn@crate::handler::stream).
+            pub fn handle_stream<C, A, Fut>(self, f: impl Fn(C, StreamCompletion<C>) -> Fut + Send + Sync + 'static) -> Self
+            where
+                C: StreamCommand,
+                A: IntoReply<()>,
+                Fut: Future<Output = A> + Send + 'static,
+            {
+                self.stream_handler(handler::stream(f))
+            }
+
+            /// Sets the maximum number of processes in this host at a time. Default: no maximum.
+            ///
+            /// A spawn beyond the maximum is refused with [`SpawnErrorKind::Limit`](crate::SpawnErrorKind::Limit). A
+            /// process that is [finished](crate::JoinHandle::is_finished) does not count.
+            pub fn max_processes(mut self, most: usize) -> Self {
+                self$(.$host)* = self$(.$host)*.set_max_processes(most);
+                self
+            }
+
+            /// Sets the resource limits of each process in this host. Default: no limits.
+            pub fn limits(mut self, limits: Limits) -> Self {
+                self$(.$host)* = self$(.$host)*.set_limits(limits);
+                self
+            }
+        }
+    };
+}
+pub(crate) use host_methods;

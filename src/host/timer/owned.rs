@@ -1,0 +1,42 @@
+//! Timers that belong to a process: setting one puts it into the timers of the runtime and into the table of the
+//! process (`pending.rs`).
+
+use crate::host::control::AnyControl;
+use crate::host::timer::Fire;
+use crate::host::timer::pending::TimerRef;
+use crate::platform::clock::Instant;
+use crate::process::catch::drop_caught;
+use crate::process::state::Ref;
+
+/// Reserves a timer of a process. A timer of a process that has exited is over immediately.
+pub(crate) fn begin(owner: &Ref<dyn AnyControl>) -> TimerRef {
+    let pending = owner.head().pending();
+    let timer = pending.begin();
+    // The first timer creates the table, so the exit may have found no table to close. The exit closes the mailbox,
+    // under its lock, before it looks for the table. If the mailbox is still open here, the exit finds the table.
+    if owner.is_closed() {
+        pending.close(&owner.head().host().shared().timers);
+    }
+    timer
+}
+
+/// Sets a timer of a process. If the timer is over meanwhile, it is cancelled.
+pub(crate) fn set(owner: &Ref<dyn AnyControl>, timer: TimerRef, at: Instant, call: impl FnOnce() + Send + 'static) {
+    let host = owner.head().host();
+    let key = host.fire_at(at, Fire::Call(Box::new(call)));
+    if !owner.head().pending().set(timer, key, at) {
+        let _ = drop_caught(host.shared().timers.cancel(key));
+    }
+}
+
+/// Calls a function at a deadline, unless the process has exited by then.
+pub(crate) fn call_at(owner: &Ref<dyn AnyControl>, at: Instant, call: impl FnOnce() + Send + 'static) -> TimerRef {
+    let timer = begin(owner);
+    let own = owner.clone();
+    set(owner, timer, at, move || {
+        if own.head().pending().end(timer).is_some() {
+            call();
+        }
+    });
+    timer
+}

@@ -90,12 +90,12 @@ pub(crate) struct Entry {
 pin_project! {
     /// Machine of a hand-written process.
     pub(crate) struct Raw<P: Process> {
-        life: Phase<P>,
+        life: LifecyclePhase<P>,
     }
 }
 
 /// Stage of the life cycle of a hand-written process.
-enum Phase<P: Process> {
+enum LifecyclePhase<P: Process> {
     /// Before the first turn. The entry is boxed, and dropped in the first turn: most processes have no method and no
     /// input.
     Fresh {
@@ -122,7 +122,7 @@ struct Upgraded<P: Process> {
     mail: Mail<P::Message>,
 }
 
-impl<P: Process> Phase<P> {
+impl<P: Process> LifecyclePhase<P> {
     /// Drops the present process and puts `next` in its place. The mail stays.
     #[cold]
     fn replace_by(&mut self, next: Box<dyn Any + Send>) {
@@ -146,13 +146,15 @@ impl<P: Process> Phase<P> {
 
 impl<P: Process> Raw<P> {
     pub(crate) fn new(process: P, entry: Option<Box<Entry>>) -> Self {
-        Self { life: Phase::Fresh { process, entry } }
+        Self { life: LifecyclePhase::Fresh { process, entry } }
     }
 
     pub(crate) fn into_inner(self) -> Option<P> {
         match self.life {
-            Phase::Fresh { process, .. } | Phase::Alive { process, .. } | Phase::Failed { process } => Some(process),
-            Phase::Upgraded(_) | Phase::Gone => None,
+            LifecyclePhase::Fresh { process, .. }
+            | LifecyclePhase::Alive { process, .. }
+            | LifecyclePhase::Failed { process } => Some(process),
+            LifecyclePhase::Upgraded(_) | LifecyclePhase::Gone => None,
         }
     }
 }
@@ -170,20 +172,22 @@ impl<P: Process> Machine for Raw<P> {
     fn keep(self: Pin<&mut Self>, _: Ref<Control<P::Message>>) {}
 
     fn is_fresh(&self) -> bool {
-        matches!(self.life, Phase::Fresh { .. })
+        matches!(self.life, LifecyclePhase::Fresh { .. })
     }
 
     fn init(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) -> Result<(), InitError> {
         let life = self.project().life;
-        let Phase::Fresh { process, entry } = std::mem::replace(life, Phase::Gone) else { return Ok(()) };
-        *life = Phase::Failed { process };
-        let Phase::Failed { process } = life else { unreachable!("set just now") };
+        let LifecyclePhase::Fresh { process, entry } = std::mem::replace(life, LifecyclePhase::Gone) else {
+            return Ok(());
+        };
+        *life = LifecyclePhase::Failed { process };
+        let LifecyclePhase::Failed { process } = life else { unreachable!("set just now") };
         let Entry { method, input } = entry.map(|entry| *entry).unwrap_or_default();
         let head = &me.control().head;
         let input = input.unwrap_or_else(|| Payload::new(()));
         process.init(Start { method: &method, input, pid: head.pid(), context: head.inherited() })?;
-        if let Phase::Failed { process } = std::mem::replace(life, Phase::Gone) {
-            *life = Phase::Alive { process, mail: Mail::new() };
+        if let LifecyclePhase::Failed { process } = std::mem::replace(life, LifecyclePhase::Gone) {
+            *life = LifecyclePhase::Alive { process, mail: Mail::new() };
         }
         Ok(())
     }
@@ -198,8 +202,8 @@ impl<P: Process> Machine for Raw<P> {
         let mut out = StepOutput::new::<P::Output>(me, cx.waker());
         let Some(turn) = current.in_step(me.control().address()) else { unreachable!("it is stepped in its turn") };
         let (next, mail) = match life {
-            Phase::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
-            Phase::Upgraded(upgraded) => {
+            LifecyclePhase::Alive { process, mail } => (process.step(mail.events(me.control()), &mut out)?, mail),
+            LifecyclePhase::Upgraded(upgraded) => {
                 let Upgraded { process, mail } = &mut **upgraded;
                 (process.step(mail.events(me.control()), &mut out)?, mail)
             }
@@ -217,14 +221,14 @@ impl<P: Process> Machine for Raw<P> {
 
     fn close(self: Pin<&mut Self>) {
         match self.project().life {
-            Phase::Alive { process, .. } => process.close(),
-            Phase::Upgraded(upgraded) => upgraded.process.close(),
+            LifecyclePhase::Alive { process, .. } => process.close(),
+            LifecyclePhase::Upgraded(upgraded) => upgraded.process.close(),
             _ => {}
         }
     }
 
     fn clear(self: Pin<&mut Self>, me: &SelfHandle<P::Message>) {
-        let mut life = std::mem::replace(self.project().life, Phase::Gone);
+        let mut life = std::mem::replace(self.project().life, LifecyclePhase::Gone);
         if let Some(mail) = life.mail() {
             let (unread, _unheard) = mail.take();
             me.control().drop_unread(unread);
@@ -232,7 +236,7 @@ impl<P: Process> Machine for Raw<P> {
     }
 
     fn is_gone(&self) -> bool {
-        matches!(self.life, Phase::Gone)
+        matches!(self.life, LifecyclePhase::Gone)
     }
 }
 

@@ -69,17 +69,17 @@ pub(crate) trait Linkable {
 
 /// The table of one process.
 #[derive(Debug)]
-pub(crate) struct Links<E: ?Sized>(Lock<Table<E>>);
+pub(crate) struct Links<E: ?Sized>(Lock<LinkTable<E>>);
 
 impl<E: ?Sized> Default for Links<E> {
     fn default() -> Self {
-        Self(Lock::new(Table::default()))
+        Self(Lock::new(LinkTable::default()))
     }
 }
 
 /// The table. Most processes have one link or monitor, which is stored inline.
 #[derive(Debug)]
-struct Table<E: ?Sized> {
+struct LinkTable<E: ?Sized> {
     one: Option<(LinkEntry, Ref<E>)>,
     more: Option<Box<More<E>>>,
 }
@@ -116,7 +116,7 @@ struct More<E: ?Sized> {
     fate: Option<Exit>,
 }
 
-impl<E: ?Sized> Default for Table<E> {
+impl<E: ?Sized> Default for LinkTable<E> {
     fn default() -> Self {
         Self { one: None, more: None }
     }
@@ -136,7 +136,7 @@ enum Verdict {
     Death,
 }
 
-impl<E: ?Sized> Table<E> {
+impl<E: ?Sized> LinkTable<E> {
     fn traps(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.traps)
     }
@@ -274,7 +274,7 @@ fn tell_peer<E: Linkable + ?Sized>(
     from: Pid,
     exit: &Exit,
     fate: &Exit,
-    verdict: impl FnOnce(&mut Table<E>) -> Verdict,
+    verdict: impl FnOnce(&mut LinkTable<E>) -> Verdict,
 ) -> bool {
     let mut table = peer.links().0.lock();
     match verdict(&mut table) {
@@ -308,7 +308,7 @@ fn settle(put: Result<Wakes, Signal>) {
     }
 }
 
-type Guard<'a, E> = LockGuard<'a, Table<E>>;
+type Guard<'a, E> = LockGuard<'a, LinkTable<E>>;
 
 /// Locks two tables, in the order of their addresses, so that no deadlock is possible.
 fn lock_both<'a, 'b, E: ?Sized>(one: &'a Links<E>, other: &'b Links<E>) -> (Guard<'a, E>, Guard<'b, E>) {

@@ -73,7 +73,7 @@ pub fn room_against_close() {
     relieve(spare);
     let other = spawn(&inbox, |inbox| send_wait(inbox, 2));
     let remains = inbox.close();
-    // Wakes the senders as `Control::wake_waiters` does.
+    // Wakes the senders as `Control::run_exit` does.
     inbox.disperse().1.into_iter().for_each(|sender| sender.wake());
     let sent = [(1, join(sender)), (2, join(other))].into_iter().filter(|(_, sent)| *sent);
     let mut read = remains.expect("it has a bound").settle();

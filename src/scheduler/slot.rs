@@ -79,8 +79,7 @@ impl WorkerSlot {
         let _ = self.duty.compare_exchange(FREE, BUSY, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call, unless
-    /// `give_back` undoes it.
+    /// The worker runs no task for now. The state TAKEN stays, and the worker sees it after this call.
     pub(crate) fn rest(&self) {
         let _ = self.duty.compare_exchange(BUSY, FREE, Ordering::SeqCst, Ordering::SeqCst);
     }

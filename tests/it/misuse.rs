@@ -467,7 +467,7 @@ fn a_process_may_shut_down_its_own_runtime() {
             let (tell, told) = mpsc::channel();
             let owner = rt.spawn(async move |mut ctx: Context<Runtime>| {
                 let rt = ctx.receive().await?;
-                let _ = tell.send(rt.shutdown(Duration::from_millis(20)).await);
+                let _ = tell.send(rt.shutdown(Duration::from_secs(1)).await);
                 Ok::<_, Exit>(())
             });
             let pid = owner.pid();

@@ -1,5 +1,7 @@
-//! Ready-made behaviours, built on the public process API: servers, supervisors, worker pools and scopes. They use no
-//! internals of the scheduler.
+//! Ready-made behaviours: servers, supervisors, worker pools and scopes.
+//!
+//! This folder imports `task` and all folders that `task` imports, but neither `scheduler` nor `runtime`: a behaviour
+//! consists of processes, and uses no internals of the scheduler. No other folder imports this one.
 
 pub(crate) mod intensity;
 pub(crate) mod pool;

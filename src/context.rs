@@ -1,6 +1,9 @@
-//! API of an async process body. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
-//! [`Context`] combines both halves; a body gets it as its argument. The modules below define these types and the
-//! futures that they return.
+//! API of a process's own code. [`SelfHandle`] acts: it sends, calls, spawns and sleeps. [`Mailbox`] receives.
+//! [`Context`] combines both halves; an async body gets it as its argument. `step.rs` has the trait `Process` and its
+//! `StepOutput`.
+//!
+//! This folder imports `platform`, `process`, `observe` and `host`. The modules below define the types and the futures
+//! that they return. It polls and steps no process: `task` does.
 
 pub(crate) mod address;
 pub(crate) mod call;

@@ -6,6 +6,9 @@
 //! function directly. The functions of this module return a handler as a value, which other handlers can wrap, as those
 //! of [`layer`] do.
 
+// This folder imports `platform`, `process`, `observe` and `host`; `blocking.rs` also takes a size limit from
+// `task/body.rs`. It does not look handlers up: `host/dispatch.rs` finds the handler of a command by its type.
+
 pub(crate) mod blocking;
 pub mod layer;
 pub(crate) mod stream;

@@ -1,8 +1,9 @@
-//! The state of a runtime except its threads: pid table, command handlers, clock, and the paths of messages, answers
-//! and exits.
+//! The state of a runtime except its threads: pid table, names, links, cancellation, timers, command handlers, and the
+//! paths of messages, answers and exits.
 //!
-//! The threaded runtime and the simulation both use a [`Host`]. They pass in the scheduler as functions, and the time
-//! and the random numbers as a clock and a seed. This module does not run processes.
+//! This folder imports `platform`, `process` and `observe`. It knows neither the scheduler nor the system's clock: the
+//! threaded runtime and the simulation create a [`Host`] and pass in the queueing function, a clock and a seed. It runs
+//! no process.
 
 pub(crate) mod cancel;
 pub(crate) mod control;

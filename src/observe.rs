@@ -1,7 +1,7 @@
-//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified of their changes, and
-//! the counters.
+//! Observation of a runtime: the states of processes and workers, the `Observer` that is notified of their changes, the
+//! counters and the histograms.
 //!
-//! This module only reports. It takes no scheduling decisions.
+//! This folder imports `platform` and `process`. It only reports, and takes no scheduling decisions.
 
 pub(crate) mod histogram;
 pub(crate) mod metrics;

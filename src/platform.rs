@@ -1,6 +1,7 @@
-//! Platform layer: memory, clock, random numbers, prefetching, preemption requests, and synchronization.
+//! Platform layer: locks, threads, the clock, random numbers, memory blocks, prefetching and preemption requests.
 //!
-//! The other modules get these only from here, so the model checkers and the simulation can replace them.
+//! This folder imports no other folder. The other folders get time, threads and random numbers only from here, so the
+//! model checkers and the simulation can replace them. It knows no process, no task and no queue.
 
 pub(crate) mod alloc;
 pub(crate) mod clock;

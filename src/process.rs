@@ -1,7 +1,8 @@
-//! The process types: pids, exits, events, commands, payloads, limits, the mailbox, the yields and the counted
-//! references.
+//! One process as data: its pid, events, commands, exit, errors, limits and payloads, its mailbox, its yields, its run
+//! state and its reference counts.
 //!
-//! `host` owns the tables of processes, and `task` runs the processes.
+//! This folder imports only `platform`. It knows no other process: `host` owns the tables that connect processes. It
+//! runs no process: `task` does.
 
 pub(crate) mod catch;
 pub(crate) mod command;

@@ -1,5 +1,8 @@
-//! The threaded runtime: [`Runtime`] and its [`Builder`]. It combines a host, a scheduler and a clock, and ends them in
-//! order. The scheduler owns the worker threads and the queues; the host owns the processes.
+//! The threaded runtime: [`Runtime`] and its [`Builder`], the thread-bound processes of a `LocalSet`, and the
+//! `Simulation`. It combines a host, a scheduler and a clock, and ends them in order.
+//!
+//! This folder imports all folders except `behaviour`. It owns no process: the host does. The scheduler owns the worker
+//! threads and their queues; only the simulation has a queue of its own. It does not interpret messages.
 
 #[cfg(feature = "affinity")]
 pub(crate) mod affinity;

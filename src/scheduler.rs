@@ -1,9 +1,10 @@
 //! Work-stealing scheduler: worker threads, guest threads, their queues, and the wake-up protocol.
 //!
-//! The scheduler is generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler
-//! relies on each task being in at most one queue at a time, which the run state of the task guarantees. `worker.rs`
-//! defines the order in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols
-//! and sketches their proof.
+//! This folder imports `platform` and `observe`; `hooks.rs` also imports `process/catch.rs`, to run user code. It is
+//! generic over the task type and does not know processes. Time comes from a [`Driver`]. The scheduler relies on each
+//! task being in at most one queue at a time, which the run state of the task guarantees. `worker.rs` defines the order
+//! in which a worker looks for work. `README.md` in the folder `scheduler` describes the protocols and sketches their
+//! proof.
 
 pub(crate) mod guest;
 pub(crate) mod hooks;

@@ -1,8 +1,9 @@
 //! The turns of a process, and its exit. A turn steps the machine of the process, dispatches the commands that each
-//! step yielded, and steps again while handlers answer within the turn.
+//! step yielded, and steps again while handlers answer within the turn. The order of the steps of an exit is in
+//! `host/exit.rs`; this module has the steps that need the machine.
 //!
-//! The order of the steps of an exit is in `host/exit.rs`; this module has the steps that need the machine. It does not
-//! queue processes: `cell.rs` does, by the result of the turn.
+//! This folder imports `context` and all folders that `context` imports. It does not choose a worker or a queue:
+//! `cell.rs` passes a task that must run again to the queueing function of its host.
 
 pub(crate) mod body;
 pub(crate) mod cell;

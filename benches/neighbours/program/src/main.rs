@@ -1,5 +1,5 @@
 //! Runs the same work on procession and on its neighbours, in interleaved rounds. Prints the cost of an operation and
-//! the ratios. `README.md` explains the rows and how to read them.
+//! the ratios. `../README.md` explains the rows and how to read them.
 
 mod actors;
 mod apart;

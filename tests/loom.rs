@@ -1,7 +1,7 @@
 //! Runs the model checker loom on the protocols of this crate. The models are in `src/model`.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg procession_loom" cargo test --release --test loom
+//! RUSTFLAGS="--cfg procession_loom" cargo test --release -p checks --test loom
 //! ```
 //!
 //! loom explores every execution with at most two preemptions. `LOOM_MAX_PREEMPTIONS` sets another bound, and models

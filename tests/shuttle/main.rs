@@ -2,7 +2,7 @@
 //! the crate is a point where shuttle may switch to another thread.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg procession_shuttle" cargo test --release --test shuttle
+//! RUSTFLAGS="--cfg procession_shuttle" cargo test --release -p checks --test shuttle
 //! ```
 //!
 //! Each scenario runs `SHUTTLE_ITERATIONS` times (2,000 by default). Half of the runs use random schedules. The other

@@ -1,0 +1,65 @@
+//! Twenty programs as users write them. They protect the forms of the API: a change that breaks one of them breaks user
+//! programs. The programs that end by themselves are also run.
+#![allow(
+    dead_code,
+    unused,
+    unreachable_pub,
+    unused_qualifications,
+    missing_docs,
+    clippy::all,
+    clippy::disallowed_types
+)]
+
+mod p01_hello;
+mod p02_counter;
+mod p03_raw;
+mod p04_init;
+mod p05_inflight;
+mod p06_handlers;
+mod p07_borrow;
+mod p08_links;
+mod p09_supervisor;
+mod p10_bounded;
+mod p11_names;
+mod p12_tokio;
+mod p13_executors;
+mod p14_local;
+mod p15_timers;
+mod p16_sim;
+mod p17_scope;
+mod p18_stream;
+mod p19_errors;
+mod p20_auto;
+
+/// Runs the program and fails if it returns an error.
+macro_rules! programs {
+    ($($module:ident;)*) => {
+        $(#[test]
+        fn $module() {
+            use std::process::Termination;
+            let report = crate::$module::main().report();
+            assert_eq!(format!("{report:?}"), format!("{:?}", std::process::ExitCode::SUCCESS));
+        })*
+    };
+}
+
+/// The other programs are only compiled: p03, p11, p12, p14 and p16 do not end by themselves, and p09 calls a process
+/// that crashes meanwhile, so its result depends on the schedule.
+mod runs {
+    programs! {
+        p01_hello;
+        p02_counter;
+        p04_init;
+        p05_inflight;
+        p06_handlers;
+        p07_borrow;
+        p08_links;
+        p10_bounded;
+        p13_executors;
+        p15_timers;
+        p17_scope;
+        p18_stream;
+        p19_errors;
+        p20_auto;
+    }
+}

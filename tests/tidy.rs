@@ -1,6 +1,6 @@
 //! Checks rules that the compiler cannot check: which folder imports which, which file names the system's clock,
-//! threads and randomness, and which files contain unsafe code. It also checks the changelog and the list of promises
-//! against the code.
+//! threads and randomness, which files contain unsafe code, how long files and functions are, and which words the prose
+//! avoids. It also checks the changelog, the list of promises and the list of public items against the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,6 +35,55 @@ const GATES: &[(&[&str], &str)] = &[
     (&["std::time::Instant", "std::time::SystemTime"], "platform::clock"),
     (&["std::hash::RandomState", "std::collections::hash_map::RandomState"], "platform::random"),
 ];
+
+/// Maximum number of lines of code in a file, unit tests included, without comments and blank lines.
+const LONGEST_FILE: usize = 600;
+
+/// Maximum number of lines of code in a function, without comments.
+const LONGEST_FUNCTION: usize = 70;
+
+/// Words and phrases that hide the subject of a sentence or have no meaning outside this crate.
+const RIDDLES: &[&str] = &[
+    "whoever",
+    "whom",
+    "somebody",
+    "nobody",
+    "so many",
+    "let go of",
+    "lets go of",
+    "letting go of",
+    "heed",
+    "heeds",
+    "bury",
+    "buried",
+    "mourner",
+    "bereave",
+    "orphan",
+    "orphans",
+    "stillborn",
+    "embryo",
+    "hatch",
+    "hatched",
+    "condemn",
+    "is waited for",
+    "in the same breath",
+    "comes by",
+    "stands in for",
+    "what comes",
+    "who comes",
+    "if nothing else is said",
+    "as things stand",
+];
+
+/// Maximum number of [`RIDDLES`] in 1,000 words of prose.
+const MOST_RIDDLES: f64 = 0.5;
+
+/// Maximum number of public items at the root of the crate, modules aside. The goal is 100. Lower this number with each item that moves
+/// to a module or leaves.
+const MOST_ROOT_ITEMS: usize = 122;
+
+/// Maximum number of public types that implement `Error`. The goal is 12. Lower this number with each type that leaves.
+const MOST_ERRORS: usize = 22;
 
 /// Returns the folder of a file, or the file itself if it is at the top of `src`.
 fn top(file: &str) -> &str {
@@ -183,6 +232,87 @@ fn these_files_read_the_state_of_the_thread() {
 }
 
 #[test]
+fn files_and_functions_are_short() {
+    let mut wrong = String::new();
+    for (file, code) in sources() {
+        let lines = code.lines().filter(|line| !line.trim().is_empty()).count();
+        if lines > LONGEST_FILE {
+            let _ = writeln!(wrong, "{file} has {lines} lines of code, more than {LONGEST_FILE}");
+        }
+        for (function, length) in functions(without_tests(&code)) {
+            if length > LONGEST_FUNCTION {
+                let _ = writeln!(wrong, "{file}::{function} has {length} lines, more than {LONGEST_FUNCTION}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn the_prose_uses_few_riddle_words() {
+    let (mut words, mut found, mut list) = (0, 0, String::new());
+    for (file, prose) in prose() {
+        let flat = prose.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        words += flat.split(|c: char| !c.is_ascii_alphabetic() && c != '\'').filter(|word| !word.is_empty()).count();
+        for riddle in RIDDLES {
+            let times = occurrences(&flat, riddle);
+            found += times;
+            if times > 0 {
+                let _ = writeln!(list, "{file}: {riddle} ({times})");
+            }
+        }
+    }
+    assert!(words > 50_000, "the prose is not read: {words} words");
+    let share = 1000.0 * found as f64 / words as f64;
+    assert!(share <= MOST_RIDDLES, "{share:.2} riddle words in 1,000, more than {MOST_RIDDLES}:\n{list}");
+}
+
+/// `.ci/run docs` compares the whole list with the documentation. This test needs no documentation, but checks only the
+/// names at the root.
+#[test]
+fn the_list_of_public_items_names_the_items_of_the_root() {
+    let code = &sources()["lib"];
+    let mut exported = BTreeSet::new();
+    for statement in code.split(';').map(str::trim) {
+        if let Some(at) = statement.find("pub use ") {
+            let mut found = Vec::new();
+            expand(&statement[at + "pub use ".len()..], "", &mut found);
+            exported.extend(found.iter().filter_map(|path| path.rsplit("::").next()).map(str::to_owned));
+        }
+    }
+    assert!(exported.len() > 50, "lib.rs is not read: {exported:?}");
+    let listed = root_names();
+    let (new, gone): (Vec<_>, Vec<_>) =
+        (exported.difference(&listed).collect(), listed.difference(&exported).collect());
+    // A module can be exported by `pub use` or by `pub mod`.
+    let gone: Vec<_> = gone.into_iter().filter(|name| !code.contains(&format!("pub mod {name};"))).collect();
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "tests/public_api.txt lacks {new:?}, and lists {gone:?}; see .ci/public_api.py"
+    );
+}
+
+#[test]
+fn the_public_api_is_small() {
+    let modules: BTreeSet<String> =
+        items().into_iter().filter(|(kind, _)| kind == "mod").map(|(_, path)| path).collect();
+    let is_module = |name: &str| modules.iter().any(|path| path.rsplit("::").next() == Some(name));
+    let roots: Vec<_> = root_names().into_iter().filter(|name| !is_module(name)).collect();
+    assert!(roots.len() > 50, "the list is not read: {roots:?}");
+    assert!(roots.len() <= MOST_ROOT_ITEMS, "{} items at the root, more than {MOST_ROOT_ITEMS}", roots.len());
+    let list = read("tests/public_api.txt");
+    let errors: BTreeSet<&str> = list.lines().filter_map(error_type).collect();
+    assert!(errors.contains("Exit") || errors.contains("Failure"), "the list is not read: {errors:?}");
+    assert!(errors.len() <= MOST_ERRORS, "{} error types, more than {MOST_ERRORS}: {errors:?}", errors.len());
+    let mut counts = BTreeMap::<String, usize>::new();
+    for (_, path) in items().into_iter().filter(|(kind, _)| kind != "mod") {
+        let module = path.rsplit_once("::").map_or(path.as_str(), |(module, _)| module);
+        *counts.entry(module.to_owned()).or_default() += 1;
+    }
+    println!("items of each module: {counts:?}; {} error types: {errors:?}", errors.len());
+}
+
+#[test]
 fn the_changelog_names_the_version() {
     let heading = format!("\n## {}", env!("CARGO_PKG_VERSION"));
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
@@ -283,6 +413,116 @@ fn sources() -> BTreeMap<String, String> {
     files
 }
 
+/// Returns the code in front of the unit tests.
+fn without_tests(code: &str) -> &str {
+    code.split("\nmod tests {").next().unwrap_or_default()
+}
+
+/// Returns the name and the number of lines of each function with a body. A function ends at the first closing brace that
+/// is indented like its first line.
+fn functions(code: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = code.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let mut head = line.trim_start();
+        let indent = line.len() - head.len();
+        if let Some(rest) = head.strip_prefix("pub") {
+            head = rest
+                .strip_prefix('(')
+                .and_then(|rest| rest.split_once(')'))
+                .map_or(rest, |(_, rest)| rest)
+                .trim_start();
+        }
+        while let Some(rest) = ["const ", "async ", "unsafe "].iter().find_map(|word| head.strip_prefix(word)) {
+            head = rest;
+        }
+        let Some(rest) = head.strip_prefix("fn ") else { continue };
+        let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+        let inside = |line: &&&str| line.trim().is_empty() || line.len() - line.trim_start().len() > indent;
+        // The lines of a signature that rustfmt wraps end with `) -> T {`, which is not the end of the function.
+        let ends = |line: &str| line.trim_start().starts_with(')') || line.trim() == "where" || line.trim() == "{";
+        let mut length = 1;
+        for line in &lines[at + 1..] {
+            if !inside(&line) && !ends(line) {
+                length += usize::from(line.trim_start().starts_with('}'));
+                break;
+            }
+            length += 1;
+        }
+        // A declaration in a trait, or a function on one line.
+        if !line.trim_end().ends_with(';') && !line.trim_end().ends_with('}') {
+            found.push((name, length));
+        }
+    }
+    found
+}
+
+/// Returns how often the phrase stands in the text as whole words.
+fn occurrences(text: &str, phrase: &str) -> usize {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let whole = |at: usize| !part(text[..at].chars().next_back()) && !part(text[at + phrase.len()..].chars().next());
+    text.match_indices(phrase).filter(|(at, _)| whole(*at)).count()
+}
+
+/// Returns the comments and doc comments of each Rust file, and the whole text of each Markdown file, by its path.
+fn prose() -> BTreeMap<String, String> {
+    fn gather(folder: &Path, files: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("the folder can be listed").path();
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            if path.is_dir() {
+                if path.file_name().is_some_and(|name| name != "target") {
+                    gather(&path, files);
+                }
+            } else if ["rs", "md"].contains(&extension) {
+                let mut text = fs::read_to_string(&path).expect("the file can be read");
+                if extension == "rs" {
+                    let comments = text.lines().map(str::trim).filter(|line| line.starts_with("//"));
+                    text = comments.flat_map(|line| [line.trim_start_matches(['/', '!']), "\n"]).collect();
+                }
+                files.insert(path.display().to_string(), text);
+            }
+        }
+    }
+    let (root, mut files) = (Path::new(env!("CARGO_MANIFEST_DIR")), BTreeMap::new());
+    for folder in ["src", "tests", "examples", "benches"] {
+        gather(&root.join(folder), &mut files);
+    }
+    for entry in fs::read_dir(root).expect("the package is there") {
+        let path = entry.expect("the package can be listed").path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            files.insert(path.display().to_string(), fs::read_to_string(&path).expect("the file can be read"));
+        }
+    }
+    files
+}
+
+/// Returns the kind and the path of each public item, from the unindented lines of the list, such as
+/// `struct procession::Pid`.
+fn items() -> Vec<(String, String)> {
+    let list = read("tests/public_api.txt");
+    let items = list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(' '));
+    items.map(|(kind, path)| (kind.to_owned(), path.to_owned())).collect()
+}
+
+/// Returns the name of each public item and module at the root of the crate.
+fn root_names() -> BTreeSet<String> {
+    let name = |path: &str| path.strip_prefix("procession::").filter(|name| !name.contains("::")).map(str::to_owned);
+    let mut names: BTreeSet<String> = items().into_iter().filter_map(|(_, path)| name(&path)).collect();
+    // Items that rustdoc shows on the page of another module are listed as re-exports.
+    for line in read("tests/public_api.txt").lines().skip(1).map_while(|line| line.strip_prefix("    pub use ")) {
+        names.extend(line.trim_end_matches(';').rsplit("::").next().map(str::to_owned));
+    }
+    names
+}
+
+/// Returns the name of the type, if the line of the list is an implementation of `Error`, such as
+/// `impl<M> Error for SendError<M>`.
+fn error_type(line: &str) -> Option<&str> {
+    let (head, of) = line.trim().split_once(" Error for ")?;
+    head.starts_with("impl").then(|| of.split(['<', ' ']).next().unwrap_or(of))
+}
+
 fn read(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -350,6 +590,15 @@ fn expand<'a>(text: &'a str, prefix: &str, found: &mut Vec<String>) -> &'a str {
             }
         }
     }
+}
+
+#[test]
+fn lengths_and_words_are_counted() {
+    let code = "fn a() -> u8 {\n    1\n}\nimpl X {\n    pub(crate) async fn b(\n        self,\n    ) -> u8\n    where\n        X: Y,\n    {\n        1\n    }\n    fn c(&self);\n    const fn d() {}\n}\n";
+    assert_eq!(functions(code), [("a", 3), ("b", 8)]);
+    assert_eq!(occurrences("heed heeds unheeded heed, so heed_it", "heed"), 2);
+    assert_eq!(error_type("    impl<M> Error for SendError<M>"), Some("SendError"));
+    assert_eq!(error_type("    pub fn error(&self) -> Error"), None);
 }
 
 #[test]

@@ -318,6 +318,35 @@ fn the_changelog_names_the_version() {
     assert!(read("CHANGELOG.md").contains(&heading), "no line of CHANGELOG.md begins with{heading}");
 }
 
+/// The map in CONTRIBUTING.md must follow each move of a file, and its table each new check.
+#[test]
+fn contributing_names_files_that_exist_and_all_checks() {
+    let (page, checks) = (read("CONTRIBUTING.md"), read(".ci/run"));
+    let mut wrong = String::new();
+    let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
+    let roots = ["src/", "tests/", "benches/", "examples/", ".ci/"];
+    for path in quoted.iter().filter(|path| roots.iter().any(|root| path.starts_with(root)) && !path.contains(' ')) {
+        if !Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists() {
+            let _ = writeln!(wrong, "CONTRIBUTING.md names {path}, which does not exist");
+        }
+    }
+    let folders =
+        sources().into_keys().filter_map(|file| Some(file.rsplit_once("::")?.0.split("::").next()?.to_owned()));
+    for folder in folders.collect::<BTreeSet<_>>() {
+        if !quoted.contains(format!("src/{folder}").as_str()) {
+            let _ = writeln!(wrong, "CONTRIBUTING.md does not name src/{folder}");
+        }
+    }
+    let steps = checks.lines().filter_map(|line| line.strip_prefix("step \"")?.split('"').next());
+    for step in steps.filter(|step| !step.starts_with("long:")) {
+        if !page.contains(&format!("\n| `{step}` |")) {
+            let _ = writeln!(wrong, "CONTRIBUTING.md does not list the check {step}");
+        }
+    }
+    assert!(quoted.len() > 50, "CONTRIBUTING.md is not read: {quoted:?}");
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
 #[test]
 fn every_promise_names_tests_that_cite_it() {
     let list = read("tests/promises.md");
@@ -494,7 +523,8 @@ fn prose() -> BTreeMap<String, String> {
             files.insert(path.display().to_string(), fs::read_to_string(&path).expect("the file can be read"));
         }
     }
-    files
+    let root = format!("{}/", root.display());
+    files.into_iter().map(|(path, text)| (path.trim_start_matches(&root).to_owned(), text)).collect()
 }
 
 /// Returns the kind and the path of each public item, from the unindented lines of the list, such as

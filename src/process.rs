@@ -2,7 +2,7 @@
 //! state and its reference counts.
 //!
 //! This folder imports only `platform`. It knows no other process: `host` owns the tables that connect processes. It
-//! runs no process: `task` does.
+//! runs no process: `task` does. The trait `Process`, which users implement, is in `context/step.rs`.
 
 pub(crate) mod catch;
 pub(crate) mod command;
